@@ -1,0 +1,1 @@
+"""Differentially private answers over sensitive records, for LangChain."""

@@ -1,0 +1,109 @@
+"""Checks of public parameters, shared by everything that computes with numbers.
+
+`ParameterError` is raised by the layers that know nothing of LangChain
+(`mechanisms`, `accounting`). Every value named in a message is a public parameter,
+never private data.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+MIN_NOISE_MULTIPLIER = 1e-6
+MAX_NOISE_MULTIPLIER = 1e6
+
+
+class ParameterError(ValueError):
+    """A public parameter is missing, of the wrong type, or out of its range."""
+
+
+def finite(name: str, value: Any) -> float:
+    """Return `value` as a float, refusing what is not a finite real number.
+
+    Args:
+        name: The parameter's name, for the message.
+        value: What the caller gave.
+
+    Returns:
+        The value as a float.
+
+    Raises:
+        ParameterError: If the value is not a finite real number.
+
+    Example:
+        >>> finite("epsilon", 2)
+        2.0
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterError(f"{name} must be a number, not {type(value).__name__}.")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ParameterError(f"{name} must be finite, not {number}.")
+    return number
+
+
+def positive(name: str, value: Any) -> float:
+    """Return `value` as a float, refusing what is not finite and above 0.
+
+    Example:
+        >>> positive("radius", 0.5)
+        0.5
+    """
+    number = finite(name, value)
+    if number <= 0:
+        raise ParameterError(f"{name} must be greater than 0, not {number:g}.")
+    return number
+
+
+def epsilon(value: Any, name: str = "epsilon") -> float:
+    """Return a privacy loss bound: finite and greater than 0."""
+    return positive(name, value)
+
+
+def delta(value: Any, name: str = "delta") -> float:
+    """Return a failure probability: strictly between 0 and 1."""
+    number = finite(name, value)
+    if not 0 < number < 1:
+        raise ParameterError(
+            f"{name} must be strictly between 0 and 1, not {number:g}. "
+            "Choose it below 1 / (number of units)."
+        )
+    return number
+
+
+def noise_multiplier(value: Any, name: str = "noise_multiplier") -> float:
+    """Return a noise multiplier z = sigma / sensitivity that can be drawn."""
+    number = finite(name, value)
+    if not MIN_NOISE_MULTIPLIER <= number <= MAX_NOISE_MULTIPLIER:
+        raise ParameterError(
+            f"{name} must be between {MIN_NOISE_MULTIPLIER:g} and "
+            f"{MAX_NOISE_MULTIPLIER:g}, not {number:g}."
+        )
+    return number
+
+
+def sampling_rate(value: Any, name: str = "sampling_rate") -> float:
+    """Return a Poisson sampling rate: greater than 0 and at most 1."""
+    number = finite(name, value)
+    if not 0 < number <= 1:
+        raise ParameterError(
+            f"{name} must be greater than 0 and at most 1, not {number:g}."
+        )
+    return number
+
+
+def count(value: Any, name: str, *, minimum: int = 1) -> int:
+    """Return an integer of at least `minimum`.
+
+    Example:
+        >>> count(3, "k")
+        3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ParameterError(f"{name} must be an integer, not {type(value).__name__}.")
+    number = int(value)
+    if number < minimum:
+        raise ParameterError(f"{name} must be at least {minimum}, not {number}.")
+    return number
