@@ -9,6 +9,7 @@ DPError (LangChainException)
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
 ├── UnsoundStoreError          a store's index ties units together
+├── PublicCallError            the model failed on a prompt without private text
 └── GroupCallError             the sealed region could not run
     └── UnsealableModelError   the model cannot be called without leaking
 ```
@@ -34,6 +35,7 @@ __all__ = [
     "LedgerError",
     "NoBudgetError",
     "PlanMismatchError",
+    "PublicCallError",
     "UnitError",
     "UnsealableModelError",
     "UnsoundStoreError",
@@ -84,6 +86,14 @@ class PlanMismatchError(DPError):
 
 class UnsoundStoreError(DPError):
     """A store's index ties units together, so that no sensitivity bound holds."""
+
+
+class PublicCallError(DPError):
+    """The model failed on the question alone, before anything was charged.
+
+    The message names the kind of error only: what a model client puts into its own
+    message is not ours to pass on.
+    """
 
 
 class GroupCallError(DPError):

@@ -1,0 +1,44 @@
+# Everything from a fresh clone, with Python 3.10 or later and make alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+
+.PHONY: demo test lint format bench clean
+
+demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
+	$(BIN)/dpicl demo
+
+test: $(DEV)  ## Run all tests.
+	$(BIN)/python -m pytest -n auto -q
+
+lint: $(DEV)  ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
+	$(BIN)/python benchmarks/run_all.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 10) <= v < (3, 14) else "langchain-dpicl needs Python 3.10 to 3.13, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
+	@$(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install it (python3-venv on Debian)."; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+
+$(RUN): pyproject.toml | $(BIN)/python
+	@echo "Installing langchain-dpicl into $(VENV) (a minute or two, once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(DEV): pyproject.toml $(RUN)
+	@echo "Installing the test and lint tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build .demo

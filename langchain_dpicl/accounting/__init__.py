@@ -1,0 +1,64 @@
+"""Privacy accounting: events, their composition, and calibration of a plan.
+
+Numbers only: nothing here knows LangChain or the mechanisms, and only NumPy is imported
+before something is computed.
+
+Example:
+    >>> from langchain_dpicl import accounting
+    >>> z = accounting.noise_multiplier(epsilon=8, delta=1e-6, uses=20)
+    >>> event = accounting.GaussianEvent(z, count=20)
+    >>> accounting.compose([event], delta=1e-6) <= 8
+    True
+"""
+
+from langchain_dpicl.accounting.calibration import calibrate, noise_multiplier
+from langchain_dpicl.accounting.composition import compose, epsilon, spent
+from langchain_dpicl.accounting.conversion import from_dp_event, to_dp_event
+from langchain_dpicl.accounting.crosscheck import CrossCheck, cross_check
+from langchain_dpicl.accounting.events import (
+    DeltaEvent,
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    PureEvent,
+    ZCDPEvent,
+    event_from_dict,
+    event_to_dict,
+    merge,
+    repeat,
+    total_delta0,
+)
+from langchain_dpicl.accounting.gaussian import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_mu,
+)
+from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
+
+__all__ = [
+    "CrossCheck",
+    "DeltaEvent",
+    "Event",
+    "ExponentialEvent",
+    "GaussianEvent",
+    "PureEvent",
+    "ZCDPEvent",
+    "calibrate",
+    "compose",
+    "cross_check",
+    "epsilon",
+    "event_from_dict",
+    "event_to_dict",
+    "from_dp_event",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gdp_mu",
+    "merge",
+    "noise_multiplier",
+    "repeat",
+    "rho",
+    "spent",
+    "to_dp_event",
+    "total_delta0",
+    "zcdp_epsilon",
+]

@@ -1,0 +1,211 @@
+"""Composition: the privacy loss of a list of events that was fixed in advance.
+
+Every way to compute it below gives an upper bound for every list of events it takes,
+so the smallest one is an upper bound. Which of them are tried depends on the kinds
+of events alone:
+
+    what was released                   bounds
+    Gaussians, no sampling              closed form (exact)
+    Gaussians, some sampled             loss distribution, Renyi, closed form as if
+                                        nothing were sampled
+    ... and exponential, pure events    loss distribution, Renyi, sum of the epsilons
+                                        added to the Gaussians' bound
+    ... and zCDP events                 Renyi
+
+The failure probabilities of `DeltaEvent`s are subtracted from delta first.
+
+Privacy: the figure holds for one unit added or removed, for mechanisms that may depend
+on earlier answers in every way except through their events' parameters and number
+(a *plan*). Stopping early is covered: the events that did not happen only make the
+figure larger than needed. It is not a filter: lists that are chosen as answers come in
+need `rho` with `zcdp_epsilon`, or `gdp_mu` with `gaussian_epsilon`, whose budgets are
+one fixed sum.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from langchain_dpicl import parameters
+from langchain_dpicl.accounting.conversion import from_dp_event
+from langchain_dpicl.accounting.events import (
+    EVENT_TYPES,
+    DeltaEvent,
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    PureEvent,
+    ZCDPEvent,
+    merge,
+    repeat,
+    total_delta0,
+)
+from langchain_dpicl.accounting.gaussian import gaussian_epsilon, inverse_square
+from langchain_dpicl.accounting.loss import FINE, loss_epsilon
+from langchain_dpicl.accounting.renyi import renyi_epsilon
+from langchain_dpicl.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+    AnyEvent: TypeAlias = Event | DpEvent
+
+CHEAP = math.inf
+"""Resolution that leaves the loss distribution out: a quick, looser upper bound."""
+
+
+def compose(events: Iterable[AnyEvent], delta: float) -> float:
+    """Return an upper bound of epsilon for all events together, at total `delta`.
+
+    Args:
+        events: Events of this package, dp-accounting's `DpEvent`s, or both. The list
+            must have been fixed before the first release.
+        delta: Total failure probability, the `DeltaEvent`s' included; strictly
+            between 0 and 1.
+
+    Returns:
+        epsilon, 0 or more; 0 for no private event; infinite if the `DeltaEvent`s alone
+        reach `delta`, or if no finite bound is representable.
+
+    Raises:
+        ParameterError: If `delta` is out of its range, or an event is unknown.
+
+    Example:
+        >>> round(compose([GaussianEvent(4.0, count=16)], delta=1e-5), 5)
+        4.37718
+        >>> round(compose([ExponentialEvent(0.1, count=1000)], delta=1e-5), 1)
+        8.1
+    """
+    return bound(own_events(events), parameters.delta(delta), FINE)
+
+
+def spent(events: Iterable[AnyEvent], uses: int, delta: float) -> float:
+    """Return `compose` for `uses` releases that each cost `events`.
+
+    A first call for new events takes up to a second when they are sampled; another
+    number of uses some milliseconds, the same number nothing.
+
+    Args:
+        events: What one release costs.
+        uses: Number of releases, 0 or more.
+        delta: Total failure probability, strictly between 0 and 1.
+
+    Returns:
+        An upper bound of epsilon.
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> spent([GaussianEvent(4.0)], uses=0, delta=1e-5)
+        0.0
+        >>> round(spent([GaussianEvent(4.0)], uses=16, delta=1e-5), 5)
+        4.37718
+    """
+    uses = parameters.count(uses, "uses", minimum=0)
+    delta = parameters.delta(delta)
+    bundle = own_events(events)
+    return bound(repeat(bundle, uses), delta, FINE) if uses else 0.0
+
+
+def epsilon(
+    noise_multiplier: float,
+    delta: float,
+    *,
+    uses: int,
+    sampling_rate: float = 1.0,
+    delta0: float = 0.0,
+) -> float:
+    """Return an upper bound of epsilon for `uses` equal Gaussian releases.
+
+    Args:
+        noise_multiplier: Standard deviation of the noise over the sensitivity.
+        delta: Total failure probability, strictly between 0 and 1.
+        uses: Number of releases.
+        sampling_rate: Rate of the Poisson sample of units that each release sees; 1
+            for no sampling.
+        delta0: Failure probability of one release whose unit is in the sample; each
+            use adds `sampling_rate * delta0`.
+
+    Returns:
+        epsilon, 0 or more.
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> round(epsilon(4.0, 1e-5, uses=16), 5)
+        4.37718
+    """
+    bundle = gaussian_bundle(noise_multiplier, sampling_rate, delta0)
+    return spent(bundle, parameters.count(uses, "uses"), delta)
+
+
+def gaussian_bundle(
+    noise_multiplier: float, sampling_rate: float, delta0: float
+) -> tuple[Event, ...]:
+    """Return the events of one Gaussian release with a failure probability."""
+    event = GaussianEvent(noise_multiplier, sampling_rate)
+    failure = DeltaEvent(parameters.finite("delta0", delta0) * event.sampling_rate)
+    return (event, failure)
+
+
+def own_events(events: Iterable[AnyEvent]) -> tuple[Event, ...]:
+    """Return events of this package for a list that may hold `DpEvent`s, merged.
+
+    Raises:
+        ParameterError: If an event is unknown, or it is not a list.
+    """
+    if isinstance(events, (str, bytes)) or not isinstance(events, Iterable):
+        raise ParameterError(f"events must be a list, not {type(events).__name__}.")
+    own: list[Event] = []
+    for event in events:
+        if isinstance(event, EVENT_TYPES):
+            own.append(event)
+        else:
+            own.extend(from_dp_event(event))
+    return merge(own)
+
+
+@functools.lru_cache(maxsize=4096)
+def bound(events: tuple[Event, ...], delta: float, resolution: float) -> float:
+    """Return `compose` of merged events, at a resolution of `loss_epsilon`.
+
+    With `CHEAP` the loss distribution is left out. The methods' bounds, and so their
+    smallest, hold at every resolution.
+    """
+    failure = total_delta0(events)
+    rest = delta
+    if failure > 0:
+        rest = math.nextafter(delta - failure, 0.0)
+        if rest <= 0:
+            return math.inf
+    gaussians = [e for e in events if isinstance(e, GaussianEvent)]
+    selections = [e for e in events if isinstance(e, (ExponentialEvent, PureEvent))]
+    others = [e for e in events if isinstance(e, ZCDPEvent)]
+    sampled = any(event.sampling_rate < 1 for event in gaussians)
+    if not (gaussians or selections or others):
+        return 0.0
+
+    # A Poisson sample never costs more than no sample: the mixture's hockey-stick
+    # curve is, at every order, below that of the pair it mixes (joint convexity).
+    square = sum(e.count * inverse_square(e.noise_multiplier) for e in gaussians)
+    plain = gaussian_epsilon(math.sqrt(square), rest)
+    if not sampled and not selections and not others:
+        return plain
+
+    releases = [*gaussians, *selections, *others]
+    bounds = [renyi_epsilon(releases, rest)]
+    if not others:
+        if selections:
+            total = math.fsum(event.count * event.epsilon for event in selections)
+            if sampled:
+                plain = bound(tuple(gaussians), rest, resolution)
+            plain = (total + plain) * (1 + 1e-15)
+        bounds.append(plain)
+        if resolution != CHEAP:
+            bounds.append(loss_epsilon(releases, rest, resolution=resolution))
+    return min(bounds)

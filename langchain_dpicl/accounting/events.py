@@ -1,0 +1,317 @@
+"""Privacy events: what a release did, as mathematics.
+
+An event states a mechanism so completely that an accountant can be written from
+the docstring alone. It says nothing about data, model or code. The ledger stores
+events, never epsilons, so that a better accountant can be used on an old account.
+
+Compatibility promise:
+    * A class of this module, or one of its fields, is never removed or renamed, and
+      `event_to_dict` writes a form that every later version reads back.
+    * The meaning of an existing event never changes; another mechanism gets another
+      class.
+    * New fields of an existing class are optional, and their default means what
+      the class meant before.
+    * Whoever accounts for events refuses a class that it does not know.
+
+All events of one list refer to one data set and one privacy unit, neighbors being
+two data sets of which one has one unit more (add/remove). Sensitivities, and with
+them the `Relation` of the slots, are already inside: a noise multiplier is noise
+divided by sensitivity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeAlias
+
+from langchain_dpicl import parameters
+from langchain_dpicl.parameters import ParameterError
+
+MAX_COUNT = 10**12
+"""Largest count of one event; float arithmetic on counts stays exact below it."""
+
+
+def _count(value: Any) -> int:
+    number = parameters.count(value, "count")
+    if number > MAX_COUNT:
+        raise ParameterError(f"count must be at most {MAX_COUNT}, not {number}.")
+    return number
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianEvent:
+    """A Gaussian release, possibly on a Poisson sample, `count` times.
+
+    One use: each unit enters the sample independently with probability q =
+    `sampling_rate` (q = 1: all of them, no sampling), with fresh randomness that
+    nobody sees. A function f of the sample with L2 sensitivity D under adding or
+    removing one unit is released as f + N(0, (z D)^2 I), z = `noise_multiplier`.
+
+    The worst pair of output distributions, in both orders, is N(0, z^2) against
+    (1 - q) N(0, z^2) + q N(1, z^2) (Mironov, Talwar, Zhang 2019; Zhu, Dong, Wang
+    2022). Uses may be chosen adaptively as long as z and q do not depend on answers.
+    A sample of fixed size is *not* this event.
+
+    Example:
+        >>> GaussianEvent(2.0, sampling_rate=0.01, count=100)
+        GaussianEvent(noise_multiplier=2.0, sampling_rate=0.01, count=100)
+    """
+
+    kind: ClassVar[str] = "gaussian"
+
+    noise_multiplier: float
+    """z: standard deviation of the noise divided by the L2 sensitivity; above 0."""
+
+    sampling_rate: float = 1.0
+    """q: probability of each unit to be in the sample; above 0, at most 1."""
+
+    count: int = 1
+    """Number of uses."""
+
+    def __post_init__(self) -> None:
+        z = parameters.positive("noise_multiplier", self.noise_multiplier)
+        object.__setattr__(self, "noise_multiplier", z)
+        q = parameters.sampling_rate(self.sampling_rate)
+        object.__setattr__(self, "sampling_rate", q)
+        object.__setattr__(self, "count", _count(self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class ExponentialEvent:
+    """An exponential mechanism, `count` times.
+
+    One use: an outcome s is drawn with probability proportional to
+    exp(epsilon * u(s) / (2 D)), where one unit changes each u(s) by at most D
+    (Gumbel noise of scale 2 D / epsilon on every u(s) and taking the largest is the
+    same). The privacy loss stays in an interval of length epsilon ("bounded range").
+
+    What follows from it: epsilon-DP, and rho-zCDP with rho = epsilon^2 / 8 (Cesar,
+    Rogers 2021, Lemma 3.4; Durfee, Rogers 2019), at every Renyi order, and so also
+    when uses are chosen adaptively.
+
+    Example:
+        >>> ExponentialEvent(0.1, count=1000).count
+        1000
+    """
+
+    kind: ClassVar[str] = "exponential"
+
+    epsilon: float
+    """Parameter of one use; above 0."""
+
+    count: int = 1
+    """Number of uses."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", parameters.epsilon(self.epsilon))
+        object.__setattr__(self, "count", _count(self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class PureEvent:
+    """Any pure epsilon-DP mechanism, `count` times.
+
+    One use: P(S) <= exp(epsilon) * Q(S) for every set S of outcomes and both orders
+    of two neighbors. Nothing else is known of it (permute-and-flip, Laplace noise, an
+    amplified pure mechanism). Randomized response on one bit, which answers truly with
+    probability 1 / (1 + exp(-epsilon)), is the worst case of all such mechanisms
+    (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
+
+    Example:
+        >>> PureEvent(0.5)
+        PureEvent(epsilon=0.5, count=1)
+    """
+
+    kind: ClassVar[str] = "pure"
+
+    epsilon: float
+    """Privacy loss bound of one use; above 0."""
+
+    count: int = 1
+    """Number of uses."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", parameters.epsilon(self.epsilon))
+        object.__setattr__(self, "count", _count(self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class ZCDPEvent:
+    """A mechanism of which only its zCDP bound is known, `count` times.
+
+    One use: the Renyi divergence of order a between the outputs of two neighbors, in
+    both orders, is at most rho * a for every a > 1 (Bun, Steinke 2016). Neither a
+    bound on the loss itself nor a Gaussian trade-off curve follows from it.
+
+    Example:
+        >>> ZCDPEvent(0.125)
+        ZCDPEvent(rho=0.125, count=1)
+    """
+
+    kind: ClassVar[str] = "zcdp"
+
+    rho: float
+    """zCDP parameter of one use; above 0."""
+
+    count: int = 1
+    """Number of uses."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rho", parameters.positive("rho", self.rho))
+        object.__setattr__(self, "count", _count(self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class DeltaEvent:
+    """An additive failure probability, `count` times.
+
+    One use: with probability at most `delta0` the release that this event stands
+    beside does not keep what its own event promises (propose-test-release that
+    passes by chance, a threshold that lets a single unit's word through, the total
+    variation error of a sampler). `count` uses add count * delta0 to the total
+    failure probability, whatever else is composed.
+
+    For a release on a Poisson sample of rate q give q * delta0: the unit has to be
+    in the sample for the failure to matter.
+
+    Example:
+        >>> DeltaEvent(1e-9, count=20)
+        DeltaEvent(delta0=1e-09, count=20)
+    """
+
+    kind: ClassVar[str] = "delta"
+
+    delta0: float
+    """Failure probability of one use; from 0 to 1."""
+
+    count: int = 1
+    """Number of uses."""
+
+    def __post_init__(self) -> None:
+        number = parameters.finite("delta0", self.delta0)
+        if not 0 <= number <= 1:
+            raise ParameterError(f"delta0 must be from 0 to 1, not {number:g}.")
+        object.__setattr__(self, "delta0", number)
+        object.__setattr__(self, "count", _count(self.count))
+
+
+Event: TypeAlias = GaussianEvent | ExponentialEvent | PureEvent | ZCDPEvent | DeltaEvent
+"""Everything that the accountants of this package know."""
+
+EVENT_TYPES = (GaussianEvent, ExponentialEvent, PureEvent, ZCDPEvent, DeltaEvent)
+_BY_KIND: dict[str, type[Event]] = {cls.kind: cls for cls in EVENT_TYPES}
+
+
+def event_to_dict(event: Event) -> dict[str, str | float | int]:
+    """Return an event as a flat dictionary that JSON stores exactly.
+
+    Python writes the shortest decimal that reads back as the same double, so a round
+    trip through `json` changes nothing.
+
+    Args:
+        event: Any event of this module.
+
+    Returns:
+        `kind` and every field of the event.
+
+    Raises:
+        ParameterError: If it is not an event of this module.
+
+    Example:
+        >>> event_to_dict(PureEvent(0.5, count=3))
+        {'kind': 'pure', 'epsilon': 0.5, 'count': 3}
+    """
+    if not isinstance(event, EVENT_TYPES):
+        raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
+    return {"kind": event.kind, **dataclasses.asdict(event)}
+
+
+def event_from_dict(stored: Mapping[str, Any]) -> Event:
+    """Return the event that `event_to_dict` wrote.
+
+    Fails closed: what was stored is accounted for exactly or not at all.
+
+    Args:
+        stored: `kind` and every field of the event; no more, no less.
+
+    Returns:
+        The event.
+
+    Raises:
+        ParameterError: If the kind is unknown, a field is missing or too many, or
+            a value is out of its range.
+
+    Example:
+        >>> event_from_dict({"kind": "pure", "epsilon": 0.5, "count": 3})
+        PureEvent(epsilon=0.5, count=3)
+    """
+    if not isinstance(stored, Mapping):
+        raise ParameterError(f"An event is stored as a mapping, not {stored!r:.40}.")
+    kind = stored.get("kind")
+    cls = _BY_KIND.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ParameterError(
+            f"Unknown event kind {kind!r:.40}; known are {', '.join(sorted(_BY_KIND))}."
+        )
+    names = {"kind", *(field.name for field in dataclasses.fields(cls))}
+    if set(stored) != names:
+        raise ParameterError(
+            f"A {kind} event has the fields {', '.join(sorted(names))}; "
+            f"stored are {', '.join(sorted(map(str, stored)))}."
+        )
+    return cls(**{name: stored[name] for name in names - {"kind"}})
+
+
+def _order(event: Event) -> tuple[str, tuple[float, ...]]:
+    return event.kind, dataclasses.astuple(event)
+
+
+def _with_count(event: Event, count: int) -> Event:
+    return event if event.count == count else dataclasses.replace(event, count=count)
+
+
+def merge(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return equal events as one with their counts added, in a canonical order.
+
+    Composition does not depend on the order of the events, so two lists that merge
+    to the same tuple have the same privacy loss.
+
+    Example:
+        >>> merge([PureEvent(0.5), DeltaEvent(0.0), PureEvent(0.5, count=2)])
+        (PureEvent(epsilon=0.5, count=3),)
+    """
+    counts: dict[Event, int] = {}
+    for event in events:
+        if isinstance(event, DeltaEvent) and event.delta0 == 0:
+            continue
+        single = _with_count(event, 1)
+        counts[single] = counts.get(single, 0) + event.count
+    order = sorted(counts, key=_order) if len(counts) > 1 else counts
+    return tuple(_with_count(event, counts[event]) for event in order)
+
+
+def repeat(events: Iterable[Event], uses: int) -> tuple[Event, ...]:
+    """Return the events of `uses` releases that each cost `events`.
+
+    Example:
+        >>> repeat([PureEvent(0.5), DeltaEvent(1e-9)], 20)
+        (DeltaEvent(delta0=1e-09, count=20), PureEvent(epsilon=0.5, count=20))
+    """
+    uses = parameters.count(uses, "uses")
+    return tuple(_with_count(event, event.count * uses) for event in merge(events))
+
+
+def total_delta0(events: Iterable[Event]) -> float:
+    """Return the failure probabilities of all `DeltaEvent`s together, rounded up.
+
+    Example:
+        >>> total_delta0([DeltaEvent(0.25, count=2), PureEvent(1.0)])
+        0.5000000000000001
+    """
+    total = math.fsum(
+        event.delta0 * event.count for event in events if isinstance(event, DeltaEvent)
+    )
+    # One step covers the products' rounding: each is below half a step of the sum.
+    return math.nextafter(total, math.inf) if total > 0 else 0.0

@@ -1,0 +1,229 @@
+"""Renyi and zCDP bounds: valid for every list, tight for many small events.
+
+A list of events whose Renyi divergence of order a is at most R(a), in both orders of
+the neighbors, is (epsilon, delta)-DP for every a > 1 with (Canonne, Kamath, Steinke
+2020, Proposition 12)
+
+    epsilon = R(a) + log(1 - 1/a) - (log delta + log a) / (a - 1).
+
+R adds up over adaptively chosen events. The events here are fixed in advance, so the
+smallest epsilon over all orders may be taken. R of one use:
+
+    Gaussian, no sampling   a / (2 z^2)
+    Gaussian, sampled       log A(a) / (a - 1), A as in Mironov, Talwar, Zhang 2019,
+                            section 3.3, at integer orders; (a - 1) R(a) is convex, so
+                            a straight line between two orders is an upper bound
+    exponential             min(a eps^2 / 8, pure)  (bounded range)
+    pure                    log((exp(a eps) + exp((1 - a) eps)) / (1 + exp(eps)))
+                            / (a - 1)  (that of randomized response)
+    zCDP                    a rho
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from langchain_dpicl import parameters
+from langchain_dpicl.accounting.events import (
+    DeltaEvent,
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    PureEvent,
+    ZCDPEvent,
+)
+from langchain_dpicl.accounting.gaussian import inverse_square
+from langchain_dpicl.parameters import ParameterError
+
+Floats = npt.NDArray[np.float64]
+
+# The integer orders at which a sampled Gaussian is computed; between them it is
+# interpolated, above them sampling is ignored.
+_INTEGERS = np.unique(
+    np.concatenate([np.arange(2, 65), np.geomspace(66, 2048, 50).astype(np.int64)])
+)
+_LOG_FACTORIAL = np.concatenate(
+    [[0.0], np.cumsum(np.log(np.arange(1, _INTEGERS[-1] + 1, dtype=np.float64)))]
+)
+# Orders minus one.
+_GRID: Floats = np.geomspace(1e-6, 1e9, 301)
+_REFINED = 101
+_ROUND_UP = 1 + 1e-10
+_ROUNDING = 1e-12
+
+
+def rho(events: Iterable[Event]) -> float:
+    """Return the zCDP parameter of a list of events, the sum of theirs.
+
+    Gaussian 1 / (2 z^2) (a sampling rate does not lower it), exponential
+    epsilon^2 / 8, pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4).
+    `DeltaEvent`s are left to the caller, who subtracts them from delta.
+
+    Args:
+        events: Events, in any order; they may have been chosen adaptively.
+
+    Returns:
+        rho, 0 for no events.
+
+    Raises:
+        ParameterError: If something is not an event of this package.
+
+    Example:
+        >>> rho([GaussianEvent(2.0, count=4), ExponentialEvent(1.0)])
+        0.625
+    """
+    total = 0.0
+    for event in events:
+        if isinstance(event, GaussianEvent):
+            total += event.count * inverse_square(event.noise_multiplier) / 2
+        elif isinstance(event, ExponentialEvent):
+            total += event.count * event.epsilon * event.epsilon / 8
+        elif isinstance(event, PureEvent):
+            total += event.count * event.epsilon * event.epsilon / 2
+        elif isinstance(event, ZCDPEvent):
+            total += event.count * event.rho
+        elif not isinstance(event, DeltaEvent):
+            raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
+    return total
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return the epsilon of rho-zCDP at `delta` (the CKS conversion), rounded up.
+
+    With x = a - 1 the bound's derivative by x is rho + (log delta + log(1 + x)) /
+    x^2, so the best order solves rho x^2 + log(1 + x) = -log delta: one root of an
+    increasing function. Any x > 0 gives a valid bound, so an inexact root costs
+    tightness only.
+
+    Args:
+        rho: zCDP parameter; 0 or more, may be infinite.
+        delta: Failure probability, strictly between 0 and 1.
+
+    Returns:
+        epsilon, 0 or more; infinite for infinite rho.
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> round(zcdp_epsilon(1.25, 1e-5), 4)
+        8.0784
+    """
+    delta = parameters.delta(delta)
+    if math.isnan(rho) or rho < 0:
+        raise ParameterError(f"rho must be 0 or more, not {rho:g}.")
+    if rho == 0 or math.isinf(rho):
+        return rho
+    log_delta = math.log(delta)
+    # Both are at or above the root, and the function is increasing.
+    x = math.sqrt(-log_delta / rho)
+    if log_delta > -700:  # noqa: PLR2004 - exp overflows a little above 700.
+        x = min(x, math.expm1(-log_delta))
+    for _ in range(100):
+        value = rho * x * x + math.log1p(x) + log_delta
+        lower = x - value / (2 * rho * x + 1 / (1 + x))
+        # Newton may step below 0, where log1p ends; halving cannot.
+        following = lower if lower > 0 else x / 2
+        if abs(following - x) <= 1e-12 * x:
+            break
+        x = following
+    bound = (
+        rho * (1 + x) + math.log(x) - math.log1p(x) - (log_delta + math.log1p(x)) / x
+    )
+    return max(0.0, bound) * _ROUND_UP
+
+
+@functools.lru_cache(maxsize=256)
+def _sampled_cumulants(noise_multiplier: float, sampling_rate: float) -> Floats:
+    """Return (a - 1) R(a) of one sampled Gaussian at order 1 and at `_INTEGERS`.
+
+    A(a) = 1 + sum over k >= 2 of C(a, k) q^k (1 - q)^(a - k) (exp(k (k - 1) / 2 z^2)
+    - 1): the binomial weights add up to 1, and every term is positive, so that the
+    excess over 1 keeps its relative precision however small it is.
+    """
+    log_q, log_rest = math.log(sampling_rate), math.log1p(-sampling_rate)
+    half = inverse_square(noise_multiplier) / 2
+    values = [0.0]
+    for order in _INTEGERS.tolist():
+        k = np.arange(2, order + 1, dtype=np.float64)
+        exponent = k * (k - 1) * half
+        with np.errstate(under="ignore"):
+            terms = (
+                _LOG_FACTORIAL[order]
+                - _LOG_FACTORIAL[2 : order + 1]
+                - _LOG_FACTORIAL[: order - 1][::-1]
+                + k * log_q
+                + (order - k) * log_rest
+                + exponent
+                + np.log(-np.expm1(-exponent))
+            )
+            peak = float(terms.max())
+            excess = peak + math.log(float(np.exp(terms - peak).sum()))
+        values.append(float(np.logaddexp(0, excess)))
+    return np.array(values) * _ROUND_UP
+
+
+def _divergence(event: Event, x: Floats) -> Floats:
+    """Return R(1 + x) of one use."""
+    order = 1 + x
+    if isinstance(event, GaussianEvent):
+        plain = order * (inverse_square(event.noise_multiplier) / 2)
+        if event.sampling_rate == 1 or not math.isfinite(float(plain[0])):
+            return plain
+        cumulants = _sampled_cumulants(event.noise_multiplier, event.sampling_rate)
+        bent = np.interp(order, np.concatenate([[1], _INTEGERS]), cumulants) / x
+        return np.where(order <= _INTEGERS[-1], np.minimum(bent, plain), plain)
+    if isinstance(event, ZCDPEvent):
+        return order * event.rho
+    assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
+    eps = event.epsilon
+    # log((e^(a eps) + e^((1 - a) eps)) / (1 + e^eps)) without overflow. Where it
+    # cancels, its rounding error makes it larger than a eps^2 / 2.
+    exact = x * eps + np.log1p(np.exp(-(1 + 2 * x) * eps)) - math.log1p(math.exp(-eps))
+    randomized = (exact + 1e-15 * (1 + x * eps)) / x
+    rate = 1 / 8 if isinstance(event, ExponentialEvent) else 1 / 2
+    return np.minimum(order * (rate * eps * eps), np.minimum(eps, randomized))
+
+
+def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
+    """Return the best Renyi bound of a list that was fixed in advance.
+
+    Args:
+        events: Events other than `DeltaEvent`, whose share is already taken out of
+            `delta`. They must not depend on earlier answers: the smallest bound over
+            many orders is not valid for a list that grows as answers are seen.
+        delta: Failure probability that is left, strictly between 0 and 1.
+
+    Returns:
+        An upper bound of epsilon, 0 or more; infinite if no order gives one.
+
+    Example:
+        >>> round(renyi_epsilon([ExponentialEvent(0.1, count=1000)], 1e-5), 2)
+        8.08
+    """
+    if not events:
+        return 0.0
+    log_delta = math.log(delta)
+
+    def bounds(x: Floats) -> Floats:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            total = np.zeros_like(x)
+            for event in events:
+                total = total + event.count * _divergence(event, x)
+            shift = np.log(x) - np.log1p(x)
+            price = (log_delta + np.log1p(x)) / x
+            slack = _ROUNDING * (total + np.abs(shift) + np.abs(price))
+            value = total + shift - price + slack
+        return np.where(np.isfinite(value), value, np.inf)
+
+    coarse = bounds(_GRID)
+    best = int(np.argmin(coarse))
+    low, high = max(best - 1, 0), min(best + 1, len(_GRID) - 1)
+    fine = bounds(np.geomspace(_GRID[low], _GRID[high], _REFINED))
+    smallest = float(min(coarse[best], fine.min()))
+    return max(0.0, smallest)

@@ -1,0 +1,25 @@
+"""Who pays for a release: the budget handler, and what a release may ask of it."""
+
+from langchain_dpicl.budget.demand import (
+    Demand,
+    ExponentialPart,
+    GaussianPart,
+    PurePart,
+)
+from langchain_dpicl.budget.forecast import Forecast, forecast
+from langchain_dpicl.budget.handler import BudgetState, PrivacyBudgetHandler
+from langchain_dpicl.budget.lookup import find_budget
+from langchain_dpicl.budget.planning import plan_queries
+
+__all__ = [
+    "BudgetState",
+    "Demand",
+    "ExponentialPart",
+    "Forecast",
+    "GaussianPart",
+    "PrivacyBudgetHandler",
+    "PurePart",
+    "find_budget",
+    "forecast",
+    "plan_queries",
+]

@@ -1,0 +1,139 @@
+"""What a plan will be able to answer: computed from public numbers, before any record.
+
+A forecast says by how many groups the right answer must lead for a release to be right
+(or, for propose-test-release, to be made) with 95 % probability. It tells a user
+before the first question whether the groups are enough for the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.budget.demand import Demand, read_parameters
+from langchain_dpicl.budget.planning import plan_queries
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.relation import Relation
+
+PASS_RATE = 0.95
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What each query of a plan can do.
+
+    Attributes:
+        mechanism: The mechanism.
+        noise_multiplier: z of its Gaussian, if it has one.
+        epsilon: Of its exponential or pure step, if it has one.
+        delta0: Failure probability of one test, if it has one.
+        noise: Standard deviation of the noise on a count of groups, if it is additive.
+        required_lead: By how many groups the right answer must lead for 95 %.
+        groups: The number of groups.
+        calls_per_query: Model calls of one query: groups, public answers, rewriting.
+        queries: The number of queries.
+    """
+
+    mechanism: str
+    noise_multiplier: float | None
+    epsilon: float | None
+    delta0: float | None
+    noise: float | None
+    required_lead: float
+    groups: int
+    calls_per_query: int
+    queries: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a unanimous answer would be released."""
+        return self.required_lead <= self.groups
+
+    def advice(self) -> str:
+        """Return what the numbers mean, in a sentence."""
+        lead = math.ceil(self.required_lead)
+        if not self.is_possible:
+            return (
+                f"Not even a unanimous answer of {self.groups} groups stands out of "
+                f"the noise: it takes {lead}. Use more groups (more people), fewer "
+                "queries, or a larger epsilon."
+            )
+        return (
+            f"An answer must lead the next one by {lead} of {self.groups} groups to "
+            f"come out in {PASS_RATE:.0%} of cases."
+        )
+
+
+def forecast(
+    demand: Demand,
+    *,
+    epsilon: float,
+    delta: float,
+    queries: int,
+    groups: int,
+    relation: Relation = Relation.REPLACE,
+    public_calls: int = 0,
+    choices: int = 2,
+) -> Forecast:
+    """Return what each query of a plan can do.
+
+    Args:
+        demand: The shape of one release.
+        epsilon: Total privacy loss bound.
+        delta: Total failure probability.
+        queries: Number of releases.
+        groups: Public number of groups.
+        relation: How neighboring slots differ.
+        public_calls: Model calls without records, for one query.
+        choices: Labels, candidates or domain words to choose among.
+
+    Returns:
+        The forecast. It is exact for propose-test-release with a given k and a normal
+        approximation for the others.
+
+    Raises:
+        PlanMismatchError: If there is no such plan.
+        InvalidParameterError: If there are fewer than one group or two choices.
+
+    Example:
+        >>> from langchain_dpicl.budget import GaussianPart
+        >>> ptr = Demand("ksa/ptr", (GaussianPart(),), needs_delta0=True)
+        >>> found = forecast(ptr, epsilon=8, delta=1e-6, queries=20, groups=100)
+        >>> found.is_possible, 40 < found.required_lead < 50
+        (True, True)
+    """
+    if groups < 1 or choices < 2:  # noqa: PLR2004 - a choice is among two at least
+        raise InvalidParameterError("There must be a group and two choices at least.")
+    events = plan_queries(demand, epsilon=epsilon, delta=delta, queries=queries)
+    z, eps, delta0 = read_parameters(demand, events)
+    noise: float | None = None
+    if z is not None and demand.needs_delta0:
+        noise = z * sensitivity.keyword_gap(relation)
+        lead = mechanisms.required_gap(
+            noise_multiplier=z, delta0=delta0, relation=relation, pass_rate=PASS_RATE
+        )
+    elif z is not None:
+        noise = z * sensitivity.vote_l2(relation)
+        # Two noisy counts, each against the winner's: a union bound over the others.
+        tail = (1 - PASS_RATE) / (choices - 1)
+        lead = noise * math.sqrt(2) * NormalDist().inv_cdf(1 - tail)
+    elif eps is not None:
+        # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
+        scale = 2 * sensitivity.joint_utility(relation) / eps
+        lead = scale * math.log((choices - 1) * PASS_RATE / (1 - PASS_RATE))
+    else:
+        raise InvalidParameterError("The demand has no randomized step.")
+    return Forecast(
+        mechanism=demand.mechanism,
+        noise_multiplier=z,
+        epsilon=eps,
+        delta0=delta0 or None,
+        noise=noise,
+        required_lead=lead,
+        groups=groups,
+        calls_per_query=groups + public_calls,
+        queries=queries,
+    )

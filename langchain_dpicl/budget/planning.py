@@ -1,0 +1,107 @@
+"""From a total (epsilon, delta) and a number of queries to each query's events."""
+
+from __future__ import annotations
+
+import math
+
+from langchain_dpicl import accounting
+from langchain_dpicl.accounting import Event, GaussianEvent
+from langchain_dpicl.budget.demand import Demand
+from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.parameters import ParameterError
+
+
+def plan_queries(
+    demand: Demand, *, epsilon: float, delta: float, queries: int
+) -> tuple[Event, ...]:
+    """Return the events that each of `queries` equal releases may spend.
+
+    What the user left open is set to the least noise that keeps all queries together
+    within (epsilon, delta). What the user fixed is only checked.
+
+    Args:
+        demand: The shape of one release.
+        epsilon: Total privacy loss bound.
+        delta: Total failure probability.
+        queries: Number of releases.
+
+    Returns:
+        The events of one release.
+
+    Privacy:
+        All releases are fixed before the first is made, so any composition theorem
+        for non-adaptive events applies: closed form for unsampled Gaussians (Balle and
+        Wang 2018), privacy loss distributions for sampled ones, Renyi curves where an
+        exponential mechanism takes part. A sampled plan is computed twice, by
+        dp-accounting and by prv-accountant; unless the two agree it is refused.
+
+    Raises:
+        PlanMismatchError: If no noise, or not the fixed one, keeps within the budget,
+            or the two accountants disagree.
+
+    Example:
+        >>> from langchain_dpicl.budget import Demand, GaussianPart
+        >>> events = plan_queries(
+        ...     Demand("vote", (GaussianPart(),)), epsilon=8, delta=1e-6, queries=20
+        ... )
+        >>> round(events[0].noise_multiplier, 2)
+        3.08
+    """
+    delta0 = demand.delta0_for(delta, queries)
+    charged = delta0 * demand.sampling_rate * queries
+    if charged >= delta:
+        raise PlanMismatchError(
+            f"{queries} releases with delta0 {delta0:g} each use up a delta of "
+            f"{charged:g}, and the account has {delta:g}. Leave delta0 to the plan or "
+            f"give less than {delta / queries / demand.sampling_rate:.2g}."
+        )
+    if demand.is_fixed:
+        events = demand.events(1.0, delta0)
+        cost = accounting.compose(list(events) * queries, delta)
+        if not cost <= epsilon:
+            raise PlanMismatchError(
+                f"{queries} releases by {demand.mechanism} with the noise you fixed "
+                f"cost epsilon {cost:.4g} at delta {delta:g}; the account has "
+                f"{epsilon:g}. Leave the noise to the plan, or give more noise or "
+                "fewer queries."
+            )
+    else:
+        try:
+            scale = accounting.calibrate(
+                lambda t: demand.events(t, delta0), epsilon, delta, uses=queries
+            )
+        except ParameterError as error:
+            raise PlanMismatchError(
+                f"No amount of noise lets {demand.mechanism} answer {queries} queries "
+                f"within epsilon {epsilon:g} and delta {delta:g} ({error})."
+            ) from None
+        events = demand.events(scale, delta0)
+    _require_second_opinion(events, delta, queries)
+    return events
+
+
+def _require_second_opinion(
+    events: tuple[Event, ...], delta: float, queries: int
+) -> None:
+    sampled = [
+        event
+        for event in events
+        if isinstance(event, GaussianEvent) and event.sampling_rate < 1
+    ]
+    if not sampled:
+        return
+    check = accounting.cross_check(list(events) * queries, delta)
+    if not check.agrees:
+        raise PlanMismatchError(
+            f"Two independent accountants disagree on this plan: {check}. Nothing is "
+            "released on a figure that is in doubt; change the sampling rate, the "
+            "noise or the number of queries."
+        )
+
+
+def is_affordable(
+    events: tuple[Event, ...], *, epsilon: float, delta: float, queries: int
+) -> bool:
+    """Return whether `queries` such releases stay within (epsilon, delta)."""
+    cost = accounting.compose(list(events) * queries, delta)
+    return math.isfinite(cost) and cost <= epsilon

@@ -1,0 +1,119 @@
+"""From a chain's input to its prompts: the public ones, and one per group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.prompt_values import PromptValue
+from langchain_core.prompts import BasePromptTemplate, format_document
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.prompts import GROUP_PROMPT, PUBLIC_PROMPT
+
+
+@dataclass(frozen=True)
+class Question:
+    """A chain's input: the question, and what else the prompt needs. Public."""
+
+    text: str
+    variables: dict[str, Any] = field(default_factory=dict)
+
+
+def read_question(value: Any) -> Question:
+    """Read a chain's input.
+
+    Args:
+        value: A string, or a mapping with `question`.
+
+    Raises:
+        InvalidParameterError: If there is no question in it.
+
+    Example:
+        >>> read_question({"question": "Why?", "language": "French"}).variables
+        {'language': 'French'}
+    """
+    variables: dict[str, Any] = {}
+    text = value
+    if isinstance(value, Mapping):
+        variables = {str(key): item for key, item in value.items() if key != "question"}
+        text = value.get("question")
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidParameterError(
+            "DPChain takes a question: a non-empty string, or a mapping with one under "
+            f"'question', not {type(value).__name__}."
+        )
+    if "context" in variables:
+        raise InvalidParameterError(
+            "'context' is filled by the chain with each group's records and can't be "
+            "given in the input."
+        )
+    return Question(text, variables)
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """The templates of a chain.
+
+    Attributes:
+        prompt: The group prompt, with `context` and `question`; None is the default.
+        public_prompt: The zero-shot prompt; None is the default one, or the group
+            prompt with an empty context where that is the user's own.
+        document_prompt: How one record is written.
+        document_separator: What stands between records.
+    """
+
+    prompt: BasePromptTemplate[Any] | None
+    public_prompt: BasePromptTemplate[Any] | None
+    document_prompt: BasePromptTemplate[str]
+    document_separator: str
+
+    def check(self) -> None:
+        """Refuse a group prompt without a place for the records or the question.
+
+        Raises:
+            InvalidParameterError: If one is missing.
+        """
+        if self.prompt is None:
+            return
+        missing = {"context", "question"}.difference(self.prompt.input_variables)
+        if missing:
+            raise InvalidParameterError(
+                f"The prompt has no variable {' or '.join(sorted(missing))}: "
+                "{context} takes a group's records, {question} the question."
+            )
+
+    def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
+        """Return the prompt for one group's records; an empty group has none."""
+        context = self.document_separator.join(
+            format_document(document, self.document_prompt) for document in documents
+        )
+        return (self.prompt or GROUP_PROMPT).format_prompt(
+            context=context, question=question.text, **question.variables
+        )
+
+    def public(self, question: Question) -> PromptValue:
+        """Return the zero-shot prompt.
+
+        Raises:
+            InvalidParameterError: If the input lacks a variable of the prompt.
+        """
+        template = self.public_prompt
+        if template is None:
+            template = PUBLIC_PROMPT if self.prompt is None else self.prompt
+        try:
+            # A template ignores what it does not use, so context may always be given.
+            return template.format_prompt(
+                context="", question=question.text, **question.variables
+            )
+        except KeyError as error:
+            raise InvalidParameterError(
+                f"The prompt needs {error.args[0]!s}. Pass a mapping with 'question' "
+                "and every other variable of the prompt."
+            ) from None
+
+    def fixed_text(self, question: Question) -> str:
+        """Return all words that the model sees in every group: they are public."""
+        return self.group(question, ()).to_string()

@@ -1,0 +1,103 @@
+"""What passes from step to step of a chain. Nothing in here is private."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.prompt_values import PromptValue
+
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.chain.prompting import Prompting, Question
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.slots import FAILED, Slot
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question whose public part is done.
+
+    Attributes:
+        question: The question.
+        budget: Who pays.
+        embedded: What the group source made of the question.
+        zero_shot: The model's answers to the question alone.
+        prepared: What the parser made of those.
+    """
+
+    question: Question
+    budget: PrivacyBudgetHandler
+    embedded: Any
+    zero_shot: tuple[str, ...]
+    prepared: Any
+
+
+@dataclass(frozen=True)
+class Released:
+    """What came out of the sealed region, and what was charged for it."""
+
+    asked: Asked
+    outcome: Outcome
+    grant: Grant | None
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How a release is put into words.
+
+    Attributes:
+        status: How the answer came about.
+        text: What is said, if no model is asked.
+        prompt: The public prompt whose answer is said; None if `text` is.
+        otherwise: What is said, and how it came about, if the model fails on it.
+    """
+
+    status: Status
+    text: str = ""
+    prompt: PromptValue | None = None
+    otherwise: tuple[str, Status] = ("", Status.ABSTAINED)
+
+
+class GroupPrompts:
+    """One prompt per slot, and which slots have none. Private: no repr.
+
+    A group whose records can't be written into the prompt abstains, like one whose
+    call fails: it must not stop the others. An empty group is asked too, so that the
+    number of calls is the public number of groups, and its answer is dropped.
+    """
+
+    def __init__(
+        self,
+        drawn: Sequence[Sequence[Document]],
+        prompting: Prompting,
+        question: Question,
+        *,
+        pad_to: int,
+    ) -> None:
+        padding: PromptValue | None = prompting.group(question, ()) if pad_to else None
+        self.prompts: list[PromptValue | None] = []
+        self._failed: set[int] = set()
+        self._empty: set[int] = set()
+        for index, documents in enumerate(drawn):
+            prompt = padding
+            if documents:
+                try:
+                    prompt = prompting.group(question, documents)
+                except Exception:  # noqa: BLE001 - this group abstains
+                    self._failed.add(index)
+            else:
+                self._empty.add(index)
+            self.prompts.append(prompt)
+        self._slots = len(self.prompts)
+        self.prompts.extend([padding] * max(pad_to - self._slots, 0))
+
+    def slots(self, answers: Sequence[Slot]) -> list[Slot]:
+        """Return the slots of the groups that had records, without the padding."""
+        return [
+            FAILED if index in self._failed else answer
+            for index, answer in enumerate(answers[: self._slots])
+            if index not in self._empty
+        ]

@@ -1,0 +1,345 @@
+"""`dpicl demo`: the same questions, asked in the ordinary way and privately."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.runnables import Runnable, RunnablePassthrough
+from langchain_core.vectorstores import InMemoryVectorStore
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from langchain_dpicl.budget import PrivacyBudgetHandler, forecast
+from langchain_dpicl.chain import DPChain
+from langchain_dpicl.cli.loading import load_embedding, load_model, read_corpus
+from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
+from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.groups import RetrievedGroups
+from langchain_dpicl.outcome import Status
+from langchain_dpicl.parsers import KSAPTROutputParser
+from langchain_dpicl.prompts import DOCUMENT_SEPARATOR, GROUP_PROMPT
+
+OUTCOMES = {
+    Status.RELEASED.value: "[green]released[/]",
+    Status.FALLBACK.value: "[yellow]not released[/]: the groups do not agree",
+    Status.ABSTAINED.value: "[yellow]refused[/]",
+    Status.CACHED.value: "[green]given again[/]",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Whose records, which questions, and which secrets to look for."""
+
+    name: str
+    documents: list[Document]
+    unit_key: str
+    asked: list[DemoQuestion]
+    secrets: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One question, answered both ways."""
+
+    question: str
+    kind: str
+    ordinary: str
+    private: str
+    status: str
+    keywords: list[str]
+    epsilon_spent: float
+    ordinary_right: bool | None
+    private_right: bool | None
+    ordinary_leaks: bool
+    private_leaks: bool
+    seconds: float
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo; see `dpicl demo --help`."""
+    console = Console(quiet=options.json, highlight=False)
+    task = _task(options)
+    budget = _budget(options, task)
+    chain = _private_chain(options, task, budget, console)
+    if not options.json:
+        _introduce(console, options, task, budget, chain)
+    stop = ""
+    answers: list[Answered] = []
+    if budget.can_afford():
+        ordinary = _ordinary_chain(options, task, chain)
+        for asked in task.asked[: options.first]:
+            try:
+                answer = _ask(asked, ordinary, chain, budget, task.secrets)
+            except BudgetExhaustedError as error:
+                stop = str(error)
+                break
+            answers.append(answer)
+            _show(console, answer, len(answers), budget)
+    else:
+        stop = f"Account {budget.account!r} has spent all its {budget.queries} queries."
+    if options.json:
+        print(json.dumps(_report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
+    else:
+        _conclude(console, options, budget, answers, stop)
+    return 0
+
+
+def _task(options: argparse.Namespace) -> Task:
+    if not options.corpus:
+        if options.question or options.unit_key:
+            raise InvalidParameterError(
+                "--question and --unit-key go with --corpus FILE.jsonl."
+            )
+        documents = clinic(options.patients)
+        return Task(
+            name=f"clinic-{options.patients}",
+            documents=documents,
+            unit_key="patient_id",
+            asked=questions(options.patients),
+            secrets=frozenset(secrets_of(documents)),
+        )
+    if not options.unit_key or not options.question:
+        raise InvalidParameterError(
+            "--corpus needs --unit-key FIELD, the field that says whose record each "
+            "line is, and at least one --question TEXT."
+        )
+    return Task(
+        name=Path(options.corpus).stem,
+        documents=read_corpus(
+            options.corpus, unit_key=options.unit_key, text_key=options.text_key
+        ),
+        unit_key=options.unit_key,
+        asked=[DemoQuestion(text, "population", ()) for text in options.question],
+        secrets=frozenset(),
+    )
+
+
+def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
+    prefix = "sqlite:///"
+    if options.ledger.startswith(prefix):
+        path = Path(options.ledger.removeprefix(prefix))
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return PrivacyBudgetHandler(
+        epsilon=options.epsilon,
+        delta=options.delta,
+        queries=options.queries,
+        ledger=options.ledger,
+        account=options.account or task.name,
+    )
+
+
+def _private_chain(
+    options: argparse.Namespace,
+    task: Task,
+    budget: PrivacyBudgetHandler,
+    console: Console,
+) -> DPChain:
+    embedding = load_embedding(options.embedding)
+    with console.status(f"Embedding {len(task.documents)} records ..."):
+        groups = RetrievedGroups.from_documents(
+            task.documents,
+            embedding,
+            unit_key=task.unit_key,
+            n_groups=options.groups,
+            docs_per_group=options.docs_per_group,
+        )
+    return DPChain(
+        groups=groups,
+        model=load_model(options.model),
+        parser=KSAPTROutputParser(k=options.k),
+        budget=budget,
+    )
+
+
+def _ordinary_chain(
+    options: argparse.Namespace, task: Task, chain: DPChain
+) -> Runnable[str, str]:
+    """Return the RAG chain that everybody writes: the comparison, not private."""
+    embedding: Embeddings = load_embedding(options.embedding)
+    store = InMemoryVectorStore.from_documents(task.documents, embedding)
+    retriever = store.as_retriever(search_kwargs={"k": options.docs_per_group})
+    return (
+        {
+            "context": retriever
+            | (lambda found: DOCUMENT_SEPARATOR.join(d.page_content for d in found)),
+            "question": RunnablePassthrough(),
+        }
+        | GROUP_PROMPT
+        | chain.model
+        | StrOutputParser()
+    )
+
+
+def _ask(
+    asked: DemoQuestion,
+    ordinary: Runnable[str, str],
+    chain: DPChain,
+    budget: PrivacyBudgetHandler,
+    secrets: frozenset[str],
+) -> Answered:
+    start = time.perf_counter()
+    message = chain.invoke(asked.text)
+    seconds = time.perf_counter() - start
+    plain = ordinary.invoke(asked.text)
+    private = str(message.text)
+    record = message.response_metadata["privacy"]
+    checked = asked.kind == "population" and bool(asked.keywords)
+    return Answered(
+        question=asked.text,
+        kind=asked.kind,
+        ordinary=plain,
+        private=private,
+        status=record["status"],
+        keywords=record["keywords"],
+        epsilon_spent=budget.spent().epsilon,
+        ordinary_right=asked.answered_by(plain) if checked else None,
+        private_right=asked.answered_by(private) if checked else None,
+        ordinary_leaks=any(secret in plain for secret in secrets),
+        private_leaks=any(secret in private for secret in secrets),
+        seconds=seconds,
+    )
+
+
+def _introduce(
+    console: Console,
+    options: argparse.Namespace,
+    task: Task,
+    budget: PrivacyBudgetHandler,
+    chain: DPChain,
+) -> None:
+    console.rule("[bold]langchain-dpicl demo")
+    console.print(
+        f"[bold]Records[/]  {len(task.documents)} of {chain.groups.n_units} units "
+        f"(one unit: all records with the same {task.unit_key!r})"
+    )
+    model = "the offline stand-in, not a language model" * (options.model == "offline")
+    console.print(f"[bold]Model[/]    {model or options.model}")
+    spent = budget.spent()
+    console.print(
+        f"[bold]Promise[/]  epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
+        f"unit, for {budget.queries} answers in all; account {budget.account!r} has "
+        f"spent {spent.queries} of them"
+    )
+    plan = forecast(
+        chain.parser.demand(),
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        queries=budget.queries,
+        groups=options.groups,
+        relation=chain.groups.relation,
+        public_calls=2,
+    )
+    console.print(
+        f"[bold]Plan[/]     {options.groups} groups of {options.docs_per_group} "
+        f"records, at most {plan.calls_per_query} model calls a question. "
+        f"{plan.advice()}"
+    )
+    console.print()
+
+
+def _show(
+    console: Console, answer: Answered, number: int, budget: PrivacyBudgetHandler
+) -> None:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=9, style="bold")
+    table.add_column(overflow="fold")
+    table.add_row(f"{number}", f"[bold]{escape(answer.question)}[/]")
+    table.add_row(
+        "ordinary",
+        escape(answer.ordinary)
+        + ("  [bold white on red] a secret, in the clear [/]" * answer.ordinary_leaks)
+        + _mark(answer.ordinary_right),
+    )
+    table.add_row(
+        "private",
+        escape(answer.private)
+        + ("  [bold white on red] a secret, in the clear [/]" * answer.private_leaks)
+        + _mark(answer.private_right),
+    )
+    table.add_row(
+        "",
+        f"[dim]{OUTCOMES[answer.status]}; epsilon so far "
+        f"{answer.epsilon_spent:.2f} of {budget.epsilon:g}; "
+        f"{answer.seconds:.2f} s[/]",
+    )
+    console.print(table)
+    console.print()
+
+
+def _mark(right: bool | None) -> str:  # noqa: FBT001 - three states of a check
+    return (
+        "" if right is None else "  [green](right)[/]" if right else "  [red](wrong)[/]"
+    )
+
+
+def _conclude(
+    console: Console,
+    options: argparse.Namespace,
+    budget: PrivacyBudgetHandler,
+    answers: list[Answered],
+    stop: str,
+) -> None:
+    if answers:
+        console.print(_summary(answers))
+    if stop:
+        console.print(f"\n[bold yellow]Stopped.[/] {escape(stop)}")
+    spent = budget.spent()
+    console.print(
+        f"\nAccount {budget.account!r} in {options.ledger}: epsilon "
+        f"{spent.epsilon:.2f} of {budget.epsilon:g} spent on {spent.queries} of "
+        f"{budget.queries} answers."
+    )
+    if not budget.can_afford():
+        console.print(
+            "It pays for nothing more: run this again and nothing is asked. Other "
+            "questions need another promise to the same people, and the two add up: "
+            "'dpicl demo --account NAME' opens one. 'dpicl ledger show "
+            f"{budget.account}' lists what was spent."
+        )
+    else:
+        console.print("Run this again to go on with the same account.")
+
+
+def _summary(answers: list[Answered]) -> Table:
+    table = Table("", "ordinary", "private")
+    table.columns[1].justify = table.columns[2].justify = "right"
+    checked = [a for a in answers if a.private_right is not None]
+    if checked:
+        table.add_row(
+            "right answers to questions about the population",
+            f"{sum(bool(a.ordinary_right) for a in checked)} of {len(checked)}",
+            f"{sum(bool(a.private_right) for a in checked)} of {len(checked)}",
+        )
+    people = [a for a in answers if a.kind == "person"]
+    if people:
+        table.add_row(
+            "secrets given away, asked about one person",
+            f"{sum(a.ordinary_leaks for a in people)} of {len(people)}",
+            f"{sum(a.private_leaks for a in people)} of {len(people)}",
+        )
+    table.add_row(
+        "answers shaped by the records",
+        str(len(answers)),
+        str(sum(a.status == Status.RELEASED.value for a in answers)),
+    )
+    return table
+
+
+def _report(
+    budget: PrivacyBudgetHandler, answers: list[Answered], stop: str
+) -> dict[str, Any]:
+    return {
+        "answers": [asdict(answer) for answer in answers],
+        "account": budget.public_state(),
+        "stopped": stop or None,
+    }

@@ -1,0 +1,113 @@
+"""From command-line words to records and models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+
+from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+
+
+def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
+    """Read records from a JSON Lines file.
+
+    Args:
+        path: The file: one JSON object a line.
+        unit_key: The field with the unit id.
+        text_key: The field with the text; all others become metadata.
+
+    Raises:
+        InvalidParameterError: If a line is no JSON object or has no text. The message
+            names the line by its number and shows nothing of it.
+        UnitError: If a line has no unit id, or there is no record.
+    """
+    documents: list[Document] = []
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            record = _object(line, number)
+            text = record.pop(text_key, None)
+            if not isinstance(text, str) or not text.strip():
+                raise InvalidParameterError(
+                    f"Line {number} has no text in the field {text_key!r}: name the "
+                    "field with --text-key."
+                )
+            if unit_key not in record:
+                raise UnitError(
+                    f"Line {number} has no field {unit_key!r}: name the field that "
+                    "says whose record it is with --unit-key, and drop records "
+                    "without one."
+                )
+            documents.append(Document(text, metadata=record))
+    if not documents:
+        raise UnitError("There is no record in the file.")
+    return documents
+
+
+def _object(line: str, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise InvalidParameterError(f"Line {number} is not a JSON object.")
+    return record
+
+
+def load_model(name: str) -> Any:
+    """Return the chat model that `provider:name` names.
+
+    Raises:
+        InvalidParameterError: If the provider needs a package that is not installed.
+    """
+    if name == "offline":
+        return OfflineChatModel()
+    provider, _, model = name.partition(":")
+    if provider == "openai" and model:
+        from langchain_openai import ChatOpenAI
+
+        return _made(lambda: ChatOpenAI(model=model, temperature=0), name)
+    try:
+        from langchain.chat_models import init_chat_model
+    except ImportError:
+        raise InvalidParameterError(
+            f"--model {name} needs LangChain itself and the provider's package: pip "
+            "install 'langchain-dpicl[agents]' langchain-PROVIDER. Without them there "
+            "are openai:NAME and offline."
+        ) from None
+    return _made(lambda: init_chat_model(name, temperature=0), name)
+
+
+def load_embedding(name: str) -> Embeddings:
+    """Return the embedding model that `provider:name` names.
+
+    Raises:
+        InvalidParameterError: If the provider is not known.
+    """
+    if name == "offline":
+        return HashingEmbeddings()
+    provider, _, model = name.partition(":")
+    if provider == "openai" and model:
+        from langchain_openai import OpenAIEmbeddings
+
+        found: Embeddings = _made(lambda: OpenAIEmbeddings(model=model), name)
+        return found
+    raise InvalidParameterError(
+        f"--embedding {name} is not known: give offline or openai:NAME."
+    )
+
+
+def _made(make: Any, name: str) -> Any:
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001 - a provider raises what it likes
+        raise InvalidParameterError(
+            f"{name} can't be used ({type(error).__name__}). Is its key set in the "
+            "environment, and its package installed?"
+        ) from None

@@ -1,0 +1,218 @@
+"""`dpicl`: the commands, their options, and how errors end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from langchain_dpicl._version import __version__
+
+DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: The arguments; None takes the process's own.
+
+    Returns:
+        The exit status: 0 on success, 1 for an error that the message explains, 2 for
+        wrong usage.
+
+    Example:
+        >>> main(
+        ...     ["plan", "--epsilon", "8", "--queries", "20", "--json"]
+        ... )  # doctest: +ELLIPSIS
+        {...}
+        0
+    """
+    options = _parser().parse_args(arguments)
+    # Errors of the numbers come from layers that know nothing of LangChain.
+    from langchain_dpicl.exceptions import DPError
+    from langchain_dpicl.parameters import ParameterError
+
+    try:
+        return int(options.run(options))
+    except (DPError, ParameterError, OSError) as error:
+        if options.json:
+            print(json.dumps({"error": type(error).__name__, "message": str(error)}))  # noqa: T201 - the command's output
+        else:
+            Console(stderr=True, soft_wrap=True).print(
+                f"[bold red]{type(error).__name__}:[/] {error}", highlight=False
+            )
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped. What was charged stays charged.", file=sys.stderr)  # noqa: T201 - the command's output
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="dpicl", description=DESCRIPTION)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_demo(commands)
+    _add_plan(commands)
+    _add_ledger(commands)
+    return parser
+
+
+def _budget_options(parser: argparse.ArgumentParser, *, queries: int) -> None:
+    group = parser.add_argument_group("budget")
+    group.add_argument("--epsilon", type=float, default=8.0, help="total (default 8)")
+    group.add_argument("--delta", type=float, default=1e-6, help="total (default 1e-6)")
+    group.add_argument(
+        "--queries",
+        type=int,
+        default=queries,
+        help=f"how many answers the budget pays for (default {queries})",
+    )
+
+
+def _json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="ask a corpus in the ordinary way and privately, side by side",
+        description=(
+            "Ask questions over private records, by an ordinary RAG chain and by a "
+            "differentially private one, and show both answers side by side. Without "
+            "--corpus the records are generated visit notes of 2,000 invented "
+            "patients. Nothing leaves this machine unless you name a model."
+        ),
+    )
+    corpus = parser.add_argument_group("records")
+    corpus.add_argument(
+        "--corpus", metavar="FILE.jsonl", help="your records, one JSON object a line"
+    )
+    corpus.add_argument("--unit-key", help="the field that says whose record it is")
+    corpus.add_argument(
+        "--text-key", default="text", help="the field with the text (default text)"
+    )
+    corpus.add_argument(
+        "--question",
+        action="append",
+        metavar="TEXT",
+        help="a question to your records; may be given several times",
+    )
+    corpus.add_argument(
+        "--patients", type=int, default=2000, help="invented patients (default 2000)"
+    )
+    how = parser.add_argument_group("how to answer")
+    how.add_argument(
+        "--groups", type=int, default=100, help="groups of records (default 100)"
+    )
+    how.add_argument(
+        "--docs-per-group", type=int, default=8, help="records a group (default 8)"
+    )
+    how.add_argument(
+        "--k",
+        type=_k_range,
+        default=1,
+        help="words to release: a number, or a range such as 1-3 (default 1)",
+    )
+    how.add_argument(
+        "--model",
+        default="offline",
+        metavar="PROVIDER:NAME",
+        help="a chat model, such as openai:gpt-4o-mini (default: offline stand-in)",
+    )
+    how.add_argument(
+        "--embedding",
+        default="offline",
+        metavar="PROVIDER:NAME",
+        help="an embedding model (default: offline stand-in)",
+    )
+    how.add_argument(
+        "--first", type=int, metavar="N", help="ask only the first N questions"
+    )
+    _budget_options(parser, queries=20)
+    parser.add_argument(
+        "--ledger",
+        metavar="URL",
+        default="sqlite:///.demo/ledger.db",
+        help="where charges are kept (default sqlite:///.demo/ledger.db)",
+    )
+    parser.add_argument("--account", help="the account's name (default: the corpus's)")
+    _json_option(parser)
+    parser.set_defaults(run=_run_demo)
+
+
+def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="what a budget buys: noise, required agreement, model calls",
+        description=(
+            "From epsilon, delta, queries and groups to the noise of each method, the "
+            "lead that an answer needs to come out, and the number of model calls."
+        ),
+    )
+    _budget_options(parser, queries=20)
+    parser.add_argument("--groups", type=int, default=100, help="default 100")
+    parser.add_argument(
+        "--relation",
+        choices=["replace", "add_remove"],
+        default="replace",
+        help="replace: units hashed to groups (default); add_remove: a group a unit",
+    )
+    parser.add_argument(
+        "--sampling-rate", type=float, default=1.0, help="of SampledGroups (default 1)"
+    )
+    parser.add_argument(
+        "--choices", type=int, default=10, help="labels or domain words (default 10)"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE.png", help="draw the required lead over epsilon"
+    )
+    _json_option(parser)
+    parser.set_defaults(run=_run_plan)
+
+
+def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("ledger", help="look at accounts and their charges")
+    parser.add_argument("action", choices=["list", "show", "export", "close"])
+    parser.add_argument("account", nargs="?", help="for show, export and close")
+    parser.add_argument(
+        "--ledger",
+        metavar="URL",
+        default="sqlite:///.demo/ledger.db",
+        help="default sqlite:///.demo/ledger.db",
+    )
+    _json_option(parser)
+    parser.set_defaults(run=_run_ledger)
+
+
+def _k_range(text: str) -> int | tuple[int, int]:
+    first, dash, last = text.partition("-")
+    try:
+        return (int(first), int(last)) if dash else int(first)
+    except ValueError:
+        raise argparse.ArgumentTypeError("a number, or a range such as 1-3") from None
+
+
+# Commands are imported when they run: `dpicl --help` need not load a model library.
+
+
+def _run_demo(options: argparse.Namespace) -> int:
+    from langchain_dpicl.cli.demo import run
+
+    return run(options)
+
+
+def _run_plan(options: argparse.Namespace) -> int:
+    from langchain_dpicl.cli.plan import run
+
+    return run(options)
+
+
+def _run_ledger(options: argparse.Namespace) -> int:
+    from langchain_dpicl.cli.ledger import run
+
+    return run(options)

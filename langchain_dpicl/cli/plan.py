@@ -1,0 +1,174 @@
+"""`dpicl plan`: what a budget buys with each method."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from langchain_dpicl.budget import (
+    Demand,
+    ExponentialPart,
+    GaussianPart,
+    forecast,
+)
+from langchain_dpicl.budget.demand import SELECTION_RATIO
+from langchain_dpicl.budget.forecast import Forecast
+from langchain_dpicl.exceptions import (
+    DPError,
+    InvalidParameterError,
+    PlanMismatchError,
+)
+from langchain_dpicl.relation import Relation
+
+METHODS = {
+    "KSA-PTR, one k": ("ksa/ptr", 2),
+    "KSA-PTR, range of k": ("ksa/ptr range", 2),
+    "KSA-joint": ("ksa/joint", 1),
+    "voting, ESA by vote": ("vote", 0),
+}
+"""The methods by name, and how many public model calls one query of each makes."""
+
+PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table, or JSON, and draw the plot if one is asked for."""
+    found = {name: _forecast(name, options, options.epsilon) for name in METHODS}
+    if options.plot:
+        _plot(options)
+    if options.json:
+        print(  # noqa: T201 - the command's output
+            json.dumps(
+                {
+                    name: asdict(item) | {"advice": item.advice()}
+                    if isinstance(item, Forecast)
+                    else {"error": str(item)}
+                    for name, item in found.items()
+                },
+                indent=2,
+            )
+        )
+        return 0
+    _print(options, found)
+    return 0
+
+
+def _forecast(
+    name: str, options: argparse.Namespace, epsilon: float
+) -> Forecast | DPError:
+    kind, public_calls = METHODS[name]
+    rate = options.sampling_rate
+    try:
+        return forecast(
+            _demand(kind, rate),
+            epsilon=epsilon,
+            delta=options.delta,
+            queries=options.queries,
+            groups=options.groups,
+            relation=Relation(options.relation),
+            public_calls=public_calls,
+            choices=options.choices,
+        )
+    except (PlanMismatchError, InvalidParameterError) as error:
+        if rate == 1:
+            raise
+        return error
+
+
+def _demand(kind: str, rate: float) -> Demand:
+    if kind == "ksa/ptr range":
+        parts = (ExponentialPart(ratio=SELECTION_RATIO), GaussianPart())
+        return Demand(kind, parts, rate, needs_delta0=True)
+    if kind == "ksa/ptr":
+        return Demand(kind, (GaussianPart(),), rate, needs_delta0=True)
+    if kind == "ksa/joint":
+        return Demand(kind, (ExponentialPart(),), rate)
+    return Demand(kind, (GaussianPart(),), rate)
+
+
+def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) -> None:
+    console = Console()
+    console.print(
+        f"epsilon {options.epsilon:g}, delta {options.delta:g} for "
+        f"{options.queries} queries over {options.groups} groups "
+        f"({options.relation.replace('_', '/')}"
+        + (
+            f", sampled at {options.sampling_rate:g})"
+            if options.sampling_rate < 1
+            else ")"
+        )
+    )
+    table = Table("method")
+    for heading in ("z", "epsilon", "noise", "lead", "calls"):
+        table.add_column(heading, justify="right")
+    for name, item in found.items():
+        if isinstance(item, DPError):
+            table.add_row(name, f"[dim]{item}[/]")
+            continue
+        lead = f"{item.required_lead:.1f}"
+        table.add_row(
+            name,
+            _figure(item.noise_multiplier),
+            _figure(item.epsilon),
+            _figure(item.noise),
+            lead if item.is_possible else f"[red]{lead}[/]",
+            str(item.calls_per_query),
+        )
+    console.print(table)
+    console.print(
+        "z: noise multiplier. epsilon: of one query's exponential mechanism. noise: "
+        "standard deviation on a count of groups. lead: by how many groups the answer "
+        "must be ahead of the next one to come out in 95 % of cases; with less, "
+        "KSA-PTR gives the public answer and the others choose more or less at "
+        "random. calls: model calls a query; ESA asks for its candidates besides."
+    )
+
+
+def _figure(value: Any) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _plot(options: argparse.Namespace) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InvalidParameterError(
+            "--plot needs matplotlib: pip install 'langchain-dpicl[plots]'."
+        ) from None
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for name in METHODS:
+        points = []
+        for epsilon in PLOT_POINTS:
+            try:
+                item = _forecast(name, options, epsilon)
+            except PlanMismatchError:
+                continue
+            if isinstance(item, Forecast):
+                points.append((epsilon, item.required_lead))
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
+    axes.axhline(options.groups, color="black", linestyle="--", linewidth=1)
+    axes.annotate(
+        f"all {options.groups} groups",
+        (PLOT_POINTS[-1], options.groups),
+        ha="right",
+        va="bottom",
+    )
+    axes.axvline(options.epsilon, color="gray", linestyle=":", linewidth=1)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel=f"total epsilon (delta {options.delta:g})",
+        ylabel="lead needed for 95 %, in groups",
+        title=f"{options.queries} queries, {options.relation.replace('_', '/')}",
+    )
+    axes.set_xticks(PLOT_POINTS, [f"{point:g}" for point in PLOT_POINTS])
+    axes.minorticks_off()
+    axes.legend()
+    figure.savefig(options.plot, dpi=120)

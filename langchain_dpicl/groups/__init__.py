@@ -1,0 +1,25 @@
+"""Group sources: from a question to slots that no unit shares.
+
+A *group source* turns a public question into *slots*, each a list of documents, such
+that one unit (person) touches one slot at most, whatever the other units are. Which
+way it touches it is the source's `relation`, and every sensitivity follows from that.
+
+| source | grouping | one unit changes | relation |
+|---|---|---|---|
+| `RetrievedGroups` | `"shard"` | one slot, from any documents to any | `REPLACE` |
+| `RetrievedGroups` | `"unit"` | one slot appears or vanishes | `ADD_REMOVE` |
+| `RetrievedGroups` | `"unit"`, `max_groups` | one slot is swapped at most | `REPLACE` |
+| `SampledGroups` | `"shard"` | one slot, from any documents to any | `REPLACE` |
+| `SampledGroups` | `"unit"` | one slot appears or vanishes | `ADD_REMOVE` |
+
+A global top-k of the corpus, split into groups afterwards, is not offered: removing
+one unit lets another document in and can move every later one.
+"""
+
+from __future__ import annotations
+
+from langchain_dpicl.groups.base import GroupSource
+from langchain_dpicl.groups.retrieved import RetrievedGroups
+from langchain_dpicl.groups.sampled import SampledGroups
+
+__all__ = ["GroupSource", "RetrievedGroups", "SampledGroups"]

@@ -1,0 +1,285 @@
+"""From the caller's documents to checked copies, unit ids and unit vectors.
+
+The embedding is called here with private text. What it raises is passed on as it is:
+ingest is the operator's own act and no part of an answer, and the operator needs to
+read what the embedding server said.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from langchain_core.documents import Document
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.units import unit_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from langchain_core.embeddings import Embeddings
+    from numpy.typing import NDArray
+
+Vectors: TypeAlias = "NDArray[np.float32]"
+
+EMBEDDING_BATCH = 256
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+def take_documents(
+    documents: Iterable[Document], unit_key: str
+) -> tuple[list[Document], list[str]]:
+    """Return copies of the documents, and the unit id of each.
+
+    Copies, because what the caller does to its own objects later must not change
+    what a unit's slot holds.
+
+    Args:
+        documents: The caller's documents.
+        unit_key: The metadata key that holds the unit id.
+
+    Returns:
+        The copies and their unit ids, of equal length.
+
+    Raises:
+        InvalidParameterError: If something is not a `Document`, cannot be copied,
+            or one `Document.id` comes twice.
+        UnitError: If a document has no usable unit id.
+    """
+    try:
+        given = list(documents)
+    except TypeError:
+        given = None
+    if given is None:
+        raise InvalidParameterError(
+            f"documents must be a list of Documents, not {type(documents).__name__}."
+        )
+    copies = []
+    unit_ids = []
+    for position, document in enumerate(given):
+        if not isinstance(document, Document):
+            raise InvalidParameterError(
+                f"documents[{position}] is a {type(document).__name__}, not a Document."
+            )
+        unit_ids.append(unit_id_of(document, unit_key, position=position))
+        copies.append(_checked_copy(document, position))
+    check_document_ids(copies, frozenset())
+    return copies, unit_ids
+
+
+def copy_document(document: Document) -> Document:
+    """Return a copy that shares nothing with the document.
+
+    Example:
+        >>> note = Document("note", metadata={"tags": ["a"]})
+        >>> copy_document(note) == note
+        True
+    """
+    return Document(
+        page_content=document.page_content,
+        metadata={
+            # Hundreds of copies a draw: deepcopy only where it makes a difference.
+            key: value if type(value) in _ATOMS else copy.deepcopy(value)
+            for key, value in document.metadata.items()
+        },
+        id=document.id,
+    )
+
+
+def check_document_ids(documents: Sequence[Document], known: Iterable[str]) -> None:
+    """Refuse documents whose `id` is taken already, here or in `known`.
+
+    Two documents with one id are either the same record twice, which would count a
+    record twice, or two records under one name, which nobody could tell apart. To
+    replace a unit's documents, delete the unit and add it again. Documents without
+    an id are never compared.
+
+    Raises:
+        InvalidParameterError: If an id comes twice; the position is named, not the
+            id.
+    """
+    seen = set(known)
+    for position, document in enumerate(documents):
+        if document.id is None:
+            continue
+        if document.id in seen:
+            raise InvalidParameterError(
+                f"The id of document {position} (counted from 0) is taken by another "
+                "document. Give each document an id of its own or none; to replace "
+                "a unit's documents, delete_unit() it first."
+            )
+        seen.add(document.id)
+
+
+def embed_documents(
+    embedding: Embeddings, documents: Sequence[Document], *, progress: bool
+) -> Vectors:
+    """Return one unit vector per document, embedded in batches.
+
+    Args:
+        embedding: The embedding; it must map a text to a vector by the text alone.
+        documents: The documents, at least one.
+        progress: Whether to draw a progress bar on standard error.
+
+    Returns:
+        Shape (number of documents, dimension), rows of norm 1.
+
+    Raises:
+        InvalidParameterError: If the embedding returns anything but one finite,
+            non-zero vector of one dimension for each text.
+    """
+    parts = []
+    with _progress_bar(len(documents), shown=progress) as advance:
+        for start, texts in _batches(documents):
+            parts.append(unit_rows(embedding.embed_documents(texts), texts, start))
+            advance(len(texts))
+    return _joined(parts)
+
+
+async def aembed_documents(
+    embedding: Embeddings, documents: Sequence[Document], *, progress: bool
+) -> Vectors:
+    """Return one unit vector per document; the async twin of `embed_documents`."""
+    parts = []
+    with _progress_bar(len(documents), shown=progress) as advance:
+        for start, texts in _batches(documents):
+            vectors = await embedding.aembed_documents(texts)
+            parts.append(unit_rows(vectors, texts, start))
+            advance(len(texts))
+    return _joined(parts)
+
+
+def unit_rows(vectors: Any, texts: Sequence[str], start: int) -> Vectors:
+    """Return the embedding's vectors for one batch, scaled to norm 1.
+
+    Args:
+        vectors: What the embedding returned.
+        texts: The texts of the batch.
+        start: Position of the batch's first document, for the message.
+
+    Returns:
+        Shape (number of texts, dimension), float32.
+
+    Raises:
+        InvalidParameterError: See `embed_documents`; positions are named, no text.
+
+    Example:
+        >>> unit_rows([[3.0, 4.0]], ["text"], 0).tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+    """
+    rows = _as_matrix(vectors)
+    if rows is None or rows.shape[0] != len(texts) or rows.shape[1] == 0:
+        raise InvalidParameterError(
+            f"The embedding must return one vector of numbers for each of the "
+            f"{len(texts)} documents from {start} on, all of one dimension."
+        )
+    # Scaled by the largest coordinate first, so that squares neither overflow nor
+    # vanish; NaN and infinity survive the maximum.
+    largest = np.max(np.abs(rows), axis=1, keepdims=True)
+    good = (np.isfinite(largest) & (largest > 0))[:, 0]
+    if not good.all():
+        position = start + int(np.argmin(good))
+        raise InvalidParameterError(
+            f"The embedding of document {position} (counted from 0) is zero or not "
+            "finite, so that it has no direction to compare. Drop the document or "
+            "use an embedding that covers it."
+        )
+    rows = rows / largest
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    scaled: Vectors = rows.astype(np.float32)
+    return scaled
+
+
+def unit_question(vector: Any, dimension: int) -> Vectors:
+    """Return a question's vector scaled to norm 1, shape (1, dimension).
+
+    Raises:
+        InvalidParameterError: If it is not a finite, non-zero vector of the index's
+            dimension.
+    """
+    rows = _as_matrix([vector])
+    if rows is None or rows.shape[1] != dimension:
+        found = "no vector" if rows is None else f"{rows.shape[1]} numbers"
+        raise InvalidParameterError(
+            f"The embedding returned {found} for the question, and the index holds "
+            f"vectors of {dimension}. Use the embedding that the index was built with."
+        )
+    largest = np.max(np.abs(rows))
+    if not np.isfinite(largest) or largest <= 0:
+        raise InvalidParameterError(
+            "The embedding of the question is zero or not finite: there is nothing "
+            "to search with. Ask in words that the embedding covers."
+        )
+    rows = rows / largest
+    rows /= np.linalg.norm(rows)
+    scaled: Vectors = rows.astype(np.float32)
+    return scaled
+
+
+def check_question(question: Any) -> None:
+    """Refuse a question that is no text."""
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidParameterError("The question must be a non-empty string.")
+
+
+def check_embedding(embedding: Any) -> None:
+    """Refuse what does not look like a LangChain `Embeddings`."""
+    if not callable(getattr(embedding, "embed_documents", None)) or not callable(
+        getattr(embedding, "embed_query", None)
+    ):
+        raise InvalidParameterError(
+            f"embedding must be a LangChain Embeddings, not {type(embedding).__name__}."
+        )
+
+
+def _checked_copy(document: Document, position: int) -> Document:
+    try:
+        return copy_document(document)
+    except Exception:  # noqa: BLE001  # any object may refuse in its own way
+        refused = InvalidParameterError(
+            f"The metadata of document {position} (counted from 0) cannot be copied. "
+            "Keep plain values in it."
+        )
+    raise refused
+
+
+def _as_matrix(vectors: Any) -> NDArray[np.float64] | None:
+    try:
+        rows = np.asarray(vectors, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return rows if rows.ndim == 2 else None  # noqa: PLR2004  # a matrix
+
+
+def _batches(documents: Sequence[Document]) -> Iterator[tuple[int, list[str]]]:
+    for start in range(0, len(documents), EMBEDDING_BATCH):
+        batch = documents[start : start + EMBEDDING_BATCH]
+        yield start, [document.page_content for document in batch]
+
+
+def _joined(parts: list[Vectors]) -> Vectors:
+    dimensions = {part.shape[1] for part in parts}
+    if len(dimensions) > 1:
+        raise InvalidParameterError(
+            "The embedding returned vectors of different dimensions: "
+            f"{', '.join(map(str, sorted(dimensions)))}."
+        )
+    return np.concatenate(parts)
+
+
+@contextmanager
+def _progress_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    if not shown:
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress
+
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Embedding documents", total=total)
+        yield lambda count: bar.advance(task, count)

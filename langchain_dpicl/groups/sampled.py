@@ -1,0 +1,319 @@
+"""Groups by Poisson sampling of units, without retrieval."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from langchain_core.documents import Document
+
+from langchain_dpicl import parameters
+from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.groups.base import GroupSource
+from langchain_dpicl.groups.ingest import (
+    check_document_ids,
+    copy_document,
+    take_documents,
+)
+from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
+from langchain_dpicl.groups.terms import (
+    SamplingTerms,
+    check_enough_units,
+    checked,
+    describe_source,
+)
+from langchain_dpicl.groups.units import canonical_unit_id
+from langchain_dpicl.mechanisms.source import checked_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from langchain_dpicl.groups.terms import Grouping
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.relation import Relation
+
+
+class SampledGroups(GroupSource):
+    """Slots from a fresh Poisson sample of units, for in-context exemplars.
+
+    For every draw each unit is sampled with probability `sampling_rate`,
+    independently of everything, and all its documents with it. No question is looked
+    at: similarity search before the sampling would void the amplification.
+
+    `grouping="shard"`: each sampled unit is dealt to one of `n_groups` slots by fresh
+    randomness of its own; there are always `n_groups` slots. `grouping="unit"`: each
+    sampled unit is one slot, in random order; the number of slots varies.
+
+    Documents inside a slot are in random order. Adding, deleting and drawing may run
+    in different threads.
+
+    Example:
+        >>> from langchain_core.documents import Document
+        >>> reviews = [Document(f"text {i}", metadata={"user": i}) for i in range(50)]
+        >>> groups = SampledGroups.from_documents(
+        ...     reviews, unit_key="user", n_groups=5, sampling_rate=0.4
+        ... )
+        >>> len(groups.draw("positive or negative?")), groups.sampling_rate
+        (5, 0.4)
+
+    Privacy:
+        Unit: what one value of `unit_key` names. Relation: `REPLACE` for shards,
+        `ADD_REMOVE` for units, given the sampled units (`SamplingTerms.relation`).
+        Event: the mechanism's own, Poisson-subsampled at `sampling_rate`: every
+        unit is in a draw with at most that probability, independently, from fresh
+        secure randomness (`privacy.md`, section 4).
+    """
+
+    def __init__(
+        self, terms: SamplingTerms, corpus: _Corpus, random: SecureRandom | None = None
+    ) -> None:
+        self._terms = terms
+        self._corpus = corpus
+        self._random = checked(checked_source, random)
+        # Writers take turns; readers use whatever corpus is in place.
+        self._writing = threading.Lock()
+
+    @classmethod
+    def from_documents(  # the contract's own signature
+        cls,
+        documents: Iterable[Document],
+        *,
+        unit_key: str,
+        n_groups: int,
+        sampling_rate: float,
+        grouping: Grouping = "shard",
+        docs_per_unit: int | None = None,
+        random: SecureRandom | None = None,
+    ) -> Self:
+        """Take the documents.
+
+        Args:
+            documents: The records; each must carry its unit's id in its metadata.
+            unit_key: The metadata key that holds the unit id.
+            n_groups: Public slot count, and number of model calls.
+            sampling_rate: Probability q with which a unit is in a draw, public.
+                `rate_for` computes it from the wanted group size.
+            grouping: `"shard"` or `"unit"`; see the class docstring.
+            docs_per_unit: Most documents of one unit in a draw, a fresh random
+                subset; None: all, however many they are.
+            random: For tests: a random source instead of the operating system's.
+                An insecure one is named so in the repr and the description.
+
+        Returns:
+            The group source.
+
+        Raises:
+            UnitError: If a document has no usable unit id, or there are no
+                documents, or fewer units than groups.
+            InvalidParameterError: If another argument is out of range.
+        """
+        terms = SamplingTerms(
+            unit_key, n_groups, sampling_rate, grouping, docs_per_unit
+        ).check()
+        taken, unit_ids = take_documents(documents, terms.unit_key)
+        corpus = _Corpus.of(taken, unit_ids)
+        check_enough_units(len(corpus.unit_ids), terms.n_groups)
+        return cls(terms, corpus, random)
+
+    @staticmethod
+    def rate_for(n_units: int, n_groups: int, records_per_group: float) -> float:
+        """Return the sampling rate that fills groups to a wanted size on average.
+
+        Args:
+            n_units: A *public* number of units: the rate is published and must not
+                be computed from a count that is private.
+            n_groups: Number of groups.
+            records_per_group: Units in a group, on average.
+
+        Returns:
+            q = n_groups * records_per_group / n_units.
+
+        Raises:
+            InvalidParameterError: If that is more than 1, or an argument is out of
+                range.
+
+        Example:
+            >>> SampledGroups.rate_for(30_000, n_groups=10, records_per_group=3)
+            0.001
+        """
+        units = checked(parameters.count, n_units, "n_units")
+        groups = checked(parameters.count, n_groups, "n_groups")
+        size = checked(parameters.positive, "records_per_group", records_per_group)
+        rate = groups * size / units
+        if rate > 1:
+            raise InvalidParameterError(
+                f"{groups} groups of {size:g} units need a sampling rate of {rate:g} "
+                f"over {units} units; it can be 1 at most. Ask for less."
+            )
+        return rate
+
+    def add_documents(self, documents: Iterable[Document]) -> int:
+        """Add documents, of new units or of known ones.
+
+        The sampling rate stays what it is: it is public and fixed.
+
+        Returns:
+            The number of documents added: all or, if an error is raised, none.
+
+        Raises:
+            UnitError: If a document has no usable unit id.
+            InvalidParameterError: If a document's id is taken.
+        """
+        taken, unit_ids = take_documents(documents, self.unit_key)
+        with self._writing:
+            old = self._corpus
+            check_document_ids(
+                taken, [known.id for known in old.documents if known.id is not None]
+            )
+            self._corpus = _Corpus.of(
+                [*old.documents, *taken], [*old.row_unit_ids(), *unit_ids]
+            )
+        return len(taken)
+
+    def delete_unit(self, unit_id: str | int) -> int:
+        """Delete all documents of a unit.
+
+        Args:
+            unit_id: The id, as in the metadata.
+
+        Returns:
+            The number of documents deleted, at least 1.
+
+        Raises:
+            UnitError: If no document has that id. The id is not in the message.
+        """
+        known_as = canonical_unit_id(unit_id)
+        with self._writing:
+            old = self._corpus
+            row_unit_ids = old.row_unit_ids()
+            kept = [row for row, unit in enumerate(row_unit_ids) if unit != known_as]
+            deleted = len(row_unit_ids) - len(kept)
+            if deleted == 0:
+                raise UnitError(
+                    f"No document here has that unit id under {self.unit_key!r}; "
+                    "nothing was deleted."
+                )
+            self._corpus = _Corpus.of(
+                [old.documents[row] for row in kept],
+                [row_unit_ids[row] for row in kept],
+            )
+        return deleted
+
+    @property
+    def relation(self) -> Relation:
+        """How one sampled unit more or less changes the slots."""
+        return self._terms.relation
+
+    @property
+    def n_groups(self) -> int:
+        """Public slot count: the number of model calls that the chain pads to."""
+        return self._terms.n_groups
+
+    @property
+    def n_units(self) -> int:
+        """Number of units, private: for the operator and the check of delta."""
+        return len(self._corpus.unit_ids)
+
+    @property
+    def unit_key(self) -> str:
+        """The metadata key that holds the unit id."""
+        return self._terms.unit_key
+
+    @property
+    def sampling_rate(self) -> float:
+        """Probability with which a unit is in a draw, an upper bound."""
+        return self._terms.sampling_rate
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The public parameters, ready for JSON; nothing in it depends on records."""
+        return {**self._terms.description(), "random": describe_source(self._random)}
+
+    def prepare(self, question: str) -> None:
+        """Do nothing: a draw does not look at the question."""
+
+    async def aprepare(self, question: str) -> None:
+        """Do nothing; the async twin of `prepare`."""
+
+    def draw_prepared(self, prepared: None) -> list[list[Document]]:
+        """Sample units afresh and return their slots.
+
+        Args:
+            prepared: What `prepare` returned: None.
+
+        Returns:
+            The slots. By shard: `n_groups` of them, some may be empty. By unit: one
+            for each sampled unit, in random order. The documents are copies.
+        """
+        del prepared  # a sample must not depend on the question
+        terms, corpus, random = self._terms, self._corpus, self._random
+        sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
+        rows, units = corpus.rows_of(sample)
+        words = random.words(len(sample))
+        if terms.grouping == "shard":
+            # The modulus favors low slots by n_groups / 2^64 at most. No sensitivity
+            # rests on it: any slot that is a function of the unit's own word will do.
+            n_slots = terms.n_groups
+            unit_slots = (words % np.uint64(n_slots)).astype(np.int64)
+        else:
+            n_slots = len(sample)
+            unit_ids = [corpus.unit_ids[place] for place in sample]
+            unit_slots = np.empty(n_slots, np.int64)
+            unit_slots[lowest(words.tolist(), unit_ids, None)] = np.arange(n_slots)
+        slots = deal(
+            units, unit_slots, random.words(len(rows)), n_slots, terms.docs_per_unit
+        )
+        return [
+            [copy_document(corpus.documents[rows[place]]) for place in slot]
+            for slot in slots
+        ]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _Corpus:
+    """Documents, laid out so that a unit's rows are found at once."""
+
+    documents: tuple[Document, ...]
+    """The documents, one a row, all rows of a unit side by side."""
+
+    unit_ids: tuple[str, ...]
+    """The units, each once."""
+
+    starts: NDArray[np.int64]
+    """Where each unit's rows start, and the number of rows at the end."""
+
+    @classmethod
+    def of(cls, documents: list[Document], unit_ids: list[str]) -> _Corpus:
+        """Lay out documents and the unit ids that go with them."""
+        place = {unit_id: n for n, unit_id in enumerate(dict.fromkeys(unit_ids))}
+        units = np.fromiter((place[unit] for unit in unit_ids), np.int64, len(unit_ids))
+        order = np.argsort(units, kind="stable")
+        return cls(
+            documents=tuple(documents[row] for row in order),
+            unit_ids=tuple(place),
+            starts=np.searchsorted(units[order], np.arange(len(place) + 1)),
+        )
+
+    def row_unit_ids(self) -> list[str]:
+        """Return the unit id of each row."""
+        counts = np.diff(self.starts).tolist()
+        return [
+            unit_id
+            for unit_id, count in zip(self.unit_ids, counts, strict=True)
+            for _ in range(count)
+        ]
+
+    def rows_of(
+        self, sample: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of some units, and for each row its place in `sample`."""
+        counts = self.starts[sample + 1] - self.starts[sample]
+        units = np.repeat(np.arange(len(sample)), counts)
+        first_place = np.cumsum(counts) - counts
+        rows = np.arange(len(units)) + (self.starts[sample] - first_place)[units]
+        return rows, units

@@ -1,0 +1,134 @@
+"""Who is in a draw: pure functions from each unit's own randomness to slots.
+
+The arguments for `SampledGroups` and for `max_groups` fix the randomness of every
+unit and ask what one unit more changes. That is only as good as the code, so the code
+is written the same way: every unit (or document) brings numbers of its own, drawn
+without looking at anybody else's, and these functions do the rest.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from langchain_dpicl.mechanisms.source import SecureRandom
+
+_WORD_BITS = 64
+_BYTE_BITS = 8
+_REST_BITS = _WORD_BITS - _BYTE_BITS
+
+
+def lowest(
+    priorities: Sequence[int], unit_ids: Sequence[str], limit: int | None
+) -> list[int]:
+    """Return the places of the units of lowest priority, lowest first.
+
+    Args:
+        priorities: One number a unit, drawn independently for each.
+        unit_ids: The ids, to break ties between equal priorities.
+        limit: Most units to return; None: all, which puts them in random order.
+
+    Returns:
+        Places in the two sequences.
+
+    Example:
+        >>> lowest([5, 1, 3], ["a", "b", "c"], 2)
+        [1, 2]
+
+    Privacy:
+        Relation `REPLACE` with a limit, `ADD_REMOVE` without. (priority, id) is a
+        total order in which adding a unit moves nobody else, so that the `limit`
+        lowest change by one unit in and at most one out. Independent priorities of
+        one distribution make the subset uniformly random.
+    """
+    order = sorted(
+        range(len(unit_ids)), key=lambda i: (int(priorities[i]), unit_ids[i])
+    )
+    return order[:limit]
+
+
+def poisson_sample(random: SecureRandom, n: int, rate: float) -> NDArray[np.int64]:
+    """Return which of n units are in a fresh Poisson sample, in ascending order.
+
+    Each unit compares a uniform 64-bit word w of its own with floor(rate * 2^64) and
+    is in when w is smaller. Only the word's first byte is drawn for every unit; the
+    other seven are drawn for the units whose first byte leaves it open (one in 256).
+    That is the same distribution at an eighth of the random bits.
+
+    Args:
+        random: The source of secure words.
+        n: Number of units.
+        rate: Sampling rate q, greater than 0 and at most 1.
+
+    Returns:
+        Places, 0 to n - 1; the number of them is random.
+
+    Privacy:
+        Inclusion is independent between units, with probability floor(q 2^64) / 2^64:
+        never above q, and below it by less than 2^-64. So an event with rate q is
+        an upper bound. A sample of fixed size is not Poisson and must not be
+        accounted as one: one unit in it is another unit out.
+    """
+    threshold = int(rate * 2.0**_WORD_BITS)
+    if threshold >= 1 << _WORD_BITS:
+        return np.arange(n)
+    first, rest = divmod(threshold, 1 << _REST_BITS)
+    words = random.words(-(-n // _BYTE_BITS))
+    heads = np.ascontiguousarray(words, np.uint64).view(np.uint8)[:n]
+    candidates = np.flatnonzero(heads <= first)
+    is_open = heads[candidates] == first
+    tails = random.words(int(is_open.sum())) >> np.uint64(_BYTE_BITS)
+    included = ~is_open
+    included[is_open] = tails < np.uint64(rest)
+    sample: NDArray[np.int64] = candidates[included]
+    return sample
+
+
+def deal(
+    units: NDArray[np.int64],
+    unit_slots: NDArray[np.int64],
+    row_words: NDArray[np.uint64],
+    n_slots: int,
+    docs_per_unit: int | None,
+) -> list[list[int]]:
+    """Return the slots' rows, given everybody's own randomness.
+
+    Args:
+        units: For each row (document), its unit's place in `unit_slots`.
+        unit_slots: For each unit, its slot.
+        row_words: For each row, a random word of its own: the order inside a slot.
+        n_slots: Number of slots.
+        docs_per_unit: Most rows of one unit, those of lowest words; None: all.
+
+    Returns:
+        For each slot, places in `units`.
+
+    Example:
+        >>> units, words = np.array([0, 0, 1]), np.array([9, 4, 7], np.uint64)
+        >>> deal(units, np.array([1, 1]), words, 3, None)
+        [[], [1, 2, 0], []]
+
+    Privacy:
+        One unit more brings one entry of `unit_slots` and rows of its own. Which
+        rows of a unit are kept depends on that unit's words alone, and a slot's
+        order on the words in that slot, so that one slot changes.
+    """
+    kept = np.arange(len(units))
+    if docs_per_unit is not None and len(units):
+        by_unit = np.lexsort((row_words, units))
+        starts = np.flatnonzero(np.diff(units[by_unit], prepend=-1))
+        counts = np.diff(np.append(starts, len(units)))
+        rank = np.arange(len(units)) - np.repeat(starts, counts)
+        kept = by_unit[rank < docs_per_unit]
+    slots = unit_slots[units[kept]]
+    order = np.lexsort((row_words[kept], slots))
+    edges = np.searchsorted(slots[order], np.arange(n_slots + 1))
+    rows = kept[order].tolist()
+    return [rows[first:end] for first, end in pairwise(edges)]

@@ -1,0 +1,363 @@
+"""The embedded index: one exact FAISS index per shard.
+
+Shards are immutable. Adding and deleting make a new `ShardIndex` that shares the
+untouched shards, so that a search running in another thread sees the corpus before
+or after, never in between, and needs no lock.
+
+Scores are inner products of vectors of norm 1, so cosines on a public scale. FAISS
+computes a single query's product with each vector on its own, whatever else the
+index holds and in whatever order; nothing about a shard's result depends on another
+shard. Equal scores are put in the order of a keyed digest of the content.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import faiss
+import numpy as np
+
+from langchain_dpicl.groups.units import keyed_slot, tie_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from langchain_core.documents import Document
+    from numpy.typing import NDArray
+
+    from langchain_dpicl.groups.ingest import Vectors
+
+_T = TypeVar("_T")
+
+_MAX_WORKERS = 16
+_TASKS_PER_WORKER = 4
+_PARALLEL_FROM = 20_000_000
+"""Numbers to read (vectors x dimension) from which on threads pay."""
+
+
+class ShardSearch(Protocol):
+    """What `RetrievedGroups` asks of an index, whoever keeps the vectors.
+
+    Privacy:
+        An implementation must search each shard, or hold each unit against the
+        threshold, as if nothing else were there: exactly, or by an approximate index
+        that was built from that shard alone.
+    """
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def n_units(self) -> int:
+        """Number of units, private."""
+
+    def top(
+        self, vector: Vectors, n: int, threshold: float | None
+    ) -> list[list[Document]]:
+        """Return for each shard its n best documents, best first."""
+
+    def passing(
+        self, vector: Vectors, n: int, threshold: float
+    ) -> list[tuple[str, list[Document]]]:
+        """Return each unit whose best document passes, with its n best documents."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Shard:
+    """The documents of the units that hash to one shard, and their exact index."""
+
+    index: Any
+    """A `faiss.IndexFlatIP`; row i is the vector of document i."""
+
+    documents: tuple[Document, ...] = ()
+    """The documents, one a row."""
+
+    unit_ids: tuple[str, ...] = ()
+    """The units of this shard, each once."""
+
+    units: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """For each row, the place of its unit in `unit_ids`."""
+
+    _tie_keys: dict[int, bytes] = field(default_factory=dict)
+    """Digests already computed, by row: boilerplate repeats, and ties with itself."""
+
+    def vectors(self) -> Vectors:
+        """Return the vectors, shape (rows, dimension): a view, not to be written."""
+        n, dimension = self.index.ntotal, self.index.d
+        if n == 0:
+            return np.empty((0, dimension), np.float32)
+        flat = faiss.rev_swig_ptr(self.index.get_xb(), n * dimension)
+        view: Vectors = flat.reshape(n, dimension)
+        return view
+
+    def top(
+        self, vector: Vectors, n: int, threshold: float | None, salt: bytes
+    ) -> list[int]:
+        """Return the rows of the n best documents that pass, best first."""
+        total = self.index.ntotal
+        if total == 0:
+            return []
+        # One more than asked for shows whether the cut falls into a tie, where FAISS
+        # would keep the rows that came first.
+        scores, rows = (found[0] for found in self._search(vector, min(n + 1, total)))
+        if len(rows) > n and scores[n] == scores[n - 1]:
+            below = np.nextafter(scores[n - 1], np.float32(-np.inf))
+            _, scores, rows = self.index.range_search(vector, float(below))
+        if threshold is not None:
+            keep = _passes(scores, threshold)
+            scores, rows = scores[keep], rows[keep]
+        return self._ranked(rows, scores, salt)[:n]
+
+    def passing(
+        self, vector: Vectors, n: int, threshold: float, salt: bytes
+    ) -> list[tuple[str, list[int]]]:
+        """Return each unit whose best document passes, with the rows of its n best."""
+        if self.index.ntotal == 0:
+            return []
+        below = np.nextafter(np.float32(max(threshold, -2.0)), np.float32(-np.inf))
+        _, scores, rows = self.index.range_search(
+            vector, -np.inf if threshold <= -1 else float(below)
+        )
+        rows = rows[_passes(scores, threshold)]
+        if len(rows) == 0:
+            return []
+        eligible = np.zeros(len(self.unit_ids), bool)
+        eligible[self.units[rows]] = True
+        # A unit's other documents count too: they fill its slot up to n.
+        own = np.flatnonzero(eligible[self.units])
+        selector = faiss.IDSelectorBatch(own)
+        scores, rows = (found[0] for found in self._search(vector, len(own), selector))
+        by_unit = np.argsort(self.units[rows], kind="stable")
+        rows, scores = rows[by_unit], scores[by_unit]
+        cuts = np.flatnonzero(np.diff(self.units[rows])) + 1
+        return [
+            (
+                self.unit_ids[self.units[own_rows[0]]],
+                self._ranked(own_rows, own_scores, salt)[:n],
+            )
+            for own_rows, own_scores in zip(
+                np.split(rows, cuts), np.split(scores, cuts), strict=True
+            )
+        ]
+
+    def with_rows(
+        self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
+    ) -> Shard:
+        """Return this shard with more documents."""
+        place = {unit_id: number for number, unit_id in enumerate(self.unit_ids)}
+        units = [place.setdefault(unit_id, len(place)) for unit_id in unit_ids]
+        index = faiss.IndexFlatIP(self.index.d)
+        if self.index.ntotal:
+            vectors = np.concatenate([self.vectors(), vectors])
+        index.add(np.ascontiguousarray(vectors))
+        return Shard(
+            index=index,
+            documents=(*self.documents, *documents),
+            unit_ids=tuple(place),
+            units=np.concatenate([self.units, np.asarray(units, np.int64)]),
+        )
+
+    def without(self, unit_id: str) -> Shard:
+        """Return this shard without a unit, which may be unknown."""
+        if unit_id not in self.unit_ids:
+            return self
+        gone = self.unit_ids.index(unit_id)
+        kept = np.flatnonzero(self.units != gone)
+        index = faiss.IndexFlatIP(self.index.d)
+        if len(kept):
+            index.add(self.vectors()[kept])
+        units = self.units[kept]
+        return Shard(
+            index=index,
+            documents=tuple(self.documents[row] for row in kept),
+            unit_ids=self.unit_ids[:gone] + self.unit_ids[gone + 1 :],
+            units=units - (units > gone),
+        )
+
+    def documents_of(self, unit_id: str) -> list[Document]:
+        """Return a unit's documents; none where the unit is unknown."""
+        if unit_id not in self.unit_ids:
+            return []
+        own = np.flatnonzero(self.units == self.unit_ids.index(unit_id))
+        return [self.documents[row] for row in own]
+
+    def _search(self, vector: Vectors, n: int, selector: Any = None) -> Any:
+        if selector is None:
+            return self.index.search(vector, n)
+        make: Any = faiss.SearchParameters  # Its keywords are not in its signature.
+        return self.index.search(vector, n, params=make(sel=selector))
+
+    def _ranked(
+        self, rows: NDArray[np.int64], scores: NDArray[np.float32], salt: bytes
+    ) -> list[int]:
+        order = np.argsort(-scores, kind="stable")
+        best_first: list[int] = rows[order].tolist()
+        values: list[float] = scores[order].tolist()
+        if len(set(values)) == len(values):
+            return best_first
+        pairs = sorted(
+            zip(values, best_first, strict=True),
+            key=lambda pair: (-pair[0], self._tie_key(pair[1], salt)),
+        )
+        return [row for _, row in pairs]
+
+    def _tie_key(self, row: int, salt: bytes) -> bytes:
+        key = self._tie_keys.get(row)
+        if key is None:
+            key = self._tie_keys[row] = tie_key(salt, self.documents[row])
+        return key
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ShardIndex:
+    """All shards, and the secret salt that sends a unit to one of them."""
+
+    shards: tuple[Shard, ...]
+    """The shards; their number is public and never changes."""
+
+    salt: bytes
+    """The secret key of `keyed_slot`."""
+
+    dimension: int
+    """Length of a vector."""
+
+    @classmethod
+    def from_vectors(
+        cls,
+        vectors: Vectors,
+        documents: Sequence[Document],
+        unit_ids: Sequence[str],
+        *,
+        n_shards: int,
+        salt: bytes,
+    ) -> ShardIndex:
+        """Return an index over vectors of norm 1, one a document.
+
+        Args:
+            vectors: Shape (documents, dimension), float32, rows of norm 1.
+            documents: The documents.
+            unit_ids: The unit of each document.
+            n_shards: Number of shards.
+            salt: The secret key.
+        """
+        dimension = int(vectors.shape[1])
+        empty = Shard(faiss.IndexFlatIP(dimension))
+        index = cls((empty,) * n_shards, salt, dimension)
+        return index.with_documents(vectors, documents, unit_ids)
+
+    def with_documents(
+        self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
+    ) -> ShardIndex:
+        """Return this index with more documents; the arguments of `from_vectors`."""
+        n_shards = len(self.shards)
+        slot_of = {
+            unit_id: keyed_slot(self.salt, unit_id, n_shards)
+            for unit_id in dict.fromkeys(unit_ids)
+        }
+        slots = np.fromiter(
+            (slot_of[unit_id] for unit_id in unit_ids), np.int64, len(unit_ids)
+        )
+        by_shard = np.argsort(slots, kind="stable")
+        edges = np.searchsorted(slots[by_shard], np.arange(n_shards + 1))
+        shards = list(self.shards)
+        for number, (first, end) in enumerate(pairwise(edges)):
+            rows = by_shard[first:end]
+            if len(rows):
+                shards[number] = shards[number].with_rows(
+                    vectors[rows],
+                    [documents[row] for row in rows],
+                    [unit_ids[row] for row in rows],
+                )
+        return ShardIndex(tuple(shards), self.salt, self.dimension)
+
+    def without(self, unit_id: str) -> ShardIndex:
+        """Return this index without a unit, which may be unknown."""
+        number = keyed_slot(self.salt, unit_id, len(self.shards))
+        shard = self.shards[number].without(unit_id)
+        shards = (*self.shards[:number], shard, *self.shards[number + 1 :])
+        return ShardIndex(shards, self.salt, self.dimension)
+
+    def documents_of(self, unit_id: str) -> list[Document]:
+        """Return a unit's documents; none where the unit is unknown."""
+        number = keyed_slot(self.salt, unit_id, len(self.shards))
+        return self.shards[number].documents_of(unit_id)
+
+    @property
+    def n_units(self) -> int:
+        """Number of units, private."""
+        return sum(len(shard.unit_ids) for shard in self.shards)
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents, private."""
+        return sum(len(shard.documents) for shard in self.shards)
+
+    def document_ids(self) -> set[str]:
+        """Return the ids of the documents that have one."""
+        return {
+            document.id
+            for shard in self.shards
+            for document in shard.documents
+            if document.id is not None
+        }
+
+    def top(
+        self, vector: Vectors, n: int, threshold: float | None
+    ) -> list[list[Document]]:
+        """Return for each shard its n best documents that pass, best first."""
+        found = self._each(lambda shard: shard.top(vector, n, threshold, self.salt))
+        return [
+            [shard.documents[row] for row in rows]
+            for shard, rows in zip(self.shards, found, strict=True)
+        ]
+
+    def passing(
+        self, vector: Vectors, n: int, threshold: float
+    ) -> list[tuple[str, list[Document]]]:
+        """Return each unit whose best document passes, with its n best documents."""
+        found = self._each(lambda shard: shard.passing(vector, n, threshold, self.salt))
+        return [
+            (unit_id, [shard.documents[row] for row in rows])
+            for shard, units in zip(self.shards, found, strict=True)
+            for unit_id, rows in units
+        ]
+
+    def _each(self, search: Callable[[Shard], _T]) -> list[_T]:
+        workers = min(_cores(), len(self.shards), _MAX_WORKERS)
+        if workers == 1 or self.n_documents * self.dimension < _PARALLEL_FROM:
+            return [search(shard) for shard in self.shards]
+        # A pool of its own for each draw: threads kept between draws would be dead
+        # in a forked worker process. FAISS gets one thread in each, as the setting
+        # is per thread and the cores are taken.
+        with ThreadPoolExecutor(
+            workers, initializer=faiss.omp_set_num_threads, initargs=(1,)
+        ) as pool:
+            # Few large tasks: one a shard would spend its time on the queue.
+            size = -(-len(self.shards) // (_TASKS_PER_WORKER * workers))
+            tasks = [
+                self.shards[first : first + size]
+                for first in range(0, len(self.shards), size)
+            ]
+            return list(
+                chain.from_iterable(
+                    pool.map(lambda task: [search(shard) for shard in task], tasks)
+                )
+            )
+
+
+def _passes(scores: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
+    # Rounding can put a cosine just below -1, which every threshold lets through.
+    passes: NDArray[np.bool_] = np.maximum(scores.astype(np.float64), -1.0) >= threshold
+    return passes
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1

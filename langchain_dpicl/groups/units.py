@@ -1,0 +1,151 @@
+"""Unit ids: reading them, and hashing them to slots.
+
+One *unit* is what one unit id names. Two spellings that may be the same person are
+read as one unit: merging two units is the safe direction (the merged unit is
+protected as a whole), splitting one would break the guarantee.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import unicodedata
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+
+if TYPE_CHECKING:
+    from langchain_core.documents import Document
+
+SALT_BYTES = 32
+_MAX_INTEGER_BITS = 1024
+_SHARD = b"dpicl.shard"
+_TIE = b"dpicl.tie"
+
+
+def new_salt() -> bytes:
+    """Return a fresh secret key for `keyed_slot`, kept with the index."""
+    return os.urandom(SALT_BYTES)
+
+
+def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
+    """Return the id of the unit that a document belongs to.
+
+    The id is a non-empty string or an integer in the document's metadata. The
+    integer 7 and the string "7" name the same unit, and so do spellings that differ
+    by surrounding white space or by Unicode composition (NFC).
+
+    Args:
+        document: The document.
+        unit_key: The metadata key that holds the id.
+        position: The document's place in the caller's list, for the message.
+
+    Returns:
+        The id as a string.
+
+    Raises:
+        UnitError: If the key is missing or holds anything else; the message names
+            the key and the position, never the value.
+
+    Example:
+        >>> from langchain_core.documents import Document
+        >>> unit_id_of(Document("note", metadata={"patient_id": 7}), "patient_id")
+        '7'
+    """
+    if unit_key not in document.metadata:
+        raise UnitError(
+            f"Document {position} (counted from 0) has no metadata key {unit_key!r}. "
+            "Name the key that holds each record's unit id as unit_key=, or drop the "
+            "records without one: no record can stand in for a unit of its own."
+        )
+    value = document.metadata[unit_key]
+    unit_id = canonical_unit_id(value)
+    if unit_id is None:
+        raise UnitError(
+            f"Metadata key {unit_key!r} of document {position} (counted from 0) holds "
+            f"a {type(value).__name__} that is no unit id. A unit id is a non-empty "
+            "string or an integer."
+        )
+    return unit_id
+
+
+def canonical_unit_id(value: Any) -> str | None:
+    """Return a unit id's one spelling, or None where the value cannot be an id.
+
+    Example:
+        >>> canonical_unit_id(" p-1 "), canonical_unit_id(1.0)
+        ('p-1', None)
+    """
+    if isinstance(value, str):
+        # str.__str__ also undoes subclasses that print differently, such as enums.
+        text = str.__str__(value).strip()
+        return unicodedata.normalize("NFC", text) or None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Integral):
+        number = int(value)
+        # Python refuses to print integers of thousands of digits.
+        return str(number) if number.bit_length() <= _MAX_INTEGER_BITS else None
+    return None
+
+
+def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:
+    """Return the slot that a unit is hashed to: a keyed PRF of its id, mod n.
+
+    It depends on the secret salt, the id and n, and on nothing else: not on the
+    order of insertion, the other units, or the question. So adding or removing a
+    unit moves nobody else, and a unit that comes back finds its old slot.
+
+    Args:
+        salt: The index's secret key, `SALT_BYTES` long.
+        unit_id: A unit id as `unit_id_of` returns it.
+        n: Number of slots.
+
+    Returns:
+        A slot number, 0 to n - 1. The bias of the modulus is below n / 2^128.
+
+    Raises:
+        InvalidParameterError: If n is not positive.
+
+    Example:
+        >>> keyed_slot(b"k" * 32, "p-1", 8) == keyed_slot(b"k" * 32, "p-1", 8)
+        True
+
+    Privacy:
+        Any function of the unit's own id would do for the sensitivity. The secret
+        key is there so that nobody who chooses ids can choose who shares a slot.
+    """
+    if n < 1:
+        raise InvalidParameterError(f"n must be at least 1, not {n}.")
+    return int.from_bytes(_digest(salt, _SHARD, unit_id), "big") % n
+
+
+def tie_key(salt: bytes, document: Document) -> bytes:
+    """Return a keyed digest of a document's content, to break ties of equal score.
+
+    It depends on the text, the id and the metadata, never on the order of insertion.
+    Metadata that JSON cannot express does not count.
+
+    Example:
+        >>> from langchain_core.documents import Document
+        >>> tie_key(b"k" * 32, Document("a")) == tie_key(b"k" * 32, Document("b"))
+        False
+    """
+    try:
+        metadata = json.dumps(document.metadata, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        metadata = ""
+    content = json.dumps([document.page_content, document.id, metadata])
+    return _digest(salt, _TIE, content)
+
+
+def _digest(salt: bytes, purpose: bytes, text: str) -> bytes:
+    # surrogatepass: a lone surrogate in an id is odd, and no reason to fail.
+    return hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"),
+        key=salt,
+        digest_size=16,
+        person=purpose,
+    ).digest()

@@ -1,0 +1,50 @@
+"""Differentially private mechanisms on plain numbers.
+
+Each release is one function, in a file that reads as its own privacy argument:
+sensitivity, noise, event. Nothing here knows of LangChain, of accounts, or of where
+the numbers come from.
+
+| release | file | event |
+|---|---|---|
+| `noisy_counts`, `noisy_argmax` | `voting.py` | Gaussian(z) |
+| `noisy_sum` | `embedding.py` | Gaussian(z) |
+| `ptr_top_k` | `keyword_ptr.py` | Gaussian(z), and delta0 |
+| `joint_top_k` | `keyword_joint.py` | exponential mechanism (epsilon) |
+| `choose_k`, `permute_and_flip` | `selection.py` | exponential mechanism; epsilon |
+
+They share one table of sensitivities (`sensitivity.py`), one source of random bits
+(`source.py`) and one way to draw Gaussian noise (`rounded_gaussian.py`); all draws
+are exact, so no error term has to be added to a delta.
+"""
+
+from __future__ import annotations
+
+from langchain_dpicl.mechanisms.embedding import noisy_sum
+from langchain_dpicl.mechanisms.keyword_joint import joint_top_k
+from langchain_dpicl.mechanisms.keyword_ptr import (
+    ptr_pass_rate,
+    ptr_top_k,
+    required_gap,
+)
+from langchain_dpicl.mechanisms.selection import choose_k, permute_and_flip
+from langchain_dpicl.mechanisms.source import (
+    SecureRandom,
+    SeededRandom,
+    system_random,
+)
+from langchain_dpicl.mechanisms.voting import noisy_argmax, noisy_counts
+
+__all__ = [
+    "SecureRandom",
+    "SeededRandom",
+    "choose_k",
+    "joint_top_k",
+    "noisy_argmax",
+    "noisy_counts",
+    "noisy_sum",
+    "permute_and_flip",
+    "ptr_pass_rate",
+    "ptr_top_k",
+    "required_gap",
+    "system_random",
+]

@@ -1,0 +1,139 @@
+"""Noisy sum of vectors: the release behind embedding space aggregation.
+
+Wu, Panda, Wang, Mittal, *Privacy-Preserving In-Context Learning for Large Language
+Models*, ICLR 2024, Algorithm 2 and Theorem 4.
+
+1. *Sensitivity.* Each row becomes a point of an integer grid whose norm is at most
+   `limit` grid steps; `_on_grid` establishes that by computing the norm of the grid
+   point itself, so it holds whatever the floating-point steps before it did. One row
+   appears or vanishes (`ADD_REMOVE`): the integer sum moves by at most `limit`. One
+   row changes (`REPLACE`): by at most 2 `limit`. The paper's 1 is the first only.
+2. *Noise.* Rounded Gaussians of s = 2^14 grid steps, and limit = s / z or s / (2 z):
+   the noise multiplier is z, exactly. Nothing is added to the sensitivity for the
+   rounding of the rows, in contrast to rounding first and counting step * sqrt(D).
+3. *Event.* Gaussian with noise multiplier z. Going back from grid steps to the rows'
+   unit is post-processing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from langchain_dpicl import parameters
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms.inputs import vector_rows
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.parameters import ParameterError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.relation import Relation
+
+_SCALE = 2.0**14
+"""Standard deviation of the noise, in grid steps."""
+
+_SLACK = 1e-9
+"""Relative error granted to a floating-point norm; at most D 2^-53, D <= 10^6."""
+
+_MIN_RADIUS, _MAX_RADIUS = 1e-100, 1e100
+
+
+def noisy_sum(
+    vectors: npt.ArrayLike,
+    *,
+    radius: float,
+    noise_multiplier: float,
+    relation: Relation | str,
+    random: SecureRandom | None = None,
+) -> npt.NDArray[np.float64]:
+    """Release the sum of rows, each clipped to an L2 ball: S + N(0, (z Delta)^2 I).
+
+    Args:
+        vectors: One row per answering slot, shape `(m, D)`; m may be 0, and slots
+            that abstain are left out. Longer rows are shortened to `radius`.
+        radius: Radius R of the ball around zero, public, in the rows' unit.
+        noise_multiplier: z = sigma / sensitivity.
+        relation: How the slots of neighbors differ.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        The noisy sum, in the rows' unit, shape `(D,)`.
+
+    Raises:
+        ParameterError: If an argument is malformed: rows that are ragged or not
+            finite, a radius that is not positive. Messages hold no entry.
+
+    Privacy:
+        Unit and relation: one row, as `relation` says. Sensitivity: L2, R under
+        `ADD_REMOVE` and 2 R under `REPLACE`, after clipping. Noise: rounded Gaussian,
+        sigma = z Delta, exact. Event: Gaussian(z). Source: ICLR 2024 paper,
+        Theorem 4, with the sensitivity of the relation in force.
+
+    Example:
+        >>> noisy_sum(
+        ...     [[1.0, 0.0], [0.6, 0.8]],
+        ...     radius=1.0,
+        ...     noise_multiplier=2.0,
+        ...     relation="add_remove",
+        ... ).shape
+        (2,)
+    """
+    rows = vector_rows(vectors)
+    ball = parameters.positive("radius", radius)
+    if not _MIN_RADIUS <= ball <= _MAX_RADIUS:
+        raise ParameterError(
+            f"radius must be between {_MIN_RADIUS:g} and {_MAX_RADIUS:g}, not {ball:g}."
+        )
+    z = parameters.noise_multiplier(noise_multiplier)
+    per_limit = sensitivity.embedding_l2(relation, 1.0)
+    source = checked_source(random)
+
+    limit = _SCALE / (per_limit * z)
+    total = _on_grid(rows, ball, limit).sum(axis=0, dtype=np.int64)
+    noise = RoundedGaussian(_SCALE).draw(rows.shape[1], source)
+    step = ball / limit
+    released: npt.NDArray[np.float64] = (total + noise) * step
+    return released
+
+
+def _on_grid(
+    rows: npt.NDArray[np.float64], ball: float, limit: float
+) -> npt.NDArray[np.int64]:
+    """Map each row, alone, to integers of norm at most `limit`; `ball` maps to it.
+
+    Rows are clipped a little shorter than `limit` (2 + D / (8 limit) steps) and
+    rounded to nearest, so that the rounding, which can lengthen a row, nearly always
+    stays within. A row that is still too long is truncated toward zero instead, which
+    shortens it. (Truncating all of them would pull every coordinate toward zero.)
+    """
+    dimension = rows.shape[1]
+    clip = limit * (1 - 2 * _SLACK) - 2 - dimension / (8 * limit)
+    clip = max(clip, limit / 2)
+    with np.errstate(divide="ignore"):
+        factors = np.minimum(limit / ball, clip / _norms(rows))
+    scaled = rows * factors[:, np.newaxis]
+    grid = np.rint(scaled)
+    long = _norms(grid) > limit * (1 - _SLACK)
+    grid[long] = np.trunc(scaled[long])
+    # The line that the sensitivity rests on. Rounding errors above would have to be
+    # far larger than floating point allows for it to find anything.
+    grid[_norms(grid) > limit * (1 - _SLACK)] = 0
+    points: npt.NDArray[np.int64] = grid.astype(np.int64)
+    return points
+
+
+def _norms(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the L2 norms, shape `(m,)`, also of rows whose squares overflow."""
+    with np.errstate(over="ignore", under="ignore"):
+        norms: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        huge = ~np.isfinite(norms)
+        if bool(huge.any()):
+            peaks = np.abs(rows[huge]).max(axis=1)
+            shrunk = rows[huge] / peaks[:, np.newaxis]
+            norms[huge] = peaks * np.sqrt(np.einsum("ij,ij->i", shrunk, shrunk))
+    return norms

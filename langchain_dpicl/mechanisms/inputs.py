@@ -1,0 +1,140 @@
+"""Checks of the data that mechanisms are given.
+
+The data are private, so no message holds a value: messages name the argument, the
+rule it breaks, and the way out. A check that fails on data is itself visible to the
+caller's caller; the parsers of this library build their arguments so that none can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from numbers import Integral, Rational, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from langchain_dpicl.parameters import ParameterError
+
+MAX_COUNT = 1 << 32
+"""Largest count accepted: a count is a number of slots. Keeps sums within 64 bits."""
+
+MAX_DIMENSION = 1_000_000
+
+
+def count_array(counts: Any) -> npt.NDArray[np.int64]:
+    """Return a non-empty histogram over a public domain, shape `(d,)`.
+
+    Raises:
+        ParameterError: If it is not a flat sequence of integers in
+            `[0, MAX_COUNT]`, or is empty.
+    """
+    try:
+        array = np.asarray(counts)
+    except ValueError:
+        # The chain is cut: NumPy's message may quote what it was given.
+        raise ParameterError("counts must be a flat sequence of integers.") from None
+    if array.ndim != 1:
+        raise ParameterError(
+            f"counts must be one-dimensional, not of {array.ndim} dimensions."
+        )
+    if array.size == 0:
+        raise ParameterError(
+            "counts must not be empty: give one count per member of the public domain, "
+            "0 where no answer fell."
+        )
+    if array.dtype.kind not in "iu":
+        raise ParameterError(
+            "counts must be integers, one count of answers each, of at most 64 bits; "
+            f"not {array.dtype}."
+        )
+    if int(array.min()) < 0:
+        raise ParameterError("counts must not be negative: they count answers.")
+    if int(array.max()) > MAX_COUNT:
+        raise ParameterError(f"counts must be at most {MAX_COUNT}.")
+    return array.astype(np.int64, copy=False)
+
+
+def count_mapping(counts: Any) -> list[tuple[str, int]]:
+    """Return keyword counts as pairs, most frequent first, equal counts by the word.
+
+    An empty mapping is accepted: whether any word was seen is private, and an error
+    would tell it.
+
+    Raises:
+        ParameterError: If it is not a mapping of strings to integers in
+            `[0, MAX_COUNT]`.
+    """
+    if not isinstance(counts, Mapping):
+        raise ParameterError(
+            f"counts must map words to integers, not be a {type(counts).__name__}."
+        )
+    pairs: list[tuple[str, int]] = []
+    for word, number in counts.items():
+        if not isinstance(word, str):
+            raise ParameterError("counts must have strings as keys.")
+        if isinstance(number, bool) or not isinstance(number, Integral):
+            raise ParameterError("counts must be integers: they count answers.")
+        if not 0 <= int(number) <= MAX_COUNT:
+            raise ParameterError(f"counts must be between 0 and {MAX_COUNT}.")
+        pairs.append((word, int(number)))
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+def vector_rows(vectors: Any) -> npt.NDArray[np.float64]:
+    """Return a finite float array of shape `(m, D)`; m may be 0.
+
+    Raises:
+        ParameterError: If it is ragged, not two-dimensional, not of real numbers, not
+            finite, or of more than `MAX_DIMENSION` columns.
+    """
+    try:
+        array = np.asarray(vectors)
+    except ValueError:
+        raise ParameterError(
+            "vectors must be rows of one length, one row per answering slot."
+        ) from None
+    if array.ndim != 2 or array.shape[1] == 0:  # noqa: PLR2004  # Rows and columns.
+        raise ParameterError(
+            "vectors must have shape (m, D) with D of at least 1; for no rows give "
+            "numpy.empty((0, D))."
+        )
+    if array.dtype.kind not in "fiu":
+        raise ParameterError(f"vectors must be real numbers, not {array.dtype}.")
+    if array.shape[1] > MAX_DIMENSION:
+        raise ParameterError(f"vectors must have at most {MAX_DIMENSION} columns.")
+    rows = array.astype(np.float64, copy=False)
+    if not bool(np.isfinite(rows).all()):
+        raise ParameterError(
+            "vectors must be finite: leave out the rows of slots that abstain."
+        )
+    return rows
+
+
+def exact_scores(scores: Any) -> list[Fraction]:
+    """Return scores as exact rationals.
+
+    Raises:
+        ParameterError: If there are none, or one is not a finite real number.
+    """
+    if isinstance(scores, np.ndarray):
+        scores = scores.tolist()
+    try:
+        items = list(scores)
+    except TypeError:
+        raise ParameterError("scores must be a flat sequence of numbers.") from None
+    if not items:
+        raise ParameterError("scores must not be empty: give one per candidate.")
+    return [_exact(item) for item in items]
+
+
+def _exact(score: Any) -> Fraction:
+    if isinstance(score, bool) or not isinstance(score, Real):
+        raise ParameterError("scores must be real numbers.")
+    if isinstance(score, Rational):
+        return Fraction(int(score.numerator), int(score.denominator))
+    number = float(score)
+    if not np.isfinite(number):
+        raise ParameterError("scores must be finite.")
+    return Fraction(number)

@@ -1,0 +1,214 @@
+"""Keywords by propose-test-release: the top-k set when it is stable, else nothing.
+
+Wu, Panda, Wang, Mittal, *Privacy-Preserving In-Context Learning for Large Language
+Models*, ICLR 2024, Algorithms 5 and 6, Theorems 10 and 11; Zhu, Wang, *Adaptive
+Private-K-Selection*, AISTATS 2022.
+
+Let H(1) >= H(2) >= ... be the keyword counts over all words that exist, so zeros
+follow the words that were seen, and d_k = H(k) - H(k+1): the gap *below* the k words
+that are released.
+
+1. *Sensitivity.* d_k moves by at most Delta = 1 (`ADD_REMOVE`) or 2 (`REPLACE`), and
+   if d_k > T = Delta the set of the k most frequent words is the same on all
+   neighbors. max(T, d_k) has sensitivity Delta too.
+2. *Noise.* Pass if max(T, d_k) + K - t > T, with K the rounded Gaussian of scale
+   z Delta and t the least quantile of K *as drawn* with P(K > t) <= delta0.
+3. *Event.* Gaussian(z) plus delta0. For neighbors x, x':
+   if d_k(x) > T, both have the same top-k set, so both outputs are the same
+   post-processing (the set or None) of a Gaussian mechanism on max(T, d_k); the same
+   if d_k(x') > T. If neither exceeds T, both fail except with probability delta0.
+
+*Fewer than k words seen.* Then H(k) = 0 = d_k, and every neighbor has d_k <= Delta = T:
+the last case. Returning None even on a pass keeps both failing except with
+probability delta0, and no set of fewer than k words ever leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from langchain_dpicl import parameters
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
+from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.relation import Relation
+
+_MIN_DELTA0 = 1e-300
+
+
+def ptr_top_k(
+    counts: Mapping[str, int],
+    k: int,
+    *,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+    random: SecureRandom | None = None,
+) -> frozenset[str] | None:
+    """Release the set of the k most frequent words if a noisy gap test passes.
+
+    Args:
+        counts: In how many slots' answers each word occurs. An answer counts a word
+            once. Words that are missing count 0; an empty mapping is fine.
+        k: How many words to release, public.
+        noise_multiplier: z = sigma / Delta of the test.
+        delta0: Bound on the probability that an unstable set passes.
+        relation: How the slots of neighbors differ.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        The set, or None if the test fails. The set's iteration order says nothing
+        about ranks: it is filled in alphabetical order. Sort it before use.
+
+    Raises:
+        ParameterError: If an argument is malformed. Messages hold no word or count.
+
+    Privacy:
+        Unit and relation: one slot, as `relation` says. Sensitivity of the gap and
+        threshold T: 1 under `ADD_REMOVE`, 2 under `REPLACE`. Noise: rounded Gaussian,
+        sigma = z Delta, exact. Event: Gaussian(z), and delta0 added to delta for
+        every use. Source: ICLR 2024 paper, Theorems 10 and 11.
+
+    Example:
+        >>> votes = {"cough": 90, "fever": 88, "rash": 1}
+        >>> released = ptr_top_k(
+        ...     votes, 2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
+        ... )
+        >>> sorted(released)
+        ['cough', 'fever']
+    """
+    ranked = count_mapping(counts)
+    k = parameters.count(k, "k")
+    test = _gap_test(noise_multiplier, delta0, relation)
+    source = checked_source(random)
+
+    gap = count_at(ranked, k) - count_at(ranked, k + 1)
+    passed = test.passes(gap, test.noise.draw_one(source))
+    if not passed or count_at(ranked, k) == 0:
+        return None
+    # A hash table's order depends on the order of insertion where words collide.
+    return frozenset(sorted(word for word, _ in ranked[:k]))
+
+
+def count_at(ranked: Sequence[tuple[str, int]], rank: int) -> int:
+    """Return H(rank), ranks from 1: zero beyond the words that were seen."""
+    return ranked[rank - 1][1] if rank <= len(ranked) else 0
+
+
+def ptr_pass_rate(
+    gap: float,
+    *,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+) -> float:
+    """Return the probability that `ptr_top_k` passes at a given true gap.
+
+    For planning, on a gap that is assumed or public: the gap of real data is private.
+
+    Args:
+        gap: H(k) - H(k+1), at least 0.
+        noise_multiplier: z = sigma / Delta of the test.
+        delta0: Bound on the probability that an unstable set passes.
+        relation: How the slots of neighbors differ.
+
+    Returns:
+        The exact probability, to floating-point precision. At most `delta0` for gaps
+        of at most 1 (`ADD_REMOVE`) or 2 (`REPLACE`).
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> rate = ptr_pass_rate(
+        ...     20, noise_multiplier=2.0, delta0=1e-6, relation="add_remove"
+        ... )
+        >>> round(rate, 4)
+        1.0
+    """
+    test = _gap_test(noise_multiplier, delta0, relation)
+    number = parameters.finite("gap", gap)
+    if not 0 <= number <= MAX_COUNT:
+        raise ParameterError(f"gap must be between 0 and {MAX_COUNT}, not {number:g}.")
+    return test.pass_rate(number)
+
+
+def required_gap(
+    *,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+    pass_rate: float = 0.95,
+) -> float:
+    """Return the true gap at which `ptr_top_k` passes with the given probability.
+
+    Args:
+        noise_multiplier: z = sigma / Delta of the test.
+        delta0: Bound on the probability that an unstable set passes.
+        relation: How the slots of neighbors differ.
+        pass_rate: The probability to reach, strictly between 0 and 1.
+
+    Returns:
+        The smallest such gap above the threshold 1 or 2, in answers; the same for
+        all k. Counts are whole, so round it up to get a number of answers.
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> gap = required_gap(noise_multiplier=2.0, delta0=1e-6, relation="add_remove")
+        >>> round(gap, 1)
+        13.8
+    """
+    test = _gap_test(noise_multiplier, delta0, relation)
+    rate = parameters.delta(pass_rate, "pass_rate")
+    # P(K > t - e) >= rate iff P(K > e - t - 1) <= 1 - rate, by symmetry.
+    excess = max(1, test.quantile + test.noise.upper_quantile(1 - rate) + 1)
+    return test.threshold + excess / test.weight
+
+
+@dataclass(frozen=True)
+class _GapTest:
+    """The test in grid steps; everything in it is public.
+
+    Attributes:
+        threshold: T, in answers.
+        weight: Grid steps per answer.
+        noise: The distribution of K, in grid steps.
+        quantile: t with P(K > t) <= delta0, in grid steps.
+    """
+
+    threshold: int
+    weight: int
+    noise: RoundedGaussian
+    quantile: int
+
+    def passes(self, gap: int, noise: int) -> bool:
+        tested = self.weight * max(self.threshold, gap) + noise
+        return tested - self.quantile > self.weight * self.threshold
+
+    def pass_rate(self, gap: float) -> float:
+        excess = self.weight * (max(self.threshold, gap) - self.threshold)
+        return self.noise.tail(math.floor(self.quantile - excess))
+
+
+def _gap_test(
+    noise_multiplier: float, delta0: float, relation: Relation | str
+) -> _GapTest:
+    z = parameters.noise_multiplier(noise_multiplier)
+    bound = parameters.delta(delta0, "delta0")
+    if bound < _MIN_DELTA0:
+        raise ParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
+    sigma = sensitivity.noise_scale(z, sensitivity.keyword_gap(relation))
+    weight, noise = count_grid(sigma)
+    threshold = sensitivity.ptr_threshold(relation)
+    return _GapTest(threshold, weight, noise, noise.upper_quantile(bound))

@@ -1,0 +1,157 @@
+"""Sensitivities: how far one unit can move each quantity, per relation.
+
+A query produces slots. Slot i holds at most one model answer, mapped to a bounded
+contribution; an abstaining slot contributes zero. Under `ADD_REMOVE` one slot appears
+or vanishes, under `REPLACE` one slot changes from any answer (or none) to any other.
+Every mechanism takes its sensitivity from this table and from nowhere else:
+
+| quantity                                            | ADD_REMOVE | REPLACE  |
+|-----------------------------------------------------|------------|----------|
+| vote histogram, L2                                  | 1          | sqrt(2)  |
+| vote count of one class, L-infinity                 | 1          | 1        |
+| sum of vectors clipped to an L2 ball of radius R    | R          | 2 R      |
+| keyword count (an answer counts a word once)        | 1          | 1        |
+| gap H(k) - H(k+1) of sorted keyword counts          | 1          | 2        |
+| joint utility -max_i (H(i) - H(s_i))                | 1          | 2        |
+| top-k set is the same on all neighbors when gap is  | > 1        | > 2      |
+| sum of next-token distributions, L2                 | 1          | sqrt(2)  |
+| sum of next-token distributions of maximum 1, L-inf | 1          | 1        |
+
+Why: an answer adds 0 or 1 to each count, so adding one moves every H(i) up by 0 or 1
+and a difference of two order statistics by at most 1; replacing is a removal followed
+by an addition. A vote moves one unit vector in, or one out and another in (distance
+sqrt(2)). Two points of a ball of radius R are at most 2 R apart. The rows for counts
+are checked by brute force in `tests/mechanisms/test_sensitivity.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from langchain_dpicl.parameters import ParameterError, positive
+from langchain_dpicl.relation import Relation
+
+__all__ = [
+    "checked_relation",
+    "embedding_l2",
+    "joint_utility",
+    "keyword_gap",
+    "keyword_linf",
+    "next_token_l2",
+    "next_token_linf",
+    "noise_scale",
+    "ptr_threshold",
+    "vote_l2",
+    "vote_linf",
+]
+
+_SQRT_2 = math.sqrt(2.0)
+"""The float next above the square root of 2, not below: noise errs upward."""
+
+
+def checked_relation(relation: Any) -> Relation:
+    """Return `relation` as a `Relation`; its string value is accepted.
+
+    Raises:
+        ParameterError: If it is neither a member nor a member's value.
+
+    Example:
+        >>> checked_relation("add_remove") is Relation.ADD_REMOVE
+        True
+    """
+    if isinstance(relation, str):
+        for member in Relation:
+            if relation in (member, member.value):
+                return member
+    allowed = ", ".join(repr(member.value) for member in Relation)
+    raise ParameterError(
+        f"relation must be a Relation or one of {allowed}, as the group source's "
+        "`relation` attribute says."
+    )
+
+
+def _by_relation(relation: Relation | str, add_remove: float, replace: float) -> float:
+    chosen = checked_relation(relation)
+    return replace if chosen is Relation.REPLACE else add_remove
+
+
+def vote_l2(relation: Relation | str) -> float:
+    """Return the L2 sensitivity of a histogram of votes: 1 or sqrt(2).
+
+    Example:
+        >>> vote_l2(Relation.ADD_REMOVE)
+        1.0
+    """
+    return _by_relation(relation, 1.0, _SQRT_2)
+
+
+def vote_linf(relation: Relation | str) -> float:
+    """Return the L-infinity sensitivity of a histogram of votes: 1."""
+    return _by_relation(relation, 1.0, 1.0)
+
+
+def embedding_l2(relation: Relation | str, radius: float) -> float:
+    """Return the L2 sensitivity of a sum of vectors of norm at most `radius`.
+
+    Args:
+        relation: How the slots of neighbors differ.
+        radius: Radius R of the L2 ball that each vector is clipped to.
+
+    Returns:
+        R under `ADD_REMOVE`, 2 R under `REPLACE`.
+
+    Example:
+        >>> embedding_l2(Relation.REPLACE, radius=0.5)
+        1.0
+    """
+    return positive("radius", radius) * _by_relation(relation, 1.0, 2.0)
+
+
+def keyword_linf(relation: Relation | str) -> float:
+    """Return how far one keyword's count can move: 1."""
+    return _by_relation(relation, 1.0, 1.0)
+
+
+def keyword_gap(relation: Relation | str) -> int:
+    """Return the sensitivity of H(k) - H(k+1), for any k: 1 or 2.
+
+    Example:
+        >>> keyword_gap(Relation.REPLACE)
+        2
+    """
+    return int(_by_relation(relation, 1, 2))
+
+
+def joint_utility(relation: Relation | str) -> int:
+    """Return the sensitivity of -max_i (H(i) - H(s_i)), for any words s: 1 or 2."""
+    return int(_by_relation(relation, 1, 2))
+
+
+def ptr_threshold(relation: Relation | str) -> int:
+    """Return the gap above which the top-k set is the same on all neighbors: 1 or 2."""
+    return int(_by_relation(relation, 1, 2))
+
+
+def next_token_l2(relation: Relation | str) -> float:
+    """Return the L2 sensitivity of a sum of probability vectors: 1 or sqrt(2)."""
+    return _by_relation(relation, 1.0, _SQRT_2)
+
+
+def next_token_linf(relation: Relation | str) -> float:
+    """Return the L-infinity sensitivity of a sum of vectors with entries in [0, 1]."""
+    return _by_relation(relation, 1.0, 1.0)
+
+
+def noise_scale(noise_multiplier: float, sensitivity: float) -> float:
+    """Return sigma = noise multiplier * sensitivity, rounded up, never down.
+
+    Example:
+        >>> noise_scale(4.0, 0.5)
+        2.0
+    """
+    sigma = noise_multiplier * sensitivity
+    if Fraction(sigma) < Fraction(noise_multiplier) * Fraction(sensitivity):
+        sigma = math.nextafter(sigma, math.inf)
+    return sigma

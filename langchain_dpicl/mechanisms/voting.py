@@ -1,0 +1,111 @@
+"""Private voting: noisy histograms and their argmax.
+
+Wu, Panda, Wang, Mittal, *Privacy-Preserving In-Context Learning for Large Language
+Models*, ICLR 2024, Algorithm 1 and Theorem 3.
+
+1. *Sensitivity.* Each slot votes for one of C public labels or abstains. One unit
+   touches one slot: under `ADD_REMOVE` one unit vector appears or vanishes, under
+   `REPLACE` one is exchanged for another (or for zero). L2: 1 and sqrt(2).
+2. *Noise.* Independent rounded Gaussians of scale sigma = z * sensitivity on a public
+   grid of 1 / weight votes: exactly post-processing of a Gaussian mechanism.
+3. *Event.* Gaussian with noise multiplier z. The argmax is post-processing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from langchain_dpicl import parameters
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms.inputs import count_array
+from langchain_dpicl.mechanisms.rounded_gaussian import count_grid
+from langchain_dpicl.mechanisms.source import checked_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.relation import Relation
+
+
+def noisy_counts(
+    counts: Sequence[int] | npt.NDArray[np.integer],
+    *,
+    noise_multiplier: float,
+    relation: Relation | str,
+    random: SecureRandom | None = None,
+) -> npt.NDArray[np.float64]:
+    """Release a histogram of votes over a public label set: H + N(0, (z Delta)^2).
+
+    Args:
+        counts: Votes per label, integers, shape `(C,)`. Each slot has added at most
+            1 to at most one of them.
+        noise_multiplier: z = sigma / sensitivity.
+        relation: How the slots of neighbors differ.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        Noisy votes, in votes, shape `(C,)`. They may be negative.
+
+    Raises:
+        ParameterError: If an argument is malformed. Messages hold no count.
+
+    Privacy:
+        Unit and relation: one slot, as `relation` says. Sensitivity: L2, 1 under
+        `ADD_REMOVE` and sqrt(2) under `REPLACE`. Noise: rounded Gaussian, sigma =
+        z Delta, exact. Event: Gaussian(z). Source: ICLR 2024 paper, Theorem 3.
+
+    Example:
+        >>> noisy_counts([30, 9, 1], noise_multiplier=1.0, relation="replace").shape
+        (3,)
+    """
+    votes = count_array(counts)
+    z = parameters.noise_multiplier(noise_multiplier)
+    sigma = sensitivity.noise_scale(z, sensitivity.vote_l2(relation))
+    source = checked_source(random)
+
+    # int64 holds it: a weight of at most 2^29 times a count of at most 2^32.
+    weight, noise = count_grid(sigma)
+    noisy = votes * weight + noise.draw(votes.size, source)
+    return noisy / weight
+
+
+def noisy_argmax(
+    counts: Sequence[int] | npt.NDArray[np.integer],
+    *,
+    noise_multiplier: float,
+    relation: Relation | str,
+    random: SecureRandom | None = None,
+) -> int:
+    """Release the index of the label with the most votes, after noise.
+
+    Args:
+        counts: Votes per label, integers, shape `(C,)`. Each slot has added at most
+            1 to at most one of them.
+        noise_multiplier: z = sigma / sensitivity.
+        relation: How the slots of neighbors differ.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        argmax_c (H_c + N(0, (z Delta)^2)). Equal noisy votes go to the smaller index,
+        a public order.
+
+    Raises:
+        ParameterError: If an argument is malformed. Messages hold no count.
+
+    Privacy:
+        Post-processing of `noisy_counts`: sensitivity, noise and event are those of
+        that release, Gaussian(z).
+
+    Example:
+        >>> noisy_argmax([900, 9, 1], noise_multiplier=1.0, relation="replace")
+        0
+    """
+    noisy = noisy_counts(
+        counts, noise_multiplier=noise_multiplier, relation=relation, random=random
+    )
+    return int(np.argmax(noisy))

@@ -1,0 +1,305 @@
+"""What every private output parser shares: pay, merge in the sealed region, release.
+
+A parser is used in two ways. Inside a `DPChain` the chain charges the account and calls
+`release`. Alone, as a LangChain output parser, it charges the account itself: then the
+caller vouches that no person's records reached more than one of the candidates.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langchain_core.output_parsers import BaseGenerationOutputParser
+from langchain_core.outputs import ChatGeneration, Generation
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.runnables import RunnableConfig
+from pydantic import ConfigDict, Field, SkipValidation
+from typing_extensions import override
+
+from langchain_dpicl.budget import Demand, PrivacyBudgetHandler, find_budget
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.outcome import Outcome
+from langchain_dpicl.prompts import ABSTAIN_TEXT
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.sealed import arun_sealed, run_sealed
+from langchain_dpicl.slots import Slot, answered
+from langchain_dpicl.validation import refusing
+
+
+@dataclass(frozen=True)
+class PublicInput:
+    """What is public about a query before any record is read.
+
+    Attributes:
+        question: The question.
+        prompt_text: The fixed words of the prompts, with the question filled in.
+        zero_shot: The model's answers to the question alone.
+    """
+
+    question: str = ""
+    prompt_text: str = ""
+    zero_shot: tuple[str, ...] = field(default=())
+
+
+class DPOutputParser(BaseGenerationOutputParser[str]):
+    """Base of the private output parsers: many candidates in, one answer out.
+
+    Privacy:
+        `release` is the only place where a slot's text is read. It runs in the sealed
+        region, draws its noise with the parameters of a `Grant`, which exists only once
+        the charge is durable, and returns an `Outcome`, all of which may be shown.
+    """
+
+    model_config = ConfigDict(
+        arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    relation: Relation = Relation.REPLACE
+    """Stand-alone use: how neighboring inputs differ. A chain uses its groups'."""
+
+    budget: SkipValidation[PrivacyBudgetHandler | None] = Field(
+        default=None, exclude=True, repr=False
+    )
+    """Stand-alone use: who pays, unless the run's config names a handler."""
+
+    random: SkipValidation[SecureRandom | None] = Field(default=None, exclude=True)
+    """Tests only: another source of randomness; None is the operating system's."""
+
+    abstain_text: str = ABSTAIN_TEXT
+    """Stand-alone use: the output when the mechanism releases nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with refusing(type(self).__name__):
+            super().__init__(*args, **kwargs)
+        self.check()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse parameters that make no sense, before anything is asked or paid.
+
+        Raises:
+            InvalidParameterError: If a parameter is out of its range.
+        """
+
+    @abstractmethod
+    def demand(self, sampling_rate: float = 1.0) -> Demand:
+        """Return what one release asks of the account.
+
+        Args:
+            sampling_rate: Poisson sampling rate of units; 1 without sampling.
+
+        Raises:
+            InvalidParameterError: If the parser can't be used with sampling.
+        """
+
+    @property
+    def zero_shot_answers(self) -> int:
+        """How many public answers to the question alone the parser wants."""
+        return 0
+
+    @property
+    def rewrite_prompt(self) -> BasePromptTemplate[Any] | None:
+        """The prompt that puts released keywords into a sentence, if any."""
+        return None
+
+    def prepare(self, public: PublicInput) -> Any:
+        """Do the public part of the work; runs before the charge.
+
+        Args:
+            public: What is public about the query.
+
+        Returns:
+            Whatever `release` needs of it.
+
+        Raises:
+            InvalidParameterError: If the public input can't be used.
+        """
+        return public
+
+    async def aprepare(self, public: PublicInput) -> Any:
+        """Do the public part of the work; see `prepare`."""
+        return self.prepare(public)
+
+    def settled(self, prepared: Any) -> Outcome | None:  # noqa: ARG002 - overridden
+        """Return the outcome if public input alone decides it, so nobody pays."""
+        return None
+
+    @abstractmethod
+    def release(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: Any,
+    ) -> Outcome:
+        """Merge the slots by the mechanism. Private in, differentially private out.
+
+        Args:
+            slots: One per group, in any order.
+            grant: The charged parameters.
+            relation: How neighboring slots differ.
+            slot_count: The public number of groups.
+            prepared: What `prepare` returned.
+        """
+
+    async def arelease(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: Any,
+    ) -> Outcome:
+        """Merge the slots by the mechanism; see `release`."""
+        return self.release(
+            slots,
+            grant=grant,
+            relation=relation,
+            slot_count=slot_count,
+            prepared=prepared,
+        )
+
+    @abstractmethod
+    def public_parameters(self) -> dict[str, Any]:
+        """Return the parameters for an answer's public record."""
+
+    @property
+    @override
+    def InputType(self) -> Any:
+        """Many candidate answers."""
+        return list[str] | list[BaseMessage]
+
+    @property
+    @override
+    def OutputType(self) -> type[str]:
+        """One answer."""
+        return str
+
+    @override
+    def parse_result(self, result: list[Generation], *, partial: bool = False) -> str:
+        """Charge one release and merge many candidates into one answer.
+
+        Args:
+            result: The candidates. No unit may have reached more than one of them.
+            partial: Unused: there is no part of a release.
+
+        Returns:
+            The answer; for keyword parsers the words, separated by commas; if the
+            mechanism releases nothing, `abstain_text`.
+
+        Raises:
+            NoBudgetError: If the parser has no `budget=`.
+            BudgetExhaustedError: If the account can't pay.
+        """
+        return self._parse(result, callbacks=None)
+
+    @override
+    async def aparse_result(
+        self, result: list[Generation], *, partial: bool = False
+    ) -> str:
+        """Charge one release and merge many candidates; see `parse_result`."""
+        return await self._aparse(result, callbacks=None)
+
+    @override
+    def invoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> str:
+        """Merge a list of candidates; only their number is traced.
+
+        Args:
+            input: Strings, messages or generations; a single one is a list of one.
+            config: May carry the budget handler in its callbacks.
+            **kwargs: Unused.
+        """
+        generations = _generations(input)
+
+        def parse(_count: object, run_manager: Any) -> str:
+            return self._parse(generations, callbacks=run_manager)
+
+        return self._call_with_config(
+            parse, _traced(generations), config, run_type="parser"
+        )
+
+    @override
+    async def ainvoke(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> str:
+        """Merge a list of candidates; see `invoke`."""
+        generations = _generations(input)
+
+        async def parse(_count: object, run_manager: Any) -> str:
+            return await self._aparse(generations, callbacks=run_manager)
+
+        return await self._acall_with_config(
+            parse, _traced(generations), config, run_type="parser"
+        )
+
+    def _parse(self, result: Sequence[Generation], callbacks: Any) -> str:
+        budget = find_budget(self.budget, callbacks)
+        prepared = self.prepare(PublicInput())
+        grant = budget.admit(self.demand(), n_units=len(result))
+        outcome = run_sealed(
+            lambda: self.release(
+                [answered(candidate.text) for candidate in result],
+                grant=grant,
+                relation=self.relation,
+                slot_count=len(result),
+                prepared=prepared,
+            )
+        )
+        return self._say(outcome)
+
+    async def _aparse(self, result: Sequence[Generation], callbacks: Any) -> str:
+        budget = find_budget(self.budget, callbacks)
+        prepared = await self.aprepare(PublicInput())
+        grant = await budget.aadmit(self.demand(), n_units=len(result))
+        outcome = await arun_sealed(
+            lambda: self.arelease(
+                [answered(candidate.text) for candidate in result],
+                grant=grant,
+                relation=self.relation,
+                slot_count=len(result),
+                prepared=prepared,
+            )
+        )
+        return self._say(outcome)
+
+    def _say(self, outcome: Outcome) -> str:
+        if outcome.text is not None:
+            return outcome.text
+        return ", ".join(outcome.keywords) or self.abstain_text
+
+
+def _traced(generations: Sequence[Generation]) -> str:
+    return f"{len(generations)} candidates"
+
+
+def _generations(value: Any) -> list[Generation]:
+    candidates = value if isinstance(value, list | tuple) else [value]
+    if not candidates:
+        raise InvalidParameterError(
+            "There is no candidate to merge. Pass a list with one answer per group."
+        )
+    return [_generation(candidate) for candidate in candidates]
+
+
+def _generation(candidate: Any) -> Generation:
+    if isinstance(candidate, Generation):
+        return candidate
+    if isinstance(candidate, BaseMessage):
+        return ChatGeneration(message=candidate)
+    if isinstance(candidate, str):
+        return Generation(text=candidate)
+    raise InvalidParameterError(
+        "A candidate must be a string, a message or a generation, not "
+        f"{type(candidate).__name__}."
+    )

@@ -1,0 +1,303 @@
+"""Embedding space aggregation: the public candidate nearest to what the groups said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
+from pydantic import Field, SkipValidation
+from typing_extensions import override
+
+from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl.budget import Demand, GaussianPart
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import Slot
+
+Vectors = NDArray[np.float64]
+Centre = Literal["candidates"] | Sequence[float] | None
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The public candidates, their embeddings (K, D) and the public center (D,)."""
+
+    texts: tuple[str, ...]
+    vectors: Vectors
+    centre: Vectors
+
+
+class ESAOutputParser(DPOutputParser):
+    """Release the one of several public candidate answers that fits the groups best.
+
+    The candidates are the model's own answers to the question alone, or a list you
+    give. It suits answers in free wording: what the groups mean counts, not the words.
+
+    Privacy:
+        Unit and relation: the group source's. Each answer's embedding is scaled to
+        norm at most 1 and clipped to a ball of radius R around a public center, so the
+        sum has L2 sensitivity R under `ADD_REMOVE` and 2R under `REPLACE`. Noise:
+        N(0, (z * sensitivity)^2 I) in the full dimension. Event: Gaussian(z, q). The
+        candidate with the largest cosine to center + sum / m is post-processing of
+        public candidates and the noisy sum. With `select="vote"` each answer votes for
+        its nearest candidate and private voting releases the winner: L2 sensitivity 1
+        and sqrt(2), the same event. Source: Wu et al. (ICLR 2024), Algorithm 2,
+        Theorem 4; the sensitivity under `REPLACE` is corrected. Where there is only
+        one candidate it is given as a fallback, and nothing is charged.
+
+    Raises:
+        InvalidParameterError: If a parameter is out of range, or candidates are empty
+            or can't be embedded.
+
+    Example:
+        >>> from langchain_dpicl.budget import PrivacyBudgetHandler
+        >>> from langchain_dpicl.offline import HashingEmbeddings
+        >>> parser = ESAOutputParser(
+        ...     embedding=HashingEmbeddings(),
+        ...     candidates=["It causes a dry cough.", "It causes a skin rash."],
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=8, delta=1e-6, queries=1, ledger=":memory:"
+        ...     ),
+        ... )
+        >>> parser.invoke(["Most of them report a dry cough."] * 200)
+        'It causes a dry cough.'
+    """
+
+    embedding: SkipValidation[Embeddings] = Field(exclude=True, repr=False)
+    """Embeds candidates and answers. It must embed each text on its own."""
+
+    n_candidates: int = 8
+    """How many public answers to ask for where `candidates` is not given."""
+
+    candidates: Sequence[str] | None = None
+    """Public candidate answers."""
+
+    centre: SkipValidation[Centre] = None
+    """Public center of the ball: None (zero), "candidates" (their mean) or a vector."""
+
+    radius: float = 1.0
+    """Radius R of the ball. With centre="candidates" a small R divides the noise, as
+    long as the answers lie within it: farther ones are drawn to its surface."""
+
+    select: Literal["cosine", "vote"] = "cosine"
+    """`vote` wins where most groups agree on a candidate, `cosine` where answers are
+    diffuse and no candidate says quite the same."""
+
+    noise_multiplier: float | None = None
+    """z; None leaves it to the budget's plan."""
+
+    @override
+    def check(self) -> None:
+        """Refuse parameters that make no sense."""
+        try:
+            parameters.positive("radius", self.radius)
+            parameters.count(self.n_candidates, "n_candidates", minimum=2)
+        except ParameterError as error:
+            raise InvalidParameterError(str(error)) from None
+        if isinstance(self.centre, str) and self.centre != "candidates":
+            raise InvalidParameterError(
+                "centre must be None, 'candidates' or a vector of numbers."
+            )
+        if self.candidates is not None and (
+            isinstance(self.candidates, str) or len(self.candidates) < 2  # noqa: PLR2004
+        ):
+            raise InvalidParameterError("candidates must be a list of at least two.")
+        self.demand()
+
+    @property
+    @override
+    def zero_shot_answers(self) -> int:
+        """As many as candidates are wanted, unless they are given."""
+        return 0 if self.candidates is not None else self.n_candidates
+
+    @override
+    def demand(self, sampling_rate: float = 1.0) -> Demand:
+        """Return what one noisy sum (or vote) asks of the account."""
+        return Demand(
+            f"esa/{self.select}", (GaussianPart(self.noise_multiplier),), sampling_rate
+        )
+
+    @override
+    def prepare(self, public: PublicInput) -> Candidates:
+        """Embed the candidates."""
+        texts = self._texts(public)
+        return self._candidates(texts, self.embedding.embed_documents(list(texts)))
+
+    @override
+    async def aprepare(self, public: PublicInput) -> Candidates:
+        """Embed the candidates; see `prepare`."""
+        texts = self._texts(public)
+        vectors = await self.embedding.aembed_documents(list(texts))
+        return self._candidates(texts, vectors)
+
+    @override
+    def settled(self, prepared: Candidates) -> Outcome | None:
+        """A single candidate is the answer, whatever the groups would say."""
+        if len(prepared.texts) > 1:
+            return None
+        return Outcome(
+            Status.FALLBACK,
+            prepared.texts[0],
+            details={"reason": "there is only one public candidate"},
+        )
+
+    @override
+    def release(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: Candidates,
+    ) -> Outcome:
+        """Embed the answers and release the nearest candidate."""
+        texts = [slot.text for slot in slots if slot.text is not None]
+        size = prepared.centre.size
+        try:
+            found = [_row(v, size) for v in self.embedding.embed_documents(texts)]
+            if len(found) != len(texts):
+                raise ValueError  # noqa: TRY301 - the batch can't be matched: one by one
+        except Exception:  # noqa: BLE001 - one odd answer must not silence the others
+            found = [_row(self._embed_one(text), size) for text in texts]
+        rows = [row for row in found if row is not None]
+        return self._select(rows, grant, relation, slot_count, prepared)
+
+    @override
+    async def arelease(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: Candidates,
+    ) -> Outcome:
+        """Embed the answers and release the nearest candidate; see `release`."""
+        texts = [slot.text for slot in slots if slot.text is not None]
+        size = prepared.centre.size
+        try:
+            vectors = await self.embedding.aembed_documents(texts)
+            found = [_row(vector, size) for vector in vectors]
+            if len(found) != len(texts):
+                raise ValueError  # noqa: TRY301 - the batch can't be matched: one by one
+        except Exception:  # noqa: BLE001 - one odd answer must not silence the others
+            found = [_row(await self._aembed_one(text), size) for text in texts]
+        rows = [row for row in found if row is not None]
+        return self._select(rows, grant, relation, slot_count, prepared)
+
+    def _select(
+        self,
+        rows: list[Vectors],
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: Candidates,
+    ) -> Outcome:
+        if grant.noise_multiplier is None:
+            raise InvalidParameterError("The grant holds no noise for the sum.")
+        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.centre.size)
+        if self.select == "vote":
+            nearest = np.argmax(answers @ prepared.vectors.T, axis=1)
+            winner = mechanisms.noisy_argmax(
+                np.bincount(nearest, minlength=len(prepared.texts)),
+                noise_multiplier=grant.noise_multiplier,
+                relation=relation,
+                random=self.random,
+            )
+        else:
+            noisy = mechanisms.noisy_sum(
+                answers - prepared.centre,
+                radius=self.radius,
+                noise_multiplier=grant.noise_multiplier,
+                relation=relation,
+                random=self.random,
+            )
+            mean = prepared.centre + noisy / max(slot_count, 1)
+            winner = int(np.argmax(prepared.vectors @ mean))
+        return Outcome(Status.RELEASED, prepared.texts[winner])
+
+    def _embed_one(self, text: str) -> Any:
+        try:
+            return self.embedding.embed_documents([text])[0]
+        except Exception:  # noqa: BLE001 - this answer abstains
+            return None
+
+    async def _aembed_one(self, text: str) -> Any:
+        try:
+            return (await self.embedding.aembed_documents([text]))[0]
+        except Exception:  # noqa: BLE001 - this answer abstains
+            return None
+
+    def _texts(self, public: PublicInput) -> tuple[str, ...]:
+        given = self.candidates if self.candidates is not None else public.zero_shot
+        texts = tuple(dict.fromkeys(text.strip() for text in given if text.strip()))
+        if not texts:
+            raise InvalidParameterError(
+                "There is no candidate answer: the model gave none to the question "
+                "alone. Give candidates=[...]."
+            )
+        return texts
+
+    def _candidates(
+        self, texts: tuple[str, ...], vectors: Sequence[Sequence[float]]
+    ) -> Candidates:
+        size = len(vectors[0]) if vectors else 0
+        rows = [_row(vector, size) for vector in vectors]
+        good = [row for row in rows if row is not None]
+        if len(good) != len(texts):
+            raise InvalidParameterError(
+                f"The embedding gave {len(good)} usable vectors for {len(texts)} "
+                "candidates: some are zero, not finite or of another length."
+            )
+        # Unit length, so that the largest inner product is the largest cosine.
+        array = np.array(good)
+        array /= np.linalg.norm(array, axis=1, keepdims=True)
+        return Candidates(texts, array, self._centre(array))
+
+    def _centre(self, vectors: Vectors) -> Vectors:
+        size = vectors.shape[1]
+        if self.centre is None:
+            return np.zeros(size)
+        if isinstance(self.centre, str):
+            return np.asarray(vectors.mean(axis=0), dtype=np.float64)
+        centre = np.asarray(self.centre, dtype=np.float64)
+        if centre.shape != (size,) or not np.isfinite(centre).all():
+            raise InvalidParameterError(
+                f"centre must be a finite vector of the embedding's length {size}."
+            )
+        return centre
+
+    @override
+    def public_parameters(self) -> dict[str, Any]:
+        """Return how candidates are found and compared."""
+        return {
+            "select": self.select,
+            "candidates": "given" if self.candidates is not None else self.n_candidates,
+            "radius": self.radius,
+            "centre": self.centre
+            if isinstance(self.centre, str)
+            else ("zero" if self.centre is None else "given"),
+        }
+
+
+def _row(vector: Any, size: int) -> Vectors | None:
+    """Return a vector scaled to norm at most 1, or None if it can't be used."""
+    try:
+        row = np.asarray(vector, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    if row.shape != (size,) or not np.isfinite(row).all():
+        return None
+    norm = float(np.linalg.norm(row))
+    if not 0 < norm < np.inf:
+        return None
+    return row / norm if norm > 1 else row

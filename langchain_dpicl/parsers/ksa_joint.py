@@ -1,0 +1,148 @@
+"""Keyword space aggregation by the joint exponential mechanism: ranked public words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.prompts import BasePromptTemplate
+from pydantic import Field, SkipValidation
+from typing_extensions import override
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.budget import Demand, ExponentialPart
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
+from langchain_dpicl.parsers.words import Tokenizer, domain_counts, tokenize
+from langchain_dpicl.prompts import RANKED_KEYWORD_PROMPT
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import Slot
+
+Domain = Sequence[str] | Callable[[str], Sequence[str]]
+
+
+class KSAJointOutputParser(DPOutputParser):
+    """Release the k words of a public domain that most groups used, in rank order.
+
+    It always answers: there is no test to fail, and a question that the records do not
+    answer yields words at random from the domain. Use it where you can list what an
+    answer may contain (drugs, product names, options, the words of a public document).
+
+    Privacy:
+        Unit and relation: the group source's. The domain is public: it must never be
+        collected from records or group answers. Utility of a sequence s of k distinct
+        words: -max_i (H(i) - H(s_i)), with sensitivity 1 under `ADD_REMOVE` and 2
+        under `REPLACE`. The sequence is drawn with probability proportional to
+        exp(epsilon * utility / (2 * sensitivity)). Event: exponential(epsilon), which
+        is epsilon-DP and (epsilon^2 / 8)-zCDP. Source: Gillenwater, Joseph, Munoz and
+        Ribero (ICML 2022), used as in Wu et al. (ICLR 2024), Algorithm 4, Theorem 9.
+
+    Raises:
+        InvalidParameterError: If k is below 1 or the domain has fewer than k entries.
+
+    Example:
+        >>> from langchain_dpicl.budget import PrivacyBudgetHandler
+        >>> parser = KSAJointOutputParser(
+        ...     k=1,
+        ...     domain=["cough", "nausea", "rash"],
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=8, delta=1e-6, queries=1, ledger=":memory:"
+        ...     ),
+        ... )
+        >>> parser.invoke(["A dry cough."] * 60 + ["Nausea."] * 2)
+        'cough'
+    """
+
+    k: int
+    """How many words to release."""
+
+    domain: SkipValidation[Domain] = Field(repr=False)
+    """Public words or phrases, or a function from the question to them."""
+
+    epsilon: float | None = None
+    """epsilon of one release; None leaves it to the budget's plan."""
+
+    tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
+    """From text to words; None is `langchain_dpicl.parsers.words.tokenize`."""
+
+    prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
+        default=RANKED_KEYWORD_PROMPT, exclude=True, repr=False
+    )
+    """The rewriting prompt, with `keywords` and `question`."""
+
+    @override
+    def check(self) -> None:
+        """Refuse a k that makes no sense or does not fit the domain."""
+        if self.k < 1:
+            raise InvalidParameterError(f"k must be at least 1, not {self.k}.")
+        if not callable(self.domain):
+            self._entries(self.domain)
+        self.demand()
+
+    @property
+    @override
+    def rewrite_prompt(self) -> BasePromptTemplate[Any]:
+        """The rewriting prompt."""
+        return self.prompt
+
+    @override
+    def demand(self, sampling_rate: float = 1.0) -> Demand:
+        """Return what one release asks of the account."""
+        return Demand("ksa/joint", (ExponentialPart(self.epsilon),), sampling_rate)
+
+    @override
+    def prepare(self, public: PublicInput) -> tuple[str, ...]:
+        """Return this question's domain, without entries that are the same words."""
+        domain = self.domain
+        return self._entries(domain(public.question) if callable(domain) else domain)
+
+    @override
+    def release(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: tuple[str, ...],
+    ) -> Outcome:
+        """Count the domain's words and release the best k, ranked."""
+        if grant.epsilon is None:
+            raise InvalidParameterError("The grant holds no epsilon for the release.")
+        counts = domain_counts(
+            (slot.text for slot in slots if slot.text is not None),
+            prepared,
+            tokenizer=self.tokenizer or tokenize,
+        )
+        ranked = mechanisms.joint_top_k(
+            counts,
+            self.k,
+            epsilon=grant.epsilon,
+            relation=relation,
+            random=self.random,
+        )
+        return Outcome(Status.RELEASED, keywords=tuple(prepared[i] for i in ranked))
+
+    @override
+    def public_parameters(self) -> dict[str, Any]:
+        """Return k and the kind of domain."""
+        fixed = not callable(self.domain)
+        return {"k": self.k, "domain": "fixed" if fixed else "by question"}
+
+    def _entries(self, domain: Sequence[str]) -> tuple[str, ...]:
+        words = self.tokenizer or tokenize
+        if isinstance(domain, str):
+            raise InvalidParameterError("domain must be a list of words, not a string.")
+        entries: dict[tuple[str, ...], str] = {}
+        for entry in domain:
+            form = tuple(words(entry))
+            if form:
+                entries.setdefault(form, entry)
+        if len(entries) < self.k:
+            raise InvalidParameterError(
+                f"The domain has {len(entries)} different entries, fewer than k = "
+                f"{self.k}. Give a larger public domain or a smaller k."
+            )
+        return tuple(entries.values())

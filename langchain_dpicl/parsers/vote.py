@@ -1,0 +1,197 @@
+"""Private voting: one of a public set of labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import PrivateAttr
+from typing_extensions import override
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.budget import Demand, GaussianPart, PurePart
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers.base import DPOutputParser
+from langchain_dpicl.parsers.words import tokenize
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import Slot
+
+FAILURE_MARGIN = 3.0
+"""Standard deviations by which failed calls must exceed half of all slots."""
+
+
+class VoteOutputParser(DPOutputParser):
+    """Release the label that most groups chose, under noise.
+
+    An answer votes for a label when, case-folded and without punctuation, it *is* the
+    label, or when it contains exactly one of the labels. Anything else abstains.
+
+    Privacy:
+        Unit and relation: the group source's. Sensitivity of the vote histogram, L2:
+        1 under `ADD_REMOVE`, sqrt(2) under `REPLACE`. Noise: N(0, (z * sensitivity)^2)
+        on every bin. Event: Gaussian(z, q). The label is the argmax, which is
+        post-processing. Source: Wu et al. (ICLR 2024), Algorithm 1 and Theorem 3.
+        Failed calls are one bin more of the same histogram: a slot still adds 1 to one
+        bin, so no sensitivity changes. When clearly more than half of the slots failed
+        the outcome is a fallback instead of the argmax of noise.
+        With `mechanism="permute_and_flip"`: L-infinity sensitivity 1, acceptance
+        exp(epsilon (count - max) / 2), event: pure epsilon. Source: McKenna and Sheldon
+        (NeurIPS 2020), Theorem 1.
+
+    Raises:
+        InvalidParameterError: If there are fewer than two labels, two that normalize
+            to the same words, or one without any word.
+
+    Example:
+        >>> from langchain_dpicl.budget import PrivacyBudgetHandler
+        >>> parser = VoteOutputParser(
+        ...     labels=["yes", "no"],
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=8, delta=1e-6, queries=1, ledger=":memory:"
+        ...     ),
+        ... )
+        >>> parser.invoke(["Yes.", "yes", "no"] * 30)
+        'yes'
+    """
+
+    labels: Sequence[str]
+    """The public label set, in the order in which ties are broken."""
+
+    noise_multiplier: float | None = None
+    """z of the Gaussian mechanism; None leaves it to the budget's plan."""
+
+    mechanism: Literal["gaussian", "permute_and_flip"] = "gaussian"
+    """`gaussian` composes well over many queries; `permute_and_flip` is pure DP."""
+
+    epsilon: float | None = None
+    """epsilon of one release by permute-and-flip; None leaves it to the plan."""
+
+    _forms: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
+
+    @override
+    def check(self) -> None:
+        """Refuse label sets that can't be told apart."""
+        if isinstance(self.labels, str) or len(self.labels) < 2:  # noqa: PLR2004
+            raise InvalidParameterError("labels must be a list of at least two labels.")
+        for index, label in enumerate(self.labels):
+            form = tuple(tokenize(label))
+            if not form:
+                raise InvalidParameterError(
+                    f"Label number {index} has no letter or digit to match on."
+                )
+            if form in self._forms:
+                raise InvalidParameterError(
+                    f"Labels {self.labels[self._forms[form]]!r} and {label!r} are the "
+                    "same once case and punctuation are set aside."
+                )
+            self._forms[form] = index
+        if self.mechanism == "gaussian" and self.epsilon is not None:
+            raise InvalidParameterError(
+                "epsilon belongs to mechanism='permute_and_flip'; for Gaussian voting "
+                "set noise_multiplier, or leave both to the budget's plan."
+            )
+        if self.mechanism != "gaussian" and self.noise_multiplier is not None:
+            raise InvalidParameterError(
+                "noise_multiplier belongs to mechanism='gaussian'; for "
+                "permute_and_flip set epsilon, or leave both to the budget's plan."
+            )
+        self.demand()
+
+    @override
+    def demand(self, sampling_rate: float = 1.0) -> Demand:
+        """Return what one vote asks of the account."""
+        part = (
+            GaussianPart(self.noise_multiplier)
+            if self.mechanism == "gaussian"
+            else PurePart(self.epsilon)
+        )
+        return Demand(f"vote/{self.mechanism}", (part,), sampling_rate)
+
+    @override
+    def release(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: Any,
+    ) -> Outcome:
+        """Count the votes and release the noisy winner."""
+        counts = [0] * (len(self.labels) + 1)
+        for slot in slots:
+            choice = len(self.labels) if slot.failed else self.choice(slot.text)
+            if choice is not None:
+                counts[choice] += 1
+        if grant.noise_multiplier is None:
+            return self._permute_and_flip(counts[:-1], grant)
+        noisy = mechanisms.noisy_counts(
+            counts,
+            noise_multiplier=grant.noise_multiplier,
+            relation=relation,
+            random=self.random,
+        )
+        # From here on everything is post-processing of the noisy histogram.
+        votes = {
+            label: round(float(count), 1)
+            for label, count in zip(self.labels, noisy, strict=False)
+        }
+        sigma = grant.noise_multiplier * sensitivity.vote_l2(relation)
+        failed = float(noisy[-1])
+        if failed > slot_count / 2 + FAILURE_MARGIN * sigma and failed >= float(
+            noisy.max()
+        ):
+            return Outcome(
+                Status.FALLBACK,
+                details={"noisy_votes": votes, "reason": "most group calls failed"},
+            )
+        winner = int(noisy[:-1].argmax())
+        return Outcome(
+            Status.RELEASED, self.labels[winner], details={"noisy_votes": votes}
+        )
+
+    def _permute_and_flip(self, counts: Sequence[int], grant: Grant) -> Outcome:
+        if grant.epsilon is None or not math.isfinite(grant.epsilon):
+            raise InvalidParameterError("The grant holds no epsilon for the vote.")
+        winner = mechanisms.permute_and_flip(
+            counts, epsilon=grant.epsilon, sensitivity=1.0, random=self.random
+        )
+        return Outcome(Status.RELEASED, self.labels[winner])
+
+    def choice(self, text: str | None) -> int | None:
+        """Return the index of the label that an answer votes for, or None.
+
+        Example:
+            >>> VoteOutputParser(labels=["positive", "negative"]).choice("Negative!")
+            1
+        """
+        if text is None:
+            return None
+        words = tuple(tokenize(text))
+        exact = self._forms.get(words)
+        if exact is not None:
+            return exact
+        found = {index for form, index in self._forms.items() if _contains(words, form)}
+        # "not good" also contains "good": the longer label is the one that was meant.
+        for form, index in self._forms.items():
+            if any(
+                other != index and index in found and _contains(longer, form)
+                for longer, other in self._forms.items()
+                if other in found and len(longer) > len(form)
+            ):
+                found.discard(index)
+        return found.pop() if len(found) == 1 else None
+
+    @override
+    def public_parameters(self) -> dict[str, Any]:
+        """Return the label set and the mechanism."""
+        return {"labels": list(self.labels), "mechanism": self.mechanism}
+
+
+def _contains(words: tuple[str, ...], form: tuple[str, ...]) -> bool:
+    size = len(form)
+    return any(words[i : i + size] == form for i in range(len(words) - size + 1))

@@ -1,0 +1,115 @@
+"""From an answer to its words: public rules, the same for every answer.
+
+Nothing here may depend on what other answers said: the tokenizer, the stop words and
+the public words are fixed before the first group is asked.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+Tokenizer = Callable[[str], Sequence[str]]
+
+_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+
+_FUNCTION_WORDS = """
+    a about above after again against all also am an and any are aren't as at be
+    because been before being below between both but by can can't cannot could couldn't
+    did didn't do does doesn't doing don't down during each either etc few for from
+    further had hadn't has hasn't have haven't having he he'd he'll he's her here hers
+    herself him himself his how i i'd i'll i'm i've if in into is isn't it it's its
+    itself just let's may me might more most must my myself neither no nor not now of
+    off often on once one only or other others ought our ours ourselves out over own
+    quite rather same several shall she she'd she'll she's should shouldn't so some such
+    than that that's the their theirs them themselves then there there's these they
+    they'd they'll they're they've this those though through thus to too under until up
+    upon us very was wasn't we we'd we'll we're we've were weren't what what's when
+    where which while who whom whose why will with within without won't would wouldn't
+    yes yet you you'd you'll you're you've your yours yourself yourselves
+"""
+
+STOP_WORDS: frozenset[str] = frozenset(_FUNCTION_WORDS.split())
+"""English function words, which carry no news and would tie at the top."""
+
+
+def tokenize(text: str) -> list[str]:
+    """Return a text's words, case-folded, in order.
+
+    A word is a run of letters and digits of any script; inner hyphens and apostrophes
+    belong to it.
+
+    Example:
+        >>> tokenize("A dry cough, non-productive.")
+        ['a', 'dry', 'cough', 'non-productive']
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return _WORD.findall(folded.replace("\u2019", "'"))
+
+
+def keyword_counts(
+    answers: Iterable[str],
+    *,
+    tokenizer: Tokenizer = tokenize,
+    dropped: Collection[str] = STOP_WORDS,
+) -> Counter[str]:
+    """Count in how many answers each word occurs.
+
+    Args:
+        answers: One text per slot that answered.
+        tokenizer: From text to words.
+        dropped: Public words that are not counted.
+
+    Returns:
+        H(w), the number of answers that contain w. One answer adds at most 1 to any
+        count, whatever its length.
+
+    Example:
+        >>> sorted(keyword_counts(["cough, cough", "Dry cough"]).items())
+        [('cough', 2), ('dry', 1)]
+    """
+    counts: Counter[str] = Counter()
+    for answer in answers:
+        counts.update(set(tokenizer(answer)).difference(dropped))
+    return counts
+
+
+def domain_counts(
+    answers: Iterable[str],
+    domain: Sequence[str],
+    *,
+    tokenizer: Tokenizer = tokenize,
+) -> list[int]:
+    """Count in how many answers each entry of a public domain occurs.
+
+    An entry of several words counts where they occur one after the other.
+
+    Args:
+        answers: One text per slot that answered.
+        domain: Public words or phrases.
+        tokenizer: From text to words; used on the domain as well.
+
+    Returns:
+        One count per entry, in the domain's order.
+
+    Example:
+        >>> domain_counts(["A dry cough."], ["dry cough", "cough", "rash"])
+        [1, 1, 0]
+    """
+    entries = [tuple(tokenizer(entry)) for entry in domain]
+    wanted = set(entries)
+    lengths = sorted({len(entry) for entry in entries if entry})
+    counts: Counter[tuple[str, ...]] = Counter()
+    for answer in answers:
+        words = list(tokenizer(answer))
+        counts.update(
+            {
+                tuple(words[i : i + length])
+                for length in lengths
+                for i in range(len(words) - length + 1)
+            }
+            & wanted
+        )
+    return [counts[entry] for entry in entries]

@@ -1,0 +1,48 @@
+"""The prompts' fixed text: public, and the same for every group.
+
+The two keyword prompts are those of Wu, Panda, Wang and Mittal, *Privacy-Preserving
+In-Context Learning for Large Language Models* (ICLR 2024), Algorithm 3: the words
+"with the following word suggestions" are theirs.
+"""
+
+from __future__ import annotations
+
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+
+GROUP_PROMPT = ChatPromptTemplate.from_template(
+    "Answer the question from the records below in one short sentence. "
+    'If the records do not say, answer "I don\'t know."\n\n'
+    "Records:\n{context}\n\nQuestion: {question}\nAnswer:"
+)
+"""What each group is asked; `context` holds the group's records."""
+
+PUBLIC_PROMPT = ChatPromptTemplate.from_template(
+    "Answer the question in one short sentence. If you do not know, answer "
+    '"I don\'t know."\n\nQuestion: {question}\nAnswer:'
+)
+"""The zero-shot question: no record takes part."""
+
+KEYWORD_PROMPT = ChatPromptTemplate.from_template(
+    "Answer the question in one short sentence, with the following word "
+    "suggestions: {keywords}\n\nQuestion: {question}\nAnswer:"
+)
+"""The rewrite after propose-test-release: an unordered set of words."""
+
+RANKED_KEYWORD_PROMPT = ChatPromptTemplate.from_template(
+    "Answer the question in one short sentence, with the following word "
+    "suggestions ranked by their frequency from high to low: {keywords}\n\n"
+    "Question: {question}\nAnswer:"
+)
+"""The rewrite after the joint exponential mechanism: words in rank order."""
+
+DOCUMENT_PROMPT = PromptTemplate.from_template("{page_content}")
+"""How one record is written into the context."""
+
+DOCUMENT_SEPARATOR = "\n\n---\n\n"
+"""What stands between two records of a context."""
+
+ABSTAIN_TEXT = (
+    "I can't answer that from these records without the risk of giving a single "
+    "person's information away."
+)
+"""What is said when nothing can be released and there is no public answer."""

@@ -1,0 +1,65 @@
+"""The public record that every answer carries in `response_metadata["privacy"]`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_dpicl._version import __version__
+from langchain_dpicl.accounting import event_to_dict
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.groups import GroupSource
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers import DPOutputParser
+
+
+def privacy_record(
+    *,
+    status: Status,
+    parser: DPOutputParser,
+    groups: GroupSource,
+    budget: PrivacyBudgetHandler,
+    outcome: Outcome,
+    grant: Grant | None,
+) -> dict[str, Any]:
+    """Return what may be known about an answer, as JSON-able values.
+
+    Args:
+        status: How the answer came about.
+        parser: The mechanism.
+        groups: The group source.
+        budget: The account's handler.
+        outcome: The mechanism's output.
+        grant: What was charged; None if nothing was.
+
+    Returns:
+        `status`, `mechanism`, `parameters`, `keywords` and `details` of the release,
+        `unit_key`, `relation`, `groups`, the `events` of this query, and the
+        `account` with its epsilon at delta after it. Everything is public or
+        differentially private output.
+    """
+    parameters = parser.public_parameters()
+    if grant is not None:
+        granted = {
+            "noise_multiplier": grant.noise_multiplier,
+            "epsilon": grant.epsilon,
+            "delta0": grant.delta0 or None,
+        }
+        parameters.update({k: v for k, v in granted.items() if v is not None})
+    record: dict[str, Any] = {
+        "status": status.value,
+        "mechanism": parser.demand(groups.sampling_rate).mechanism,
+        "parameters": parameters,
+        "keywords": list(outcome.keywords),
+        "details": outcome.details,
+        "unit_key": groups.unit_key,
+        "relation": groups.relation.value,
+        "groups": groups.description,
+        "events": [event_to_dict(e) for e in grant.events] if grant else [],
+        "charge": grant.sequence if grant else None,
+        "account": budget.public_state(),
+        "library": __version__,
+    }
+    if parser.random is not None and not parser.random.secure:
+        record["random"] = f"{parser.random!r}: for tests, not private"
+    return record

@@ -1,0 +1,12 @@
+"""The sealed region: where private text is handled, and nothing else can look in.
+
+`SealedModel` calls a chat or completion model without any of LangChain's observers;
+`run_sealed` and `arun_sealed` run any private step so that neither tracing nor logging
+nor an exception carries its data out. Nothing else in the library calls a model's
+`_generate`.
+"""
+
+from langchain_dpicl.sealed.calls import SealedModel
+from langchain_dpicl.sealed.region import arun_sealed, run_sealed
+
+__all__ = ["SealedModel", "arun_sealed", "run_sealed"]

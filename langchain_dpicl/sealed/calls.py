@@ -1,0 +1,250 @@
+"""Calling a model with private prompts: one call a prompt, no observer, no failure.
+
+`_generate` is part of the documented contract of `BaseChatModel` and `BaseLLM`: the
+method that providers implement. Calling it directly skips callbacks, tracers, the LLM
+cache, `set_debug` output and streaming events, which all live in the methods around it,
+and keeps the provider's own retries, time-outs and bound arguments.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
+import asyncio
+import contextvars
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from langchain_core.language_models import (
+    LLM,
+    BaseChatModel,
+    BaseLLM,
+    SimpleChatModel,
+)
+from langchain_core.outputs import Generation
+from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables import RunnableBinding
+
+from langchain_dpicl.exceptions import (
+    GroupCallError,
+    InvalidParameterError,
+    UnsealableModelError,
+)
+from langchain_dpicl.sealed.region import enter_region
+from langchain_dpicl.slots import ABSTAIN, FAILED, Slot, answered
+
+THREADS = 64
+"""Most worker threads of one query's group calls unless a limit is given."""
+
+LARGEST_BATCH = 20
+"""Prompts in one list where a completion model does not name its own `batch_size`."""
+
+
+class SealedModel:
+    """A model reduced to one ability: prompts in, slots out.
+
+    Args:
+        model: A chat model, a completion model, or either with bound arguments.
+        max_concurrency: Most calls in flight at once for one query; None means all of
+            them (on threads: 64).
+
+    Raises:
+        UnsealableModelError: If the model is wrapped so that its calls can't be made
+            directly. The message says what to pass instead.
+        InvalidParameterError: If `max_concurrency` is below 1.
+    """
+
+    def __init__(self, model: Any, max_concurrency: int | None = None) -> None:
+        if max_concurrency is not None and max_concurrency < 1:
+            raise InvalidParameterError(
+                f"max_group_concurrency must be at least 1, not {max_concurrency}."
+            )
+        base, bound = unwrap(model)
+        self._stop: list[str] | None = bound.pop("stop", None)
+        self._bound = bound
+        self._limit = max_concurrency
+        self._model = _without_observers(base)
+        self._batch = _batch_size(base)
+        self._is_async = _calls_asynchronously(base)
+
+    def __repr__(self) -> str:
+        return f"SealedModel({type(self._model).__name__})"
+
+    def answer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
+        """Ask the model once per prompt; None stands for a slot without a call.
+
+        A prompt whose call raises, or answers with no text, yields an abstaining slot;
+        the other slots are never affected.
+        """
+        slots = [ABSTAIN] * len(prompts)
+        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
+        batches = [
+            asked[i : i + self._batch] for i in range(0, len(asked), self._batch)
+        ]
+        if not batches:
+            return slots
+
+        def answer_batch(batch: list[int]) -> list[Slot]:
+            texts = [prompts[i] for i in batch]
+            # A copy for each call: what one call leaves in the context, no other sees.
+            return contextvars.copy_context().run(self._answer_batch, texts)
+
+        workers = min(self._limit or THREADS, len(batches))
+        with ThreadPoolExecutor(workers, "dpicl-sealed", enter_region) as pool:
+            for batch, found in zip(
+                batches, pool.map(answer_batch, batches), strict=True
+            ):
+                for i, slot in zip(batch, found, strict=True):
+                    slots[i] = slot
+        return slots
+
+    async def aanswer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
+        """Ask the model once per prompt, concurrently; see `answer`.
+
+        A model without an asynchronous call of its own is asked on worker threads: the
+        base classes would queue the calls on the event loop's small executor.
+        """
+        if not self._is_async:
+            return await asyncio.to_thread(self.answer, prompts)
+        slots = [ABSTAIN] * len(prompts)
+        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
+        batches = [
+            asked[i : i + self._batch] for i in range(0, len(asked), self._batch)
+        ]
+        limit = asyncio.Semaphore(self._limit or len(batches) or 1)
+
+        async def answer_batch(batch: list[int]) -> None:
+            async with limit:
+                found = await self._aanswer_batch([prompts[i] for i in batch])
+            for i, slot in zip(batch, found, strict=True):
+                slots[i] = slot
+
+        tasks = [asyncio.ensure_future(answer_batch(batch)) for batch in batches]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            # Only a cancelled query leaves tasks behind: end them with it.
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return slots
+
+    def _answer_batch(self, prompts: list[Any]) -> list[Slot]:
+        """Ask for one batch; a batch that fails is asked for prompt by prompt.
+
+        One prompt that the provider refuses fails its whole batch. Taken as it is, one
+        unit would silence every group in it.
+        """
+        try:
+            return self._generate(prompts)
+        except Exception:  # noqa: BLE001 - no failure of one group may reach another
+            if len(prompts) == 1:
+                return [FAILED]
+        return [slot for prompt in prompts for slot in self._answer_batch([prompt])]
+
+    async def _aanswer_batch(self, prompts: list[Any]) -> list[Slot]:
+        try:
+            return await self._agenerate(prompts)
+        except Exception:  # noqa: BLE001 - no failure of one group may reach another
+            if len(prompts) == 1:
+                return [FAILED]
+        return [
+            slot for prompt in prompts for slot in await self._aanswer_batch([prompt])
+        ]
+
+    def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
+        model = self._model
+        if isinstance(model, BaseLLM):
+            texts = [prompt.to_string() for prompt in prompts]
+            return _slots(
+                model._generate(texts, self._stop, None, **self._bound).generations,
+                expected=len(texts),
+            )
+        if model.rate_limiter is not None:
+            model.rate_limiter.acquire(blocking=True)
+        messages = prompts[0].to_messages()
+        result = model._generate(messages, self._stop, None, **self._bound)
+        return [_slot(result.generations)]
+
+    async def _agenerate(self, prompts: list[PromptValue]) -> list[Slot]:
+        model = self._model
+        if isinstance(model, BaseLLM):
+            texts = [prompt.to_string() for prompt in prompts]
+            many = await model._agenerate(texts, self._stop, None, **self._bound)
+            return _slots(many.generations, expected=len(texts))
+        if model.rate_limiter is not None:
+            await model.rate_limiter.aacquire(blocking=True)
+        messages = prompts[0].to_messages()
+        result = await model._agenerate(messages, self._stop, None, **self._bound)
+        return [_slot(result.generations)]
+
+
+def unwrap(model: Any) -> tuple[BaseChatModel | BaseLLM, dict[str, Any]]:
+    """Return the model under any bound arguments, and the arguments.
+
+    Raises:
+        UnsealableModelError: If something other than bound arguments wraps the model.
+    """
+    bound: dict[str, Any] = {}
+    layer = model
+    while isinstance(layer, RunnableBinding):
+        if layer.config_factories:
+            raise UnsealableModelError(
+                "The model carries listeners (with_listeners), which would see private "
+                "prompts. Pass the model itself, and listen to the chain instead."
+            )
+        # The outermost binding wins, as it does when LangChain calls through.
+        bound = {**layer.kwargs, **bound}
+        layer = layer.bound
+    if isinstance(layer, BaseChatModel | BaseLLM):
+        return layer, bound
+    raise UnsealableModelError(
+        f"{type(layer).__name__} can't be called in the sealed region. Pass a chat "
+        "model or completion model itself, with .bind(...) arguments if you like, but "
+        "without .with_retry() (use the model's max_retries), .with_fallbacks() (a "
+        "fallback would be asked with private prompts unseen), "
+        ".with_structured_output(), configurable fields or a parser behind it; and "
+        "give init_chat_model() the model's name."
+    )
+
+
+def _without_observers(model: BaseChatModel | BaseLLM) -> BaseChatModel | BaseLLM:
+    """Return the model, or a shallow copy of it that shares all but its observers."""
+    if not (model.callbacks or model.verbose or model.cache):
+        return model
+    return model.model_copy(
+        update={"cache": False, "callbacks": None, "verbose": False}
+    )
+
+
+def _batch_size(model: BaseChatModel | BaseLLM) -> int:
+    """Return how many prompts one call takes.
+
+    A chat model takes one. So does an `LLM`, whose `_generate` is a plain loop over its
+    prompts. Any other completion model sends lists, up to its own `batch_size`.
+    """
+    if not isinstance(model, BaseLLM) or isinstance(model, LLM):
+        return 1
+    size = getattr(model, "batch_size", None)
+    return size if isinstance(size, int) and size > 0 else LARGEST_BATCH
+
+
+def _calls_asynchronously(model: BaseChatModel | BaseLLM) -> bool:
+    if isinstance(model, LLM):
+        return type(model)._acall is not LLM._acall
+    if isinstance(model, BaseLLM):
+        return type(model)._agenerate is not BaseLLM._agenerate
+    inherited = (BaseChatModel._agenerate, SimpleChatModel._agenerate)
+    return type(model)._agenerate not in inherited
+
+
+def _slots(generations: Sequence[Sequence[Generation]], expected: int) -> list[Slot]:
+    if len(generations) != expected:
+        # The provider lost or added answers: none can be matched to its prompt.
+        raise GroupCallError("The provider returned another number of answers.")
+    return [_slot(candidates) for candidates in generations]
+
+
+def _slot(candidates: Sequence[Generation]) -> Slot:
+    """One slot holds one answer, however many candidates the provider returned."""
+    return answered(candidates[0].text) if candidates else ABSTAIN

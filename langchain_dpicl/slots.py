@@ -1,0 +1,36 @@
+"""A slot: what one group of records answered, or that it did not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, repr=False)
+class Slot:
+    """One group's answer. Private: its repr shows nothing.
+
+    Attributes:
+        text: The answer, or None for *abstain* (an empty group, a failed or refused
+            call, an empty answer).
+        failed: Whether a call was made and raised. As private as the answer.
+    """
+
+    text: str | None
+    failed: bool = False
+
+    def __repr__(self) -> str:
+        return "Slot(...)"
+
+
+ABSTAIN = Slot(text=None)
+"""The slot of a group with nothing to say."""
+
+FAILED = Slot(text=None, failed=True)
+"""The slot of a group whose call raised."""
+
+
+def answered(text: object) -> Slot:
+    """Return the slot for a model's answer; an empty one abstains."""
+    if isinstance(text, str) and text.strip():
+        return Slot(text=text)
+    return ABSTAIN

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from accounting_strategies import gaussian_curve
+from dp_accounting import gaussian_mechanism
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_dpicl.accounting import (
+    DeltaEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    gaussian_delta,
+    gaussian_epsilon,
+    gdp_mu,
+)
+from langchain_dpicl.parameters import ParameterError
+
+mus = st.floats(-6, 4).map(lambda x: 10**x)
+deltas = st.one_of(
+    st.floats(-300, -0.01).map(lambda x: 10**x), st.floats(0.5, 1 - 1e-6)
+)
+
+
+@given(mus, deltas)
+@settings(deadline=None, max_examples=300)
+def test_epsilon_is_an_upper_bound_and_tight(mu: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(mu, delta)
+    assert gaussian_curve(mu, epsilon) <= delta
+    if epsilon > 0:
+        slack = 1e-9 if delta < 0.99 else 1e-4
+        assert gaussian_curve(mu, epsilon * (1 - slack)) > delta
+
+
+@given(mus, st.floats(-6, 3).map(lambda x: 10**x))
+@settings(deadline=None, max_examples=300)
+def test_delta_is_an_upper_bound_and_tight(mu: float, epsilon: float) -> None:
+    exact = gaussian_curve(mu, epsilon)
+    delta = gaussian_delta(mu, epsilon)
+    assert delta >= exact
+    if 1e-280 < exact < 1 - 1e-6 and epsilon / mu < 1e3:
+        assert delta <= exact * (1 + 1e-7)
+
+
+def test_a_halved_noise_is_caught_by_the_reference() -> None:
+    # The twin of the test above: the same check on a wrong accountant fails.
+    assert gaussian_curve(1.0, gaussian_epsilon(0.5, 1e-5)) > 1e-5
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.5, 1, 7, 300])
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
+def test_agrees_with_dp_accounting(sigma: float, delta: float) -> None:
+    theirs = gaussian_mechanism.get_epsilon_gaussian(sigma, delta)
+    assert gaussian_epsilon(1 / sigma, delta) == pytest.approx(theirs, rel=1e-8)
+
+
+@pytest.mark.parametrize("mu", [1e3, 1e6, 1e9, 1e100, 1e153])
+@pytest.mark.parametrize("delta", [1e-300, 1e-6, 0.5])
+def test_no_noise_never_reports_a_small_loss(mu: float, delta: float) -> None:
+    assert gaussian_epsilon(mu, delta) >= 0.99 * (mu * mu / 2)
+
+
+def test_overflow_is_infinite() -> None:
+    assert gaussian_epsilon(1e200, 1e-6) == math.inf
+    assert gaussian_epsilon(math.inf, 1e-6) == math.inf
+    assert gdp_mu([GaussianEvent(1e-200)]) == math.inf
+    assert gaussian_delta(1e9, 1.0) == 1.0
+
+
+def test_no_release_costs_nothing() -> None:
+    assert gaussian_epsilon(0.0, 1e-9) == 0.0
+    assert gaussian_delta(0.0, 0.0) == 0.0
+    assert gdp_mu([]) == 0.0
+
+
+def test_mu_adds_up_in_squares() -> None:
+    assert gdp_mu([GaussianEvent(2, count=3), GaussianEvent(2)]) == 1.0
+
+
+@pytest.mark.parametrize("event", [GaussianEvent(1, 0.5), PureEvent(1.0)])
+def test_other_events_have_no_mu(event: Event) -> None:
+    assert gdp_mu([DeltaEvent(1e-9)]) == 0.0
+    with pytest.raises(ParameterError):
+        gdp_mu([event])
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1, math.nan, 2])
+def test_delta_must_be_a_failure_probability(delta: float) -> None:
+    with pytest.raises(ParameterError):
+        gaussian_epsilon(1.0, delta)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(-1, 1), (1, -1), (math.nan, 1)])
+def test_arguments_must_not_be_negative(mu: float, epsilon: float) -> None:
+    with pytest.raises(ParameterError):
+        gaussian_delta(mu, epsilon)
+    if epsilon == 1:
+        with pytest.raises(ParameterError):
+            gaussian_epsilon(mu, 0.1)

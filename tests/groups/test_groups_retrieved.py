@@ -1,0 +1,404 @@
+"""What a draw returns, and what is refused before there is one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import threading
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from groups_fakes import (
+    QUESTION,
+    SALT,
+    Returns,
+    WordEmbedding,
+    contents,
+    note,
+    retrieved,
+    units_in,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from scipy import stats
+
+from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.groups import GroupSource, RetrievedGroups, shards
+from langchain_dpicl.groups.units import keyed_slot
+from langchain_dpicl.mechanisms.source import SeededRandom
+
+NOTES = [note(i % 12, f"rash {'cough ' * (i % 5)}{i}") for i in range(48)]
+
+
+def build(documents: Any = NOTES, embedding: Any = None, **changes: Any) -> Any:
+    terms = {"unit_key": "unit", "n_groups": 4, **changes}
+    return RetrievedGroups.from_documents(
+        documents, embedding or WordEmbedding(), **terms
+    )
+
+
+class Gaussian(WordEmbedding):
+    """Spreads texts over the sphere, so that no two scores are equal."""
+
+    def embed_query(self, text: str) -> list[float]:
+        seed = keyed_slot(SALT, text, 1 << 32)
+        return np.random.default_rng(seed).standard_normal(self.size).tolist()
+
+
+def cosine(embedding: WordEmbedding, text: str) -> float:
+    one, other = np.array(embedding.embed_query(text)), embedding.embed_query(QUESTION)
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def expected_top(documents: list[Document], n: int, threshold: float) -> list[str]:
+    scored = [(cosine(Gaussian(), doc.page_content), doc) for doc in documents]
+    best = sorted(
+        (pair for pair in scored if pair[0] >= threshold), key=lambda p: -p[0]
+    )
+    return [doc.page_content for _, doc in best[:n]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=40),
+    st.integers(1, 5),
+    st.sampled_from([-1.0, -0.25, 0.0, 0.3]),
+)
+def test_draws_match_a_search_by_hand(units: Any, n: Any, threshold: Any) -> None:
+    documents = [note(unit, f"text {i}") for i, unit in enumerate(units)]
+    common = {"docs_per_group": n, "score_threshold": threshold, "n_groups": 3}
+    slots = retrieved(documents, embedding=Gaussian(), **common).draw(QUESTION)
+    for number, slot in enumerate(slots):
+        own = [
+            doc
+            for doc in documents
+            if keyed_slot(SALT, str(doc.metadata["unit"]), 3) == number
+        ]
+        assert [doc.page_content for doc in slot] == expected_top(own, n, threshold)
+    by_unit = retrieved(documents, embedding=Gaussian(), grouping="unit", **common)
+    found = {slot[0].metadata["unit"]: slot for slot in by_unit.draw(QUESTION)}
+    for unit in set(units):
+        own = [doc for doc in documents if doc.metadata["unit"] == unit]
+        if expected_top(own, 1, threshold):
+            texts = [doc.page_content for doc in found.pop(unit)]
+            assert texts == expected_top(own, n, -2)
+    assert not found
+
+
+def test_shards_give_every_slot_even_an_empty_one() -> None:
+    slots = build(NOTES[:4], n_groups=4).draw(QUESTION)
+    assert len(slots) == 4
+    assert sum(map(len, slots)) == 4
+    nothing = build(score_threshold=1.0).draw("sleep")
+    assert nothing == [[], [], [], []]
+
+
+def test_nobody_passes() -> None:
+    assert build(grouping="unit", score_threshold=1.0).draw("sleep") == []
+
+
+@pytest.mark.parametrize("grouping", ["shard", "unit"])
+def test_the_threshold_itself_passes(grouping: Any) -> None:
+    embedding = Returns([[0.6, 0.8], [0.6, -0.8], [0.5, 0.9]])
+    documents = [note(i, str(i)) for i in range(3)]
+    score = float(np.float32(0.6))
+    for threshold, n in ((score, 2), (np.nextafter(score, 1), 0), (-1, 3), (-0.0, 3)):
+        groups = build(
+            documents,
+            embedding,
+            n_groups=1,
+            score_threshold=threshold,
+            grouping=grouping,
+        )
+        assert sum(map(len, groups.draw("q"))) == n
+
+
+@pytest.mark.parametrize("grouping", ["shard", "unit"])
+def test_opposite_vectors_pass_minus_one(grouping: Any) -> None:
+    # Rounding takes some of these cosines just below -1.
+    documents = [note(i, str(i)) for i in range(30)]
+    vectors = np.random.default_rng(0).standard_normal((30, 7))
+    below = 0
+    for vector in vectors:
+        groups = build(
+            documents,
+            Returns([vector] * 30, -vector),
+            n_groups=1,
+            score_threshold=-1,
+            grouping=grouping,
+            docs_per_group=30,
+        )
+        prepared = groups.prepare("q")
+        below += groups._index.shards[0].index.search(prepared, 1)[0][0, 0] < -1
+        assert sum(map(len, groups.draw_prepared(prepared))) == 30
+    assert below > 0
+
+
+def test_equal_scores_do_not_follow_insertion() -> None:
+    # Many equal texts, more than a slot holds: FAISS alone keeps the first ones.
+    documents = [note(f"p{i}", "rash", visit=i) for i in range(60)]
+    for order in (documents, documents[::-1], documents[30:] + documents[:30]):
+        slots = contents(retrieved(order, n_groups=2, docs_per_group=3).draw("rash"))
+        assert slots == contents(
+            retrieved(documents, n_groups=2, docs_per_group=3).draw("rash")
+        )
+    firsts = {"p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"}
+    assert not {unit for slot in slots for unit in units_in(slot)} <= firsts
+
+
+def test_ties_depend_on_the_salt() -> None:
+    documents = [note(f"p{i}", "rash") for i in range(60)]
+    one = retrieved(documents, n_groups=1).draw("rash")
+    other = retrieved(documents, n_groups=1, salt=bytes(32)).draw("rash")
+    assert contents(one) != contents(other)
+
+
+def test_threads_find_the_same(monkeypatch: Any) -> None:
+    groups = retrieved(NOTES, n_groups=7, embedding=Gaussian())
+    units = retrieved(
+        NOTES,
+        n_groups=7,
+        embedding=Gaussian(),
+        grouping="unit",
+        score_threshold=0.0,
+        random=SeededRandom(1),
+    )
+    sequential = groups.draw(QUESTION)
+    eligible = units._index.passing(units.prepare(QUESTION), 2, 0.0)
+    monkeypatch.setattr(shards, "_PARALLEL_FROM", 0)
+    monkeypatch.setattr(shards, "_cores", lambda: 3)
+    assert groups.draw(QUESTION) == sequential
+    assert units._index.passing(units.prepare(QUESTION), 2, 0.0) == eligible
+
+
+def test_a_cap_keeps_a_fresh_uniform_subset() -> None:
+    groups = build(
+        grouping="unit",
+        score_threshold=-1,
+        max_groups=4,
+        random=SeededRandom(2),
+    )
+    kept, first = Counter(), Counter()
+    for _ in range(2_000):
+        slots = contents(groups.draw(QUESTION))
+        assert len(slots) == 4
+        kept.update(unit for slot in slots for unit in units_in(slot))
+        first.update(units_in(slots[0]))
+    assert len(kept) == 12
+    assert stats.chisquare(list(kept.values())).pvalue > 1e-6
+    assert stats.chisquare(list(first.values())).pvalue > 1e-6
+
+
+def test_production_randomness_is_fresh() -> None:
+    groups = build(grouping="unit", score_threshold=-1)
+    assert len({str(contents(groups.draw(QUESTION))) for _ in range(10)}) == 10
+
+
+def test_documents_come_back_as_given_and_as_copies() -> None:
+    given_note = Document("rash", metadata={"unit": 1, "tags": ["a"]}, id="n1")
+    original = given_note.model_copy(deep=True)
+    groups = build([given_note], n_groups=1)
+    given_note.metadata["tags"].append("changed by the caller")
+    [[drawn]] = groups.draw("rash")
+    assert drawn == original
+    drawn.metadata["tags"].append("changed by the chain")
+    drawn.metadata["unit"] = 2
+    assert groups.draw("rash") == [[original]]
+
+
+def test_adding_and_deleting() -> None:
+    groups = build()
+    assert groups.n_units == 12
+    assert groups.add_documents([]) == 0
+    assert groups.add_documents([note("new", "rash"), note("3", "rash")]) == 2
+    assert groups.n_units == 13
+    assert groups.delete_unit(3) == 5
+    assert groups.n_units == 12
+    for unknown in (3, "3", "nobody", "", None, 3.0):
+        with pytest.raises(UnitError, match="nothing was deleted"):
+            groups.delete_unit(unknown)
+    for unit in {doc.metadata["unit"] for doc in NOTES} - {3}:
+        groups.delete_unit(unit)
+    groups.delete_unit("new")
+    assert groups.n_units == 0
+    assert groups.draw(QUESTION) == [[], [], [], []]
+    assert groups.add_documents(NOTES) == 48
+
+
+def test_a_unit_returns_to_its_shard() -> None:
+    groups = build(docs_per_group=48)
+
+    def slot_of(unit: str) -> int:
+        slots = contents(groups.draw(QUESTION))
+        [slot] = [i for i, slot in enumerate(slots) if unit in units_in(slot)]
+        return slot
+
+    places = {unit: slot_of(str(unit)) for unit in range(12)}
+    assert len(set(places.values())) > 1
+    for unit in range(12):
+        groups.delete_unit(unit)
+        groups.add_documents([note(str(unit), "fever"), note(f"x{unit}", "fever")])
+    assert {unit: slot_of(str(unit)) for unit in range(12)} == places
+
+
+def test_document_ids_are_unique() -> None:
+    first = Document("rash", metadata={"unit": 1}, id="n1")
+    again = Document("fever", metadata={"unit": 2}, id="n1")
+    with pytest.raises(InvalidParameterError, match=r"id of document 1 .* is taken"):
+        build([first, again], n_groups=1)
+    groups = build([first], n_groups=1)
+    with pytest.raises(InvalidParameterError, match=r"id of document 0 .* is taken"):
+        groups.add_documents([again])
+    assert groups.n_units == 1
+    groups.delete_unit(1)
+    assert groups.add_documents([again]) == 1
+
+
+def test_a_failed_addition_changes_nothing() -> None:
+    groups = build(embedding=WordEmbedding())
+    before = groups.draw(QUESTION)
+    for bad, error in (
+        ([note(1, "rash"), note(None, "rash")], UnitError),
+        ([note(1, "rash"), note(2, "")], InvalidParameterError),
+        ([note(1, "rash"), "text"], InvalidParameterError),
+    ):
+        with pytest.raises(error):
+            groups.add_documents(bad)
+    groups._embedding = WordEmbedding(size=7)
+    with pytest.raises(InvalidParameterError, match=r"vectors of 7 numbers.* of 6"):
+        groups.add_documents([note(1, "rash")])
+    with pytest.raises(InvalidParameterError, match="7 numbers for the question"):
+        groups.prepare(QUESTION)
+    groups._embedding = WordEmbedding()
+    assert groups.draw(QUESTION) == before
+    assert groups.n_units == 12
+
+
+def test_drawing_while_others_write() -> None:
+    groups = build(n_groups=3, docs_per_group=100)
+    stop = threading.Event()
+    problems: list[BaseException] = []
+
+    def write(unit: str) -> None:
+        while not stop.is_set():
+            groups.add_documents([note(unit, "rash one"), note(unit, "rash two")])
+            groups.delete_unit(unit)
+
+    def read() -> None:
+        for _ in range(150):
+            slots = contents(groups.draw(QUESTION))
+            assert len(slots) == 3
+            counts = Counter(unit for slot in slots for unit, _ in slot)
+            assert {counts[str(unit)] for unit in range(12)} == {4}
+            assert {counts[unit] for unit in ("a", "b")} <= {0, 2}
+
+    def guarded(work: Any, *arguments: str) -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:  # noqa: BLE001  # reported by the main thread
+            problems.append(error)
+
+    readers = [threading.Thread(target=guarded, args=(read,)) for _ in range(3)]
+    writers = [threading.Thread(target=guarded, args=(write, u)) for u in ("a", "b")]
+    for thread in [*readers, *writers]:
+        thread.start()
+    for thread in readers:
+        thread.join()
+    stop.set()
+    for thread in writers:
+        thread.join()
+    assert problems == []
+    assert groups.n_units == 12
+
+
+async def test_async_twins() -> None:
+    groups = await RetrievedGroups.afrom_documents(
+        NOTES, WordEmbedding(), unit_key="unit", n_groups=4, progress=True
+    )
+    assert await groups.adraw(QUESTION) == groups.draw(QUESTION)
+    assert await groups.aadd_documents([note("new", "rash")]) == 1
+    assert await groups.aadd_documents([]) == 0
+    assert groups.n_units == 13
+    prepared = await groups.aprepare(QUESTION)
+    assert np.array_equal(prepared, groups.prepare(QUESTION))
+    with pytest.raises(InvalidParameterError, match="non-empty string"):
+        await groups.aprepare("")
+
+
+def test_progress_goes_to_standard_error(capsys: Any) -> None:
+    build(progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Embedding documents" in captured.err
+    build(progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_long_corpora_are_embedded_in_batches() -> None:
+    sizes = []
+
+    class Counting(WordEmbedding):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            sizes.append(len(texts))
+            return super().embed_documents(texts)
+
+    build([note(i, "rash") for i in range(600)], Counting())
+    assert sum(sizes) == 600
+    assert len(sizes) > 1
+
+
+def test_vectors_of_any_size_are_scaled() -> None:
+    vectors = [[3e200, 4e200], [3e-200, 4e-200], [3.0, 4.0], [5e-324, 0.0]]
+    documents = [note(i, str(i)) for i in range(4)]
+    groups = build(documents, Returns(vectors), n_groups=1)
+    rows = groups._index.shards[0].vectors()
+    assert np.allclose(rows[:3], [0.6, 0.8])
+    assert np.allclose(rows[3], [1, 0])
+
+
+def test_a_failing_embedding_fails_before_the_draw() -> None:
+    class Down(WordEmbedding):
+        def embed_query(self, text: str) -> list[float]:
+            raise ConnectionError
+
+    groups = build()
+    groups._embedding = Down()
+    with pytest.raises(ConnectionError):
+        groups.prepare(QUESTION)
+
+
+def test_description_is_public_json() -> None:
+    groups = build(score_threshold=0.25)
+    assert json.loads(json.dumps(groups.description)) == {
+        "source": "RetrievedGroups",
+        "retrieval": "threshold",
+        "unit_key": "unit",
+        "n_groups": 4,
+        "docs_per_group": 4,
+        "score_threshold": 0.25,
+        "grouping": "shard",
+        "max_groups": None,
+        "relation": "replace",
+        "random": "operating system",
+    }
+    assert build().description["retrieval"] == "shard"
+    smaller = build(NOTES[:30], score_threshold=0.25)
+    assert repr(smaller) == repr(groups)
+    insecure = build(random=SeededRandom(1))
+    assert "NOT SECURE" in repr(insecure)
+    assert "NOT SECURE" in insecure.description["random"]
+
+
+def test_groups_are_no_runnable_and_do_not_travel() -> None:
+    groups = build()
+    assert isinstance(groups, GroupSource)
+    assert not hasattr(groups, "invoke")
+    assert copy.copy(groups) is groups
+    assert copy.deepcopy({"groups": groups})["groups"] is groups
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError, match="save\\(path\\)"):
+            pickle.dumps(groups, protocol)

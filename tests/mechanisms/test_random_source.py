@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+import math
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.mechanisms import SecureRandom, SeededRandom, system_random
+from langchain_dpicl.mechanisms.source import _BUFFER_BYTES, checked_source
+from langchain_dpicl.parameters import ParameterError
+
+
+def test_below_is_uniform_for_bounds_that_are_no_power_of_two(
+    fits: Callable[..., bool],
+) -> None:
+    source = SeededRandom(1)
+    assert fits(
+        (source.below(7) for _ in range(14_000)), dict.fromkeys(range(7), 1 / 7)
+    )
+
+
+def test_a_biased_below_is_caught(fits: Callable[..., bool]) -> None:
+    source = SeededRandom(1)
+    draws = (source.bits(3) % 7 for _ in range(14_000))
+    assert not fits(draws, dict.fromkeys(range(7), 1 / 7))
+
+
+def test_below_reaches_beyond_machine_words() -> None:
+    source = SeededRandom(2)
+    bound = 3**200
+    draws = [source.below(bound) for _ in range(100)]
+    assert all(0 <= draw < bound for draw in draws)
+    assert max(draws) > bound // 2
+
+
+def test_permutations_are_uniform(fits: Callable[..., bool]) -> None:
+    source = SeededRandom(3)
+    draws = (tuple(source.permutation(4)) for _ in range(12_000))
+    assert fits(draws, dict.fromkeys(itertools.permutations(range(4)), 1 / 24))
+
+
+def test_equal_keys_do_not_bias_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SeededRandom(4)
+    keys = iter([np.array([5, 5, 1], np.uint64), np.array([2, 9, 1], np.uint64)])
+    monkeypatch.setattr(source, "words", lambda count: next(keys))
+    assert source.permutation(3) == [2, 0, 1]
+
+
+def test_shuffle_keeps_the_items() -> None:
+    items = list("abcdef")
+    SeededRandom(5).shuffle(items)
+    assert sorted(items) == list("abcdef")
+
+
+@pytest.mark.parametrize(("population", "count"), [(5, 2), (5, 3)])
+def test_samples_are_uniform_in_order_too(
+    fits: Callable[..., bool], population: int, count: int
+) -> None:
+    source = SeededRandom(6)
+    draws = (tuple(source.sample(population, count)) for _ in range(12_000))
+    orders = list(itertools.permutations(range(population), count))
+    assert fits(draws, dict.fromkeys(orders, 1 / len(orders)))
+
+
+def test_a_sample_of_a_huge_population_is_quick_and_distinct() -> None:
+    drawn = SecureRandom().sample(10**15, 50)
+    assert len(set(drawn)) == 50
+
+
+@pytest.mark.parametrize("gamma", ["0", "1/3", "1", "5/2", "7"])
+def test_bernoulli_exp_has_its_probability(
+    fits: Callable[..., bool], gamma: str
+) -> None:
+    source = SeededRandom(7)
+    exponent = Fraction(gamma)
+    accepted = math.exp(-exponent)
+    draws = (source.bernoulli_exp(exponent) for _ in range(15_000))
+    assert fits(draws, {True: accepted, False: 1 - accepted})
+
+
+def test_bernoulli_exp_of_half_the_exponent_is_caught(
+    fits: Callable[..., bool],
+) -> None:
+    source = SeededRandom(7)
+    accepted = math.exp(-1)
+    draws = (source.bernoulli_exp(Fraction(1, 2)) for _ in range(5_000))
+    assert not fits(draws, {True: accepted, False: 1 - accepted})
+
+
+def test_bernoulli_exp_ends_at_once_for_a_huge_exponent() -> None:
+    assert not SeededRandom(8).bernoulli_exp(Fraction(10) ** 400)
+
+
+def test_bernoulli_has_its_probability(fits: Callable[..., bool]) -> None:
+    source = SeededRandom(9)
+    draws = (source.bernoulli(Fraction(2, 7)) for _ in range(7_000))
+    assert fits(draws, {True: 2 / 7, False: 5 / 7})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda source: source.below(0),
+        lambda source: source.sample(2, 3),
+        lambda source: source.sample(2, -1),
+        lambda source: source.bernoulli_exp(Fraction(-1)),
+    ],
+)
+def test_impossible_draws_are_refused(call: Callable[[SecureRandom], object]) -> None:
+    with pytest.raises(ParameterError):
+        call(SecureRandom())
+
+
+def test_no_words() -> None:
+    assert SecureRandom().words(0).shape == (0,)
+
+
+def test_the_buffer_is_cut_without_repeats_or_gaps() -> None:
+    whole = SeededRandom(10)._entropy(_BUFFER_BYTES)
+    source = SeededRandom(10)
+    cuts = [source._take(7) for _ in range(_BUFFER_BYTES // 7)]
+    assert b"".join(cuts) == whole[: 7 * (_BUFFER_BYTES // 7)]
+    assert source._take(7) not in cuts
+
+
+@pytest.mark.parametrize("source", [SecureRandom(), SeededRandom(11)], ids=repr)
+def test_copies_and_pickles_never_repeat_the_stream(source: SecureRandom) -> None:
+    source.words(3)
+    # S301 would warn of foreign pickles; this one is our own.
+    others = [copy.copy(source), copy.deepcopy(source), copy.copy(source)]
+    others.append(pickle.loads(pickle.dumps(source)))  # noqa: S301  # Our own.
+    others.append(copy.copy(others[0]))
+    drawn = [int(each.words(1)[0]) for each in [source, *others] for _ in range(5)]
+    assert len(set(drawn)) == len(drawn)
+    assert all(type(other) is type(source) for other in others)
+
+
+def test_threads_never_share_bits() -> None:
+    source = SecureRandom()
+    drawn: list[bytes] = []
+    start = threading.Barrier(8)
+
+    def draw() -> None:
+        start.wait()
+        drawn.extend(source._take(8) for _ in range(20_000))
+
+    threads = [threading.Thread(target=draw) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(drawn)) == len(drawn) == 160_000
+
+
+FORK = """
+import os
+from langchain_dpicl.mechanisms import {source}
+source = {source}({seed})
+source.bits(64)  # A buffer that a child would inherit.
+read, write = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.write(write, b"%d %d " % (source.bits(64), source.words(9000)[0]))
+        os._exit(0)
+    os.wait()
+    os.write(write, b"%d %d " % (source.bits(64), source.words(9000)[0]))
+    os._exit(0)
+os.wait()
+drawn = os.read(read, 4096).split()
+drawn += [b"%d" % source.bits(64), b"%d" % source.words(9000)[0]]
+assert len(drawn) == len(set(drawn)) == 6, drawn
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "seed"), [("SecureRandom", ""), ("SeededRandom", 1)]
+)
+def test_a_forked_child_does_not_repeat_its_parent(source: str, seed: object) -> None:
+    code = FORK.format(source=source, seed=seed)
+    # In a process of its own: forking the test runner and its threads is unsafe.
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603  # Our own code.
+
+
+def test_a_buffer_of_another_process_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = SeededRandom(12)
+    source.bits(64)
+    kept = copy.copy(source._local.stream).read(8)
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert source._take(8) != kept
+
+
+def test_a_seeded_source_says_so_and_hides_its_seed() -> None:
+    assert not SeededRandom(4711).secure
+    assert "NOT SECURE" in repr(SeededRandom(4711))
+    assert "4711" not in repr(SeededRandom(4711))
+    assert system_random().secure
+    assert system_random() is system_random()
+    assert repr(system_random()) == "SecureRandom()"
+
+
+def test_the_default_source_is_the_operating_systems(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = checked_source(None)
+    monkeypatch.setattr("os.urandom", lambda size: b"\x01" * size)
+    assert source._take(_BUFFER_BYTES) == b"\x01" * _BUFFER_BYTES
+
+
+@pytest.mark.parametrize("random", [np.random.default_rng(1), 7, "system"])
+def test_other_generators_are_refused(random: object) -> None:
+    with pytest.raises(ParameterError, match="SecureRandom"):
+        checked_source(random)
+
+
+def test_no_release_path_imports_a_weak_generator() -> None:
+    folder = Path(mechanisms.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert "random" not in {alias.name for alias in node.names}, path
+            if isinstance(node, ast.ImportFrom):
+                assert node.module != "random", path
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) != ("np", "random"), path
+
+
+def test_importing_the_mechanisms_is_light() -> None:
+    code = (
+        "import sys, langchain_dpicl.mechanisms as m;"
+        "heavy = {'langchain_core', 'scipy', 'pandas', 'dp_accounting', 'mpmath'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules);"
+        "assert m.__all__ == sorted(m.__all__)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603  # Our own code.

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from langchain_dpicl.mechanisms import (
+    SeededRandom,
+    choose_k,
+    permute_and_flip,
+    sensitivity,
+)
+from langchain_dpicl.relation import Relation
+
+COUNTS = {"a": 12, "b": 10, "c": 9, "d": 3, "e": 3}
+GAPS = {1: 2, 2: 1, 3: 6, 4: 0, 5: 3, 6: 0, 7: 0}
+DELTA = {Relation.ADD_REMOVE: 1, Relation.REPLACE: 2}
+
+
+def softmax(ks: Sequence[int], slope: float) -> dict[int, float]:
+    weights = {k: math.exp(slope * GAPS[k]) for k in ks}
+    return {k: weight / sum(weights.values()) for k, weight in weights.items()}
+
+
+def chosen(
+    counts: dict[str, int],
+    k_range: tuple[int, int] | Sequence[int],
+    relation: Relation | str,
+    epsilon: float = 1.0,
+) -> list[int]:
+    source = SeededRandom(1)
+    return [
+        choose_k(counts, k_range, epsilon=epsilon, relation=relation, random=source)
+        for _ in range(8000)
+    ]
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_k_follows_the_exponential_mechanism(
+    fits: Callable[..., bool], relation: Relation
+) -> None:
+    law = softmax(range(1, 8), 1.0 / (2 * DELTA[relation]))
+    assert fits(chosen(COUNTS, (1, 7), relation), law)
+
+
+def test_a_scale_of_2_over_epsilon_under_replace_is_caught(
+    fits: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gap's sensitivity is 2 there: the scale must be 4 / epsilon."""
+    law = softmax(range(1, 8), 1.0 / 4)
+    monkeypatch.setattr(sensitivity, "keyword_gap", lambda relation: 1)
+    assert not fits(chosen(COUNTS, (1, 7), "replace"), law)
+
+
+def test_the_range_does_not_depend_on_the_words_that_were_seen(
+    fits: Callable[..., bool],
+) -> None:
+    """With one word, or none, every k of the public range can still come out."""
+    assert fits(chosen({}, (2, 6), "replace"), dict.fromkeys(range(2, 7), 1 / 5))
+    one = {1: math.exp(0.5 * 3)} | dict.fromkeys(range(2, 6), 1.0)
+    law = {k: weight / sum(one.values()) for k, weight in one.items()}
+    assert fits(chosen({"a": 3}, (1, 5), "add_remove"), law)
+
+
+def test_a_list_gives_the_values_themselves(fits: Callable[..., bool]) -> None:
+    law = softmax([1, 3, 6], 0.5)
+    assert fits(chosen(COUNTS, [6, 1, 3, 3], "add_remove"), law)
+    assert fits(chosen(COUNTS, range(2, 5), "add_remove"), softmax([2, 3, 4], 0.5))
+
+
+def test_a_range_of_one_value_has_no_choice() -> None:
+    assert set(chosen(COUNTS, (4, 4), "replace")) == {4}
+
+
+def flip_law(scores: Sequence[float], slope: float) -> dict[int, float]:
+    """Permute-and-flip over all orders."""
+    accept = [math.exp(-slope * (max(scores) - s)) for s in scores]
+    orders = list(itertools.permutations(range(len(scores))))
+    law = dict.fromkeys(range(len(scores)), 0.0)
+    for order in orders:
+        left = 1.0 / len(orders)
+        for i in order:
+            law[i] += left * accept[i]
+            left *= 1 - accept[i]
+    return law
+
+
+def flipped(
+    scores: Sequence[float] | np.ndarray, epsilon: float, delta: float
+) -> list[int]:
+    source = SeededRandom(2)
+    return [
+        permute_and_flip(scores, epsilon=epsilon, sensitivity=delta, random=source)
+        for _ in range(12_000)
+    ]
+
+
+@pytest.mark.parametrize(
+    "scores", [[3, 5, 4, 0], [0.25, 1.75, 1.5, -2.0], [2.0, 2.0, 1.0]]
+)
+def test_permute_and_flip_has_its_distribution(
+    fits: Callable[..., bool], scores: list[float]
+) -> None:
+    assert fits(flipped(scores, 1.5, 1.0), flip_law(scores, 0.75))
+
+
+def test_half_the_sensitivity_is_caught(fits: Callable[..., bool]) -> None:
+    scores = [3, 5, 4, 0]
+    assert not fits(flipped(scores, 1.5, 0.5), flip_law(scores, 0.75))
+
+
+def test_permute_and_flip_is_private_by_enumeration() -> None:
+    """All pairs of scores 0..2 over three candidates that differ by at most 1."""
+    laws = {
+        scores: flip_law(scores, 0.5)
+        for scores in itertools.product(range(3), repeat=3)
+    }
+    worst = max(
+        laws[x][i] / laws[y][i]
+        for x, y in itertools.permutations(laws, 2)
+        if max(abs(a - b) for a, b in zip(x, y, strict=True)) <= 1
+        for i in range(3)
+    )
+    assert worst <= math.e * (1 + 1e-12)
+
+
+def test_scores_of_any_real_type_and_size_are_exact() -> None:
+    for scores in (
+        [1e308, -1e308, 0.0],
+        np.array([5.0, 1.0]) * 1e9,
+        [Fraction(10**30), Fraction(1, 3)],
+        [np.float32(1e30), np.int64(3)],
+    ):
+        assert permute_and_flip(scores, epsilon=1.0, sensitivity=1.0) == 0
+
+
+def test_a_single_candidate_is_chosen() -> None:
+    assert permute_and_flip([-3.5], epsilon=0.1, sensitivity=1.0) == 0

@@ -1,0 +1,162 @@
+"""The table of sensitivities, by brute force over three answers and four words."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.relation import Relation
+
+WORDS = 4
+ANSWERS = [*itertools.product((0, 1), repeat=WORDS)]
+Histogram = tuple[int, ...]
+Pairs = list[tuple[Histogram, Histogram]]
+
+
+def add(*answers: tuple[int, ...]) -> Histogram:
+    return tuple(map(sum, zip(*answers, strict=True)))
+
+
+def neighbors(relation: Relation) -> Iterator[tuple[Histogram, Histogram]]:
+    """All pairs of histograms of up to three answers that differ by one unit."""
+    pairs = set()
+    for others in itertools.combinations_with_replacement(ANSWERS, 2):
+        rest = add(*others)
+        for one in ANSWERS:
+            if relation is Relation.ADD_REMOVE:
+                pairs.add((rest, add(rest, one)))
+                pairs.add((add(rest, one), rest))
+            else:
+                pairs.update((add(rest, one), add(rest, two)) for two in ANSWERS)
+    return iter(pairs)
+
+
+def gap(histogram: Histogram, k: int) -> int:
+    ranked = [*sorted(histogram, reverse=True), 0, 0]
+    return ranked[k - 1] - ranked[k]
+
+
+def utility(histogram: Histogram, words: tuple[int, ...]) -> int:
+    ranked = sorted(histogram, reverse=True)
+    return -max(ranked[i] - histogram[word] for i, word in enumerate(words))
+
+
+def top(histogram: Histogram, k: int) -> frozenset[int]:
+    return frozenset(sorted(range(WORDS), key=lambda w: (-histogram[w], w))[:k])
+
+
+@pytest.fixture(scope="module", params=list(Relation))
+def relation(request: pytest.FixtureRequest) -> Relation:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pairs(relation: Relation) -> Pairs:
+    return list(neighbors(relation))
+
+
+def test_keyword_gap(relation: Relation, pairs: Pairs) -> None:
+    for k in range(1, WORDS + 2):
+        moved = max(abs(gap(x, k) - gap(y, k)) for x, y in pairs)
+        if k <= WORDS - 1:
+            assert moved == sensitivity.keyword_gap(relation)
+        assert moved <= sensitivity.keyword_gap(relation)
+
+
+def test_keyword_count(relation: Relation, pairs: Pairs) -> None:
+    moved = max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
+    assert moved == sensitivity.keyword_linf(relation)
+
+
+def test_joint_utility(relation: Relation, pairs: Pairs) -> None:
+    for k in (1, 2, 3):
+        moved = 0
+        for words in itertools.permutations(range(WORDS), k):
+            moved = max(
+                moved, *(abs(utility(x, words) - utility(y, words)) for x, y in pairs)
+            )
+        assert moved == sensitivity.joint_utility(relation)
+
+
+def test_top_k_set_is_stable_above_the_threshold_and_only_there(
+    relation: Relation, pairs: Pairs
+) -> None:
+    threshold = sensitivity.ptr_threshold(relation)
+    for k in (1, 2, 3):
+        assert all(top(x, k) == top(y, k) for x, y in pairs if gap(x, k) > threshold)
+    assert any(
+        top(x, k) != top(y, k)
+        for k in (1, 2, 3)
+        for x, y in pairs
+        if gap(x, k) == threshold
+    )
+
+
+def test_the_clamped_gap_moves_no_farther_than_the_gap(
+    relation: Relation, pairs: Pairs
+) -> None:
+    threshold = sensitivity.ptr_threshold(relation)
+    for k in (1, 2, 3):
+        moved = max(
+            abs(max(threshold, gap(x, k)) - max(threshold, gap(y, k))) for x, y in pairs
+        )
+        assert moved <= sensitivity.keyword_gap(relation)
+
+
+def test_votes(relation: Relation) -> None:
+    votes = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+    if relation is Relation.ADD_REMOVE:
+        changes = [(vote, votes[0]) for vote in votes]
+    else:
+        changes = list(itertools.product(votes, votes))
+    l2 = max(math.dist(x, y) for x, y in changes)
+    assert l2 <= sensitivity.vote_l2(relation) < l2 * (1 + 1e-15)
+    linf = max(abs(a - b) for x, y in changes for a, b in zip(x, y, strict=True))
+    assert linf == sensitivity.vote_linf(relation)
+    assert sensitivity.next_token_l2(relation) == sensitivity.vote_l2(relation)
+    assert sensitivity.next_token_linf(relation) == 1
+
+
+def test_embeddings() -> None:
+    """A point of the ball against nothing, and against its antipode."""
+    assert sensitivity.embedding_l2(Relation.ADD_REMOVE, 0.25) == 0.25
+    assert sensitivity.embedding_l2(Relation.REPLACE, 0.25) == 0.5
+
+
+def test_irrational_sensitivities_err_upward() -> None:
+    """The float is at least sqrt(2): its square, taken exactly, is at least 2."""
+    numerator, denominator = sensitivity.vote_l2(Relation.REPLACE).as_integer_ratio()
+    assert numerator**2 >= 2 * denominator**2
+
+
+def test_the_noise_scale_is_never_rounded_down() -> None:
+    for z in (0.1, 1 / 3, 0.7, 1.1, 2.3, 1e-6, 999999.9):
+        for delta in (1.0, 2.0, math.sqrt(2)):
+            sigma = sensitivity.noise_scale(z, delta)
+            a, b = sigma.as_integer_ratio()
+            c, d = z.as_integer_ratio()
+            e, f = delta.as_integer_ratio()
+            assert a * d * f >= c * e * b
+            assert sigma <= z * delta * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("name", ["replace", "add_remove", *Relation])
+def test_relations_may_be_given_by_value(name: object) -> None:
+    assert sensitivity.checked_relation(name) == Relation(name)
+
+
+@pytest.mark.parametrize("bad", ["swap", "", None, 1, True, ["replace"], Relation])
+def test_other_relations_are_refused(bad: object) -> None:
+    with pytest.raises(ParameterError, match=r"relation.*add_remove"):
+        sensitivity.vote_l2(bad)
+
+
+@pytest.mark.parametrize("radius", [0, -1.0, math.nan, math.inf, "1", None])
+def test_radii_out_of_range_are_refused(radius: object) -> None:
+    with pytest.raises(ParameterError, match="radius"):
+        sensitivity.embedding_l2(Relation.REPLACE, radius)

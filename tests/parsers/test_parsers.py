@@ -1,0 +1,493 @@
+"""The four parsers: what they release, ask for and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage
+from langchain_core.output_parsers import BaseGenerationOutputParser
+from langchain_core.outputs import ChatGeneration, Generation
+from scipy import stats
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    NoBudgetError,
+)
+from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.outcome import Status
+from langchain_dpicl.parsers import (
+    DPOutputParser,
+    ESAOutputParser,
+    KSAJointOutputParser,
+    KSAPTROutputParser,
+    PublicInput,
+    VoteOutputParser,
+)
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
+
+EMBEDDING = HashingEmbeddings()
+ANSWERS = ["A dry cough."] * 80 + ["A skin rash."] * 4
+
+PARSERS: dict[str, Callable[..., DPOutputParser]] = {
+    "vote": lambda **kwargs: VoteOutputParser(labels=["cough", "rash"], **kwargs),
+    "flip": lambda **kwargs: VoteOutputParser(
+        labels=["cough", "rash"], mechanism="permute_and_flip", **kwargs
+    ),
+    "esa": lambda **kwargs: ESAOutputParser(
+        embedding=EMBEDDING, candidates=["A dry cough.", "A skin rash."], **kwargs
+    ),
+    "esa-vote": lambda **kwargs: ESAOutputParser(
+        embedding=EMBEDDING,
+        candidates=["A dry cough.", "A skin rash."],
+        select="vote",
+        **kwargs,
+    ),
+    "ptr": lambda **kwargs: KSAPTROutputParser(k=2, **kwargs),
+    "ptr-range": lambda **kwargs: KSAPTROutputParser(k=(1, 3), **kwargs),
+    "joint": lambda **kwargs: KSAJointOutputParser(
+        k=1, domain=["cough", "rash", "nausea"], **kwargs
+    ),
+}
+EXPECTED = {
+    "vote": "cough",
+    "flip": "cough",
+    "esa": "A dry cough.",
+    "esa-vote": "A dry cough.",
+    "ptr": "cough, dry",
+    "ptr-range": "cough, dry",
+    "joint": "cough",
+}
+
+
+def grant(
+    z: float | None = 1e-3, epsilon: float | None = 1e3, delta0: float = 1e-9
+) -> Grant:
+    return Grant(z, epsilon, delta0, (GaussianEvent(1.0),), "notes", 1)
+
+
+def release(parser: DPOutputParser, slots: list[Slot], **changes: Any) -> Any:
+    terms: dict[str, Any] = {
+        "grant": grant(),
+        "relation": Relation.REPLACE,
+        "slot_count": len(slots),
+    }
+    if "prepared" not in changes:
+        terms["prepared"] = parser.prepare(PublicInput())
+    return parser.release(slots, **{**terms, **changes})
+
+
+@pytest.fixture(params=sorted(PARSERS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def rich(queries: int = 3) -> PrivacyBudgetHandler:
+    return PrivacyBudgetHandler(
+        epsilon=50, delta=1e-6, queries=queries, ledger=":memory:"
+    )
+
+
+def test_alone_it_is_a_langchain_parser_that_pays(name: str) -> None:
+    budget = rich(queries=6)
+    parser = PARSERS[name](budget=budget)
+    assert isinstance(parser, BaseGenerationOutputParser)
+    generations = [Generation(text=text) for text in ANSWERS]
+    messages = [AIMessage(content=text) for text in ANSWERS]
+    assert parser.parse_result(generations) == EXPECTED[name]
+    assert parser.invoke(ANSWERS) == EXPECTED[name]
+    assert parser.invoke(messages) == EXPECTED[name]
+    assert asyncio.run(parser.ainvoke(ANSWERS)) == EXPECTED[name]
+    assert asyncio.run(parser.aparse_result(generations)) == EXPECTED[name]
+    chat = [ChatGeneration(message=message) for message in messages]
+    assert parser.parse_result(list(chat)) == EXPECTED[name]
+    assert budget.spent().queries == 6
+    with pytest.raises(BudgetExhaustedError):
+        parser.parse_result(generations)
+
+
+def test_without_a_budget_nothing_is_released(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser = PARSERS[name]()
+    monkeypatch.setattr(
+        type(parser), "release", lambda *_a, **_k: pytest.fail("released")
+    )
+    for call in (
+        lambda: parser.parse_result([Generation(text="A dry cough.")]),
+        lambda: parser.invoke(ANSWERS),
+        lambda: asyncio.run(parser.ainvoke(ANSWERS)),
+    ):
+        with pytest.raises(NoBudgetError, match="budget="):
+            call()
+
+
+def test_the_budget_may_come_in_the_config(name: str) -> None:
+    budget = rich()
+    parser = PARSERS[name]()
+    assert parser.invoke(ANSWERS, {"callbacks": [budget]}) == EXPECTED[name]
+    assert budget.spent().queries == 1
+
+
+def test_only_the_number_of_candidates_is_traced(name: str) -> None:
+    seen: list[Any] = []
+
+    class Watching(BaseCallbackHandler):
+        def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
+            seen.append((serialized, inputs, kwargs))
+
+    parser = PARSERS[name](budget=rich())
+    parser.invoke(
+        [*ANSWERS, "canary-7f3a"], {"callbacks": [Watching()], "run_name": "p"}
+    )
+    assert "85 candidates" in repr(seen)
+    assert "canary" not in repr(seen)
+    assert "cough" not in repr([inputs for _, inputs, _ in seen])
+
+
+def test_noise_is_charged_before_it_is_drawn(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = rich()
+    parser = PARSERS[name](budget=budget)
+    seen: list[int] = []
+    original = type(parser).release
+
+    def spy(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(budget.spent().queries)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(parser), "release", spy)
+    parser.invoke(ANSWERS)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize(
+    ("which", "function"),
+    [
+        ("vote", "noisy_counts"),
+        ("esa", "noisy_sum"),
+        ("esa-vote", "noisy_argmax"),
+        ("ptr", "ptr_top_k"),
+        ("ptr-range", "choose_k"),
+        ("ptr-range", "ptr_top_k"),
+        ("joint", "joint_top_k"),
+    ],
+)
+def test_the_mechanism_gets_what_was_charged(
+    which: str, function: str, relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    original = getattr(mechanisms, function)
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(mechanisms, function, spy)
+    paid = grant(z=2.5, epsilon=0.75, delta0=1e-7)
+    release(
+        PARSERS[which](),
+        [Slot(text) for text in ANSWERS],
+        grant=paid,
+        relation=relation,
+    )
+    (kwargs,) = seen
+    assert kwargs["relation"] is relation
+    for key, value in (
+        ("noise_multiplier", 2.5),
+        ("epsilon", 0.75),
+        ("delta0", 1e-7),
+        ("radius", 1.0),
+    ):
+        assert kwargs.get(key, value) == value
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("relation", list(Relation))
+def test_votes_carry_noise_of_exactly_the_charged_scale(
+    relation: Relation, broken: bool
+) -> None:
+    z = 20.0
+    sigma = z * (math.sqrt(2) if relation is Relation.REPLACE else 1)
+    parser = VoteOutputParser(
+        labels=[f"label{i}" for i in range(50)], random=SeededRandom(7)
+    )
+    used = z / 2 if broken else z
+    noise = [
+        value
+        for _ in range(60)
+        for value in release(
+            parser, [], grant=grant(z=used), relation=relation, slot_count=1
+        ).details["noisy_votes"].values()
+    ]
+    p = stats.kstest(noise, stats.norm(scale=sigma).cdf).pvalue
+    assert bool(p < 1e-6) is broken
+
+
+def test_a_vote_needs_one_clear_label() -> None:
+    parser = VoteOutputParser(labels=["positive", "negative", "not sure"])
+    assert parser.choice("POSITIVE.") == 0
+    assert parser.choice("  The sentiment is negative!") == 1
+    assert parser.choice("I am not sure") == 2
+    assert parser.choice("positive or negative") is None
+    assert parser.choice("neither") is None
+    assert parser.choice("positively") is None
+    assert parser.choice("") is None
+    assert parser.choice(None) is None
+
+
+def test_the_longer_label_is_meant() -> None:
+    parser = VoteOutputParser(labels=["good", "not good"])
+    assert parser.choice("It was not good at all") == 1
+    assert parser.choice("It was good") == 0
+
+
+def test_abstaining_slots_count_for_nothing() -> None:
+    parser = PARSERS["vote"]()
+    slots = [Slot("cough"), Slot("???"), ABSTAIN, Slot("rash and cough")]
+    votes = release(parser, slots).details["noisy_votes"]
+    assert votes == {"cough": 1.0, "rash": 0.0}
+
+
+def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
+    parser = PARSERS["vote"]()
+    outcome = release(parser, [FAILED] * 90 + [Slot("cough")] * 10, grant=grant(z=1.0))
+    assert outcome.status is Status.FALLBACK
+    assert outcome.text is None
+    few = release(parser, [FAILED] * 10 + [Slot("cough")] * 90, grant=grant(z=1.0))
+    assert few.text == "cough"
+
+
+def test_failed_calls_are_never_seen_without_noise() -> None:
+    parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
+    noisy = [
+        release(parser, [FAILED] * 6, grant=grant(z=30.0)).status for _ in range(50)
+    ]
+    assert set(noisy) == {Status.RELEASED}
+
+
+def test_public_words_are_not_counted() -> None:
+    parser = KSAPTROutputParser(k=1)
+    public = PublicInput(
+        question="Which cough?",
+        prompt_text="Answer from the records",
+        zero_shot=("It may be dry.",),
+    )
+    dropped = parser.prepare(public)
+    assert {"cough", "records", "dry", "the"} <= dropped
+    answers = [Slot("A dry cough from lisinopril.")] * 80
+    assert release(parser, answers, prepared=dropped).keywords == ("lisinopril",)
+    keeping = KSAPTROutputParser(k=3, drop_public_words=False)
+    assert keeping.zero_shot_answers == 0
+    assert release(keeping, answers, prepared=keeping.prepare(public)).keywords == (
+        "cough",
+        "dry",
+        "lisinopril",
+    )
+
+
+def test_released_words_are_in_alphabetical_order_whatever_their_counts() -> None:
+    parser = KSAPTROutputParser(k=2)
+    for first, second in (("alpha", "omega"), ("omega", "alpha")):
+        slots = [Slot(f"{first} {second}")] * 70 + [Slot(first)] * 20
+        assert release(parser, slots).keywords == ("alpha", "omega")
+
+
+def test_disagreement_falls_back_and_says_no_more_than_that() -> None:
+    parser = KSAPTROutputParser(k=1)
+    outcome = release(
+        parser, [Slot(f"word{i} canary") for i in range(2)], grant=grant(z=3.0)
+    )
+    assert outcome.status is Status.FALLBACK
+    assert "canary" not in repr(outcome)
+
+
+def test_a_lone_answer_is_not_released() -> None:
+    """One person's record, in one group: the reason for the whole library."""
+    budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=20, ledger=":memory:")
+    parser = KSAPTROutputParser(k=1, budget=budget)
+    answers = ["Her locker code is canary-7f3a."] + [""] * 99
+    assert parser.invoke(answers) == parser.abstain_text
+
+
+def test_the_joint_domain_is_public_and_large_enough() -> None:
+    parser = KSAJointOutputParser(k=2, domain=lambda question: question.split())
+    assert parser.prepare(PublicInput(question="cough rash Cough")) == ("cough", "rash")
+    with pytest.raises(InvalidParameterError, match="fewer than k = 2"):
+        parser.prepare(PublicInput(question="cough cough"))
+    slots = [Slot("A rash, a rash and cough.")] * 50 + [Slot("rash")] * 20
+    outcome = release(parser, slots, prepared=("cough", "rash", "nausea"))
+    assert outcome.keywords == ("rash", "cough")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [math.nan] * 384,
+        [math.inf] * 384,
+        [0.0] * 384,
+        [1.0] * 3,
+        ["x"] * 384,
+        None,
+    ],
+    ids=["nan", "inf", "zero", "short", "text", "none"],
+)
+def test_an_answer_with_a_bad_embedding_abstains(bad: Any) -> None:
+    class Odd(HashingEmbeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            good = super().embed_documents(texts)
+            return [bad if "odd" in t else v for t, v in zip(texts, good, strict=True)]
+
+    parser = ESAOutputParser(embedding=Odd(), candidates=["A dry cough.", "A rash."])
+    slots = [Slot("A dry cough.")] * 50 + [Slot("odd")]
+    assert release(parser, slots).text == "A dry cough."
+    assert asyncio.run(
+        parser.arelease(
+            slots,
+            grant=grant(),
+            relation=Relation.REPLACE,
+            slot_count=51,
+            prepared=parser.prepare(PublicInput()),
+        )
+    ).text == "A dry cough."
+
+
+def test_one_answer_that_breaks_the_embedding_call_silences_no_other() -> None:
+    class Fragile(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if any("poison" in text for text in texts):
+                raise RuntimeError("too long")
+            return EMBEDDING.embed_documents(texts)
+
+        def embed_query(self, text: str) -> list[float]:
+            return EMBEDDING.embed_query(text)
+
+    parser = ESAOutputParser(
+        embedding=Fragile(), candidates=["A dry cough.", "A rash."], select="vote"
+    )
+    slots = [Slot("A dry cough.")] * 50 + [Slot("poison")]
+    assert release(parser, slots).text == "A dry cough."
+
+
+@pytest.mark.parametrize("vector", [[math.nan] * 4, [0.0] * 4, []])
+def test_candidates_that_cannot_be_embedded_are_refused(vector: list[float]) -> None:
+    class Bad(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [vector for _ in texts]
+
+        def embed_query(self, text: str) -> list[float]:
+            return vector
+
+    parser = ESAOutputParser(embedding=Bad(), candidates=["a", "b"])
+    with pytest.raises(InvalidParameterError, match="candidates"):
+        parser.prepare(PublicInput())
+
+
+def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
+    texts = ["The patients report a dry cough.", "The patients report a skin rash."]
+    slots = [Slot(texts[0])] * 40 + [Slot(texts[1])] * 10
+    near = ESAOutputParser(
+        embedding=EMBEDDING,
+        candidates=texts,
+        centre="candidates",
+        radius=0.3,
+        random=SeededRandom(1),
+    )
+    far = ESAOutputParser(
+        embedding=EMBEDDING, candidates=texts, random=SeededRandom(1)
+    )
+
+    def share(parser: ESAOutputParser) -> float:
+        found = [
+            release(parser, slots, grant=grant(z=12.0)).text == texts[0]
+            for _ in range(300)
+        ]
+        return float(np.mean(found))
+
+    assert share(near) > share(far) + 0.05
+
+
+def test_a_single_candidate_costs_nothing() -> None:
+    parser = ESAOutputParser(embedding=EMBEDDING)
+    same = parser.prepare(PublicInput(zero_shot=("I don't know.", "I don't know. ")))
+    outcome = parser.settled(same)
+    assert outcome is not None
+    assert outcome.status is Status.FALLBACK
+    two = parser.prepare(PublicInput(zero_shot=("A cough.", "A rash.")))
+    assert parser.settled(two) is None
+    with pytest.raises(InvalidParameterError, match="no candidate"):
+        parser.prepare(PublicInput(zero_shot=("", " ")))
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: VoteOutputParser(labels=["one"]), "two labels"),
+        (lambda: VoteOutputParser(labels="yes"), "labels"),
+        (lambda: VoteOutputParser(labels=["Yes", "yes!"]), "the same"),
+        (lambda: VoteOutputParser(labels=["yes", "?"]), "number 1"),
+        (lambda: VoteOutputParser(labels=["a", "b"], noise_multiplier=0), "noise"),
+        (lambda: VoteOutputParser(labels=["a", "b"], epsilon=1.0), "permute"),
+        (
+            lambda: VoteOutputParser(
+                labels=["a", "b"], mechanism="permute_and_flip", noise_multiplier=1.0
+            ),
+            "gaussian",
+        ),
+        (lambda: KSAPTROutputParser(k=0), "k must"),
+        (lambda: KSAPTROutputParser(k=(0, 3)), "k must"),
+        (lambda: KSAPTROutputParser(k=(5, 3)), "k must"),
+        (lambda: KSAPTROutputParser(k=2, delta0=1.0), "delta0"),
+        (lambda: KSAPTROutputParser(k=2, noise_multiplier=-1.0), "noise"),
+        (lambda: KSAPTROutputParser(k=(1, 2), selection_epsilon=0.0), "epsilon"),
+        (lambda: KSAJointOutputParser(k=3, domain=["a", "A", "b"]), "fewer than k"),
+        (lambda: KSAJointOutputParser(k=0, domain=["a"]), "k must"),
+        (lambda: KSAJointOutputParser(k=1, domain="word"), "not a string"),
+        (lambda: KSAJointOutputParser(k=1, domain=["a"], epsilon=math.inf), "epsilon"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, radius=0.0), "radius"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, n_candidates=1), "n_candidates"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, candidates=["a"]), "two"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, centre="mean"), "centre"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(
+    make: Callable[[], object], named: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match=named):
+        make()
+
+
+@pytest.mark.parametrize("value", [[], [3], None])
+def test_candidates_of_other_kinds_are_refused(value: Any) -> None:
+    parser = PARSERS["vote"](budget=rich())
+    with pytest.raises(InvalidParameterError, match="candidate"):
+        parser.invoke(value)
+
+
+def test_a_test_source_of_randomness_is_named() -> None:
+    parser = PARSERS["vote"](random=SeededRandom(1))
+    assert "SeededRandom" in repr(parser)
+    assert "SeededRandom" not in repr(PARSERS["vote"]())
+
+
+def test_a_parser_can_be_sent_to_another_process(name: str) -> None:
+    parser = PARSERS[name]()
+    again = pickle.loads(pickle.dumps(parser))
+    assert again.public_parameters() == parser.public_parameters()
+    assert again.demand() == parser.demand()

@@ -1,0 +1,74 @@
+"""Words are counted by public rules, once an answer."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_dpicl.parsers.words import (
+    STOP_WORDS,
+    domain_counts,
+    keyword_counts,
+    tokenize,
+)
+
+texts = st.lists(st.text(max_size=60), max_size=6)
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts, st.text(max_size=200))
+def test_one_answer_changes_each_count_by_at_most_one(
+    answers: list[str], extra: str
+) -> None:
+    before = keyword_counts(answers)
+    after = keyword_counts([*answers, extra])
+    assert all(0 <= after[word] - before[word] <= 1 for word in after | before)
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts, st.text(max_size=200), st.lists(st.text(max_size=12), max_size=5))
+def test_one_answer_changes_each_domain_count_by_at_most_one(
+    answers: list[str], extra: str, domain: list[str]
+) -> None:
+    before = domain_counts(answers, domain)
+    after = domain_counts([*answers, extra], domain)
+    assert all(0 <= b - a <= 1 for a, b in zip(before, after, strict=True))
+
+
+def test_twin_that_counts_every_occurrence_breaks_the_bound() -> None:
+    many = tokenize("cough cough cough")
+    assert many.count("cough") == 3
+    assert keyword_counts(["cough cough cough"])["cough"] == 1
+
+
+def test_words_of_any_script_are_words() -> None:
+    assert tokenize("Übelkeit, 咳嗽 und ﬁeber 12") == [
+        "übelkeit",
+        "咳嗽",
+        "und",
+        "fieber",
+        "12",
+    ]
+    assert tokenize("It\u2019s non-productive -- really") == [
+        "it's",
+        "non-productive",
+        "really",
+    ]
+    assert tokenize("") == []
+    assert tokenize("\ud800 \u0000 ok") == ["ok"]
+
+
+def test_stop_words_are_dropped_but_not_from_phrases() -> None:
+    assert "the" in STOP_WORDS
+    assert set(keyword_counts(["The pain of the chest"])) == {"pain", "chest"}
+    assert domain_counts(["The pain of the chest"], ["pain of the chest"]) == [1]
+
+
+def test_phrases_must_be_contiguous() -> None:
+    assert domain_counts(["dry and mild cough"], ["dry cough", "mild cough"]) == [0, 1]
+
+
+def test_a_megabyte_is_counted() -> None:
+    answer = "word " * 200_000
+    assert keyword_counts([answer]) == {"word": 1}
+    assert domain_counts([answer], ["word word", "other"]) == [1, 0]
