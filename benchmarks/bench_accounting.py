@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import composition, loss, renyi
+from langchain_dpicl.accounting import composition, discretization, renyi
 
 EPSILON, DELTA, RATE, USES = 1.0, 1e-6, 0.005, 10_000
 RELATIVE = 1e-3
@@ -48,9 +48,8 @@ def seconds(call: Callable[[], object], repeat: int = 1) -> float:
 def forget() -> None:
     """Empty every cache, so that a calibration starts as in a new process."""
     composition.bound.cache_clear()
-    # Only here has anybody a reason to forget.
-    loss._single.cache_clear()  # noqa: SLF001 - see above
-    renyi._sampled_cumulants.cache_clear()  # noqa: SLF001 - see above
+    discretization.discretize.cache_clear()
+    renyi._sampled_cumulants.cache_clear()  # noqa: SLF001 - only to forget
 
 
 def ours() -> float:

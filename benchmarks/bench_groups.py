@@ -2,9 +2,11 @@
 
     python benchmarks/bench_groups.py [--quick] [--repeats N]
 
-Both searches are exact and run in one process, taking turns. The vectors are made
-here: 2,000 centers c from N(0, I/d) with Zipf weights, each vector normalize(c + s g),
-each question normalize(v + 0.2 g) for a vector v of the same kind.
+Both searches are exact and run in one process, taking turns. The plain search runs
+with FAISS's own number of threads and with one; the faster of the two is the
+reference, as FAISS loses time to its own threads on busy machines. The vectors are
+made here: 2,000 centers c from N(0, I/d) with Zipf weights, each vector
+normalize(c + s g), each question normalize(v + 0.2 g) for a vector v of the same kind.
 The full run needs about 5 GB of memory.
 """
 
@@ -135,15 +137,19 @@ def bench_retrieved(table: Table, n: int, repeats: int) -> None:
     questions = [corpus.question() for _ in range(repeats)]
     check_against_numpy(index, questions[0])
     k = SHARDS * DOCS_PER_GROUP
-    plain, ours, by_unit = [], [], []
+    threads = faiss.omp_get_max_threads()
+    plain, single, ours, by_unit = [], [], [], []
     for question in questions:
         plain.append(timed(lambda q=question: flat.search(q, k)))
+        faiss.omp_set_num_threads(1)
+        single.append(timed(lambda q=question: flat.search(q, k)))
+        faiss.omp_set_num_threads(threads)
         ours.append(timed(lambda q=question: shards.draw_prepared(q)))
         by_unit.append(timed(lambda q=question: capped.draw_prepared(q)))
-    reference = statistics.median(plain)
-    table.add_row(
-        f"plain FAISS flat top-{k}, {n:,} x {DIMENSION}", ms(reference), "", ""
-    )
+    reference = min(statistics.median(plain), statistics.median(single))
+    for count, times in ((threads, plain), (1, single)):
+        name = f"plain FAISS flat top-{k}, {n:,} x {DIMENSION}, threads: {count}"
+        table.add_row(name, ms(statistics.median(times)), "", "")
     for name, times, target in (
         (f"RetrievedGroups, {SHARDS} shards, {DOCS_PER_GROUP} each", ours, "<= 1.2x"),
         (f"RetrievedGroups by unit, cosine >= {THRESHOLD}, {SHARDS} kept", by_unit, ""),
@@ -177,12 +183,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
     table = Table(title="Groups: medians of one run")
-    for column in ("what", "time", "against plain FAISS", "target"):
+    for column in ("what", "time", "against the faster plain", "target"):
         table.add_column(column)
     n = 100_000 if arguments.quick else 1_000_000
     bench_retrieved(table, n, arguments.repeats)
     bench_sampled(table, 120_000, arguments.repeats)
-    Console(width=120).print(table)
+    Console(width=140).print(table)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from langchain_dpicl.accounting.composition import (
     gaussian_bundle,
     own_events,
 )
+from langchain_dpicl.accounting.discretization import COARSE, FINE
 from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
@@ -28,7 +29,6 @@ from langchain_dpicl.accounting.events import (
     repeat,
     total_delta0,
 )
-from langchain_dpicl.accounting.loss import COARSE, FINE
 from langchain_dpicl.parameters import (
     MAX_NOISE_MULTIPLIER,
     MIN_NOISE_MULTIPLIER,
@@ -110,7 +110,7 @@ def calibrate(
 
     Raises:
         ParameterError: If an argument is out of its range, or no scale up to 1e6 is
-            enough; the message says what the largest one costs.
+            enough.
 
     Example:
         >>> t = calibrate(lambda t: [GaussianEvent(t)], 1.0, 1e-6, uses=20)
@@ -120,8 +120,8 @@ def calibrate(
     target = parameters.epsilon(epsilon)
     delta = parameters.delta(delta)
     uses = parameters.count(uses, "uses")
-    first = repeat(own_events(events_at(1.0)), uses)
-    failure = total_delta0(first)
+    last = repeat(own_events(events_at(MAX_NOISE_MULTIPLIER)), uses)
+    failure = total_delta0(last)
     if failure >= delta:
         raise ParameterError(
             f"The failure probabilities of {uses} uses add up to {failure:g}; delta is "
@@ -133,7 +133,7 @@ def calibrate(
         loss = bound(events, delta, resolution)
         return math.log(loss / target) if loss > 0 else -math.inf
 
-    if all(_closed_form(event) for event in first):
+    if all(_closed_form(event) for event in last):
         stages = [(FINE, EXACT_TOLERANCE)]
     else:
         stages = [(CHEAP, 0.05), (COARSE, 4 * TOLERANCE), (FINE, TOLERANCE)]

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from langchain_dpicl import parameters
 from langchain_dpicl.accounting.conversion import from_dp_event
+from langchain_dpicl.accounting.discretization import FINE
 from langchain_dpicl.accounting.events import (
     EVENT_TYPES,
     DeltaEvent,
@@ -44,7 +45,7 @@ from langchain_dpicl.accounting.events import (
     total_delta0,
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon, inverse_square
-from langchain_dpicl.accounting.loss import FINE, loss_epsilon
+from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.parameters import ParameterError
 

@@ -1,8 +1,6 @@
 """Privacy loss distributions: the tight numerical bound, for sampled releases.
 
-One use becomes a list of probabilities on a grid of losses, with some mass at
-infinity, whose hockey-stick curve lies nowhere below the mechanism's ("connect the
-dots", Doroshenko et al. 2022). Such a measure may replace the true loss in any
+The discretized loss of one use (`discretization`) may replace the true loss in any
 composition, because the curve of a composition is an average of the curves of its
 parts with positive weights. Composition is a convolution, done with one FFT.
 
@@ -17,66 +15,31 @@ Both orders of the neighbors are composed separately, and the larger figure coun
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from langchain_dpicl.accounting.events import (
-    Event,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+from langchain_dpicl.accounting.discretization import (
+    FINE,
+    MAX_COMPOSED,
+    RISING,
+    ROUNDING,
+    SLOPES,
+    Floats,
+    Measure,
+    discretize,
+    grid_step,
+    one_use,
 )
-from langchain_dpicl.accounting.gaussian import inverse_square
+from langchain_dpicl.accounting.events import Event
 
-Floats = npt.NDArray[np.float64]
-
-FINE = 1 / 32
-"""Grid step over the standard deviation of one use's loss: error about 1e-4."""
-
-COARSE = 1 / 8
-"""The same for a search, which only has to come near."""
-
-_UNIT = 2.0**-52
 _TAIL = 1e-16
-_MAX_SINGLE = 2**15
-_MAX_COMPOSED = 2**22
 _MAX_STEP = 16.0
 _TOLERATED_NOISE = 3e-3
-_TAIL_DEVIATIONS = 10.2
-"""dp-accounting cuts a Gaussian where exp(-50) is left."""
-
-_RISING: Floats = np.geomspace(1e-7, 2.0, 100)
-_SLOPES: Floats = np.concatenate([_RISING, -np.geomspace(1e-7, 2.0, 36)])
-"""Arguments of the cumulants, times the grid step. A tilt is one of the first, and the
-cut of a tilted heavy tail needs close neighbors."""
-
 _TILTED_SIZE = 8
 """A tilted window may be this much longer than the plain one."""
-
-
-@dataclass(frozen=True)
-class _Measure:
-    """Loss of one use on the grid, in one order of the neighbors."""
-
-    lowest: int
-    """Grid index of the first probability."""
-
-    probabilities: Floats
-    """Masses of the grid points from `lowest` on."""
-
-    infinity: float
-    """Mass at infinite loss."""
-
-    cumulants: Floats
-    """log E exp(t L) over finite losses for t = `_SLOPES` / step."""
-
-    error: float
-    """Bound of the rounding error of the curve."""
 
 
 @dataclass(frozen=True)
@@ -122,16 +85,17 @@ def loss_epsilon(
         noise so small that a loss of thousands is common.
 
     Example:
+        >>> from langchain_dpicl.accounting import GaussianEvent
         >>> event = GaussianEvent(1.36, sampling_rate=80 / 835, count=15)
         >>> round(loss_epsilon([event], 1 / 835), 2)
         0.95
     """
-    step = _grid_step(events, resolution)
+    step = grid_step(events, resolution)
     if not 0 < step <= _MAX_STEP:
         return math.inf
     try:
         with np.errstate(all="ignore"):
-            pairs = [_single(_once(event), step) for event in events]
+            pairs = [discretize(one_use(event), step) for event in events]
             counts = [event.count for event in events]
             # Both orders are the same for a list in which each event's are.
             orders = 1 if all(len(pair) == 1 for pair in pairs) else 2
@@ -147,131 +111,8 @@ def loss_epsilon(
     return math.inf if any(map(math.isnan, bounds)) else max(bounds)
 
 
-def _once(event: Event) -> Event:
-    """Return one use of an event: the key under which its loss is cached."""
-    if isinstance(event, GaussianEvent):
-        return GaussianEvent(event.noise_multiplier, event.sampling_rate)
-    assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
-    return PureEvent(event.epsilon)
-
-
-def _spread(event: Event) -> tuple[float, float]:
-    """Return roughly the standard deviation and the range of one use's loss."""
-    if not isinstance(event, GaussianEvent):
-        assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
-        return event.epsilon, event.epsilon
-    z, q = event.noise_multiplier, event.sampling_rate
-    square = inverse_square(z)
-    plain = square + square * square / 4
-    top = square / 2 + _TAIL_DEVIATIONS / z
-    if q == 1:
-        return math.sqrt(square), top
-    chi = q * q * math.expm1(square) if square < 700 else math.inf  # noqa: PLR2004
-    top = float(np.logaddexp(math.log1p(-q), math.log(q) + top))
-    return math.sqrt(min(chi, q * plain)), max(top, -math.log1p(-q))
-
-
-def _grid_step(events: Sequence[Event], resolution: float) -> float:
-    """Return a power of 2, so that the same event meets the same grid again.
-
-    The discretization adds a sixth of step^2 to the variance of one use at most, so
-    a fixed share of the standard deviation is a fixed relative error for any number
-    of uses: the step must not shrink as uses are added.
-    """
-    variance = uses = 0.0
-    largest = 0.0
-    for event in events:
-        deviation, top = _spread(event)
-        variance += event.count * deviation * deviation
-        uses += event.count
-        largest = max(largest, top)
-    if not (math.isfinite(variance) and variance > 0 and math.isfinite(largest)):
-        return math.inf
-    width = 17 * math.sqrt(variance) + 2 * largest
-    step = max(
-        resolution * math.sqrt(variance / uses),
-        2 * largest / (_MAX_SINGLE * FINE / resolution),
-        width / _MAX_COMPOSED,
-    )
-    exponent = math.floor(math.log2(step))
-    return 2.0**exponent
-
-
-@functools.lru_cache(maxsize=64)
-def _single(event: Event, step: float) -> tuple[_Measure, ...]:
-    """Return the discretization of one use: removing, adding; one if both agree."""
-    if isinstance(event, GaussianEvent):
-        return tuple(_measure(*part, step) for part in _gaussian(event, step))
-    assert isinstance(event, PureEvent)  # noqa: S101 - `_once` leaves these two
-    return (_measure(*_randomized_response(event.epsilon, step), step),)
-
-
-def _measure(
-    lowest: int, probabilities: Floats, infinity: float, step: float
-) -> _Measure:
-    losses = (np.arange(len(probabilities)) + lowest) * step
-    present = probabilities > 0
-    finite, logs = losses[present], np.log(probabilities[present])
-    cumulants = [_log_sum_exp(t * finite + logs) for t in _SLOPES / step]
-    # The curve at l is P(L > l) - exp(l + log Q(L > l)): some ten roundings of numbers
-    # up to 1, and those of the exponent, |l| units, which weigh as much as the term,
-    # at most min(1, exp(l)) and P(L > l).
-    beyond = np.cumsum(probabilities[::-1])[::-1]
-    error = _UNIT * (6 + 2 * max(0.0, float(np.max(losses * beyond))))
-    return _Measure(lowest, probabilities, infinity, np.array(cumulants), error)
-
-
-def _log_sum_exp(values: Floats) -> float:
-    peak = float(values.max())
-    return peak + math.log(float(np.exp(values - peak).sum()))
-
-
-def _gaussian(event: GaussianEvent, step: float) -> list[tuple[int, Floats, float]]:
-    """Return dp-accounting's pessimistic discretization of one Gaussian release."""
-    from dp_accounting.pld import privacy_loss_distribution
-
-    loss = privacy_loss_distribution.from_gaussian_mechanism(
-        standard_deviation=event.noise_multiplier,
-        value_discretization_interval=step,
-        sampling_prob=event.sampling_rate,
-        pessimistic_estimate=True,
-        use_connect_dots=True,
-    )
-    # dp-accounting (pinned to 0.6) has no public way to the probabilities.
-    orders = [loss._pmf_remove]  # noqa: SLF001
-    if event.sampling_rate < 1:
-        orders.append(loss._pmf_add)  # noqa: SLF001
-    dense = [pmf.to_dense_pmf() for pmf in orders]
-    return [
-        (
-            int(pmf._lower_loss),  # noqa: SLF001
-            np.asarray(pmf._probs, dtype=np.float64),  # noqa: SLF001
-            float(pmf._infinity_mass),  # noqa: SLF001
-        )
-        for pmf in dense
-    ]
-
-
-def _randomized_response(epsilon: float, step: float) -> tuple[int, Floats, float]:
-    """Return the loss +-epsilon of randomized response, its two atoms on the grid.
-
-    An atom of mass p at l between two grid points is shared out so that both p and
-    p exp(-l), its mass under the other neighbor, stay what they are. That raises
-    the (convex) curve between the two points and leaves it elsewhere.
-    """
-    lowest = math.floor(-epsilon / step)
-    probabilities = np.zeros(math.ceil(epsilon / step) - lowest + 2)
-    for loss in (epsilon, -epsilon):
-        mass = 1 / (1 + math.exp(-loss))
-        below = math.floor(loss / step)
-        above = mass * math.expm1(below * step - loss) / math.expm1(-step)
-        probabilities[below + 1 - lowest] += above
-        probabilities[below - lowest] += mass - above
-    return lowest, probabilities, 0.0
-
-
 def _order_epsilon(
-    measures: Sequence[_Measure], counts: Sequence[int], delta: float, step: float
+    measures: Sequence[Measure], counts: Sequence[int], delta: float, step: float
 ) -> float:
     """Return the bound for one order of the neighbors."""
     composed = _compose(measures, counts, step, tilt=None)
@@ -279,8 +120,8 @@ def _order_epsilon(
     if composed.noise > _TOLERATED_NOISE * delta:
         # The convolution's errors are a share of all mass, of which delta may be a
         # tiny part. Tilted, the losses that matter are the common ones.
-        total = _total_cumulants(measures, counts)[: len(_RISING)]
-        tilt = int(np.argmin((total - math.log(delta)) / _RISING))
+        total = _total_cumulants(measures, counts)[: len(RISING)]
+        tilt = int(np.argmin((total - math.log(delta)) / RISING))
         limit = _TILTED_SIZE * len(composed.tilted)
         lowest, highest = _window(measures, counts, tilt)
         if highest - lowest < limit:
@@ -290,19 +131,19 @@ def _order_epsilon(
 
 
 def _compose(
-    measures: Sequence[_Measure],
+    measures: Sequence[Measure],
     counts: Sequence[int],
     step: float,
     *,
     tilt: int | None,
 ) -> _Composed:
-    """Return the convolution of all uses, tilted by `_SLOPES[tilt] / step`."""
+    """Return the convolution of all uses, tilted by `SLOPES[tilt] / step`."""
     from scipy import fft
 
-    slope = 0.0 if tilt is None else float(_SLOPES[tilt]) / step
+    slope = 0.0 if tilt is None else float(SLOPES[tilt]) / step
     lowest, highest = _window(measures, counts, tilt)
     size = highest - lowest + 1
-    if size > 2 * _MAX_COMPOSED:
+    if size > 2 * MAX_COMPOSED:
         raise OverflowError
     length = fft.next_fast_len(size, real=True)
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
@@ -327,7 +168,7 @@ def _compose(
     # norm of the spectrum's error.
     norm = math.sqrt(2 * float(np.sum(np.square(np.abs(spectrum)))))
     transforms = 4 * math.log2(length + 1) * (sum(counts) + 2)
-    rounding = _UNIT * (transforms + exponents) * norm
+    rounding = ROUNDING * (transforms + exponents) * norm
     single = sum(
         n * (m.infinity + m.error) for m, n in zip(measures, counts, strict=True)
     )
@@ -347,15 +188,15 @@ def _compose(
     )
 
 
-def _total_cumulants(measures: Sequence[_Measure], counts: Sequence[int]) -> Floats:
-    total = np.zeros(len(_SLOPES))
+def _total_cumulants(measures: Sequence[Measure], counts: Sequence[int]) -> Floats:
+    total = np.zeros(len(SLOPES))
     for measure, count in zip(measures, counts, strict=True):
         total += count * measure.cumulants
     return total
 
 
 def _window(
-    measures: Sequence[_Measure], counts: Sequence[int], tilt: int | None
+    measures: Sequence[Measure], counts: Sequence[int], tilt: int | None
 ) -> tuple[int, int]:
     """Return grid indices outside of which lies at most `_TAIL` on either side.
 
@@ -363,7 +204,7 @@ def _window(
     replaced by K(s + t) - K(s).
     """
     total = _total_cumulants(measures, counts)
-    slopes = _SLOPES
+    slopes = SLOPES
     if tilt is not None:
         slopes, total = slopes - slopes[tilt], total - total[tilt]
     reach = np.full(len(slopes), np.nan)
@@ -414,8 +255,10 @@ def _epsilon_at(composed: _Composed, delta: float, step: float) -> float:
     backwards = (composed.tilted[first:] * chernoff)[::-1]
     mass = np.cumsum(backwards)[::-1]
     weighted = signal.lfilter([1.0], [1.0, -math.exp(-step)], backwards)[::-1]
-    # The noise of all losses from here on, less than `noise` times this factor.
+    # The noise of all losses from the grid point before on is less than `noise` times
+    # this factor; two running sums may each be off by a rounding for every term.
     noise = composed.noise * chernoff * math.exp(composed.slope * step)
+    noise += 2 * ROUNDING * len(losses) * mass
     # The curve falls along the grid; this is the first point at or below target.
     below = mass - weighted + noise <= target
     if not below.any():

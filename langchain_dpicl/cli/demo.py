@@ -70,13 +70,12 @@ def run(options: argparse.Namespace) -> int:
     console = Console(quiet=options.json, highlight=False)
     task = _task(options)
     budget = _budget(options, task)
-    chain = _private_chain(options, task, budget, console)
-    if not options.json:
-        _introduce(console, options, task, budget, chain)
     stop = ""
     answers: list[Answered] = []
     if budget.can_afford():
-        ordinary = _ordinary_chain(options, task, chain)
+        chain = _private_chain(options, task, budget, console)
+        _introduce(console, options, task, budget, chain)
+        ordinary = _ordinary_chain(options, task, chain, console)
         for asked in task.asked[: options.first]:
             try:
                 answer = _ask(asked, ordinary, chain, budget, task.secrets)
@@ -86,7 +85,10 @@ def run(options: argparse.Namespace) -> int:
             answers.append(answer)
             _show(console, answer, len(answers), budget)
     else:
-        stop = f"Account {budget.account!r} has spent all its {budget.queries} queries."
+        stop = (
+            f"Account {budget.account!r} has spent all its {budget.queries} queries; "
+            "nothing was asked of the model."
+        )
     if options.json:
         print(json.dumps(_report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
     else:
@@ -162,11 +164,12 @@ def _private_chain(
 
 
 def _ordinary_chain(
-    options: argparse.Namespace, task: Task, chain: DPChain
+    options: argparse.Namespace, task: Task, chain: DPChain, console: Console
 ) -> Runnable[str, str]:
     """Return the RAG chain that everybody writes: the comparison, not private."""
     embedding: Embeddings = load_embedding(options.embedding)
-    store = InMemoryVectorStore.from_documents(task.documents, embedding)
+    with console.status("Embedding them again for the ordinary chain ..."):
+        store = InMemoryVectorStore.from_documents(task.documents, embedding)
     retriever = store.as_retriever(search_kwargs={"k": options.docs_per_group})
     return (
         {

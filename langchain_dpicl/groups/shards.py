@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 _MAX_WORKERS = 16
 _TASKS_PER_WORKER = 4
-_PARALLEL_FROM = 20_000_000
+_PARALLEL_FROM = 50_000_000
 """Numbers to read (vectors x dimension) from which on threads pay."""
 
 
@@ -330,24 +330,30 @@ class ShardIndex:
     def _each(self, search: Callable[[Shard], _T]) -> list[_T]:
         workers = min(_cores(), len(self.shards), _MAX_WORKERS)
         if workers == 1 or self.n_documents * self.dimension < _PARALLEL_FROM:
-            return [search(shard) for shard in self.shards]
+            return _search_shards(search, self.shards)
+        # Few large tasks: one a shard would spend its time on the queue.
+        size = -(-len(self.shards) // (_TASKS_PER_WORKER * workers))
+        tasks = [
+            self.shards[first : first + size]
+            for first in range(0, len(self.shards), size)
+        ]
         # A pool of its own for each draw: threads kept between draws would be dead
-        # in a forked worker process. FAISS gets one thread in each, as the setting
-        # is per thread and the cores are taken.
-        with ThreadPoolExecutor(
-            workers, initializer=faiss.omp_set_num_threads, initargs=(1,)
-        ) as pool:
-            # Few large tasks: one a shard would spend its time on the queue.
-            size = -(-len(self.shards) // (_TASKS_PER_WORKER * workers))
-            tasks = [
-                self.shards[first : first + size]
-                for first in range(0, len(self.shards), size)
-            ]
-            return list(
-                chain.from_iterable(
-                    pool.map(lambda task: [search(shard) for shard in task], tasks)
-                )
-            )
+        # in a forked worker process.
+        with ThreadPoolExecutor(workers) as pool:
+            found = pool.map(lambda task: _search_shards(search, task), tasks)
+            return list(chain.from_iterable(found))
+
+
+def _search_shards(search: Callable[[Shard], _T], shards: Sequence[Shard]) -> list[_T]:
+    # One FAISS thread: a shard is too small to share out, and waiting for a second
+    # thread a hundred times takes longer than the search where cores are busy. The
+    # setting belongs to the calling thread, so nobody else's search is slowed down.
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        return [search(shard) for shard in shards]
+    finally:
+        faiss.omp_set_num_threads(threads)
 
 
 def _passes(scores: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:

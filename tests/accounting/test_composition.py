@@ -27,7 +27,8 @@ from langchain_dpicl.accounting import (
     spent,
     zcdp_epsilon,
 )
-from langchain_dpicl.accounting.loss import COARSE, loss_epsilon
+from langchain_dpicl.accounting.discretization import COARSE
+from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.parameters import ParameterError
 

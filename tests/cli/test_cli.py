@@ -1,0 +1,204 @@
+"""The commands, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from langchain_dpicl.cli import main
+
+SMALL = ["demo", "--patients", "400", "--groups", "60", "--docs-per-group", "8"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    status = main([*arguments, "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def write(path: Path, records: list[Any]) -> str:
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    return str(path)
+
+
+def test_the_demo_continues_its_account_and_stops_when_it_is_spent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*SMALL, "--epsilon", "20", "--queries", "6", "--first", "4"]
+    status, first = run(arguments, capsys)
+    assert status == 0
+    assert len(first["answers"]) == 4
+    assert first["stopped"] is None
+    assert first["account"]["queries_spent"] == 4
+    status, second = run(arguments, capsys)
+    assert status == 0
+    assert len(second["answers"]) == 2
+    assert "spent all 6 queries" in second["stopped"]
+    status, third = run(arguments, capsys)
+    assert status == 0
+    assert third["answers"] == []
+    assert third["account"]["epsilon_spent"] <= 20
+
+
+def test_the_ordinary_chain_leaks_and_the_private_one_does_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, report = run([*SMALL, "--epsilon", "20"], capsys)
+    assert status == 0
+    assert len(report["answers"]) == 20
+    people = [a for a in report["answers"] if a["kind"] == "person"]
+    assert len(people) == 4
+    assert all(a["ordinary_leaks"] for a in people)
+    assert not any(a["private_leaks"] for a in report["answers"])
+    assert all(a["status"] == "fallback" for a in people)
+    population = [a for a in report["answers"] if a["kind"] == "population"]
+    assert sum(a["private_right"] for a in population) >= 12
+
+
+def test_the_demo_reads_well_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*SMALL, "--epsilon", "20", "--queries", "2", "--first", "3"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("Promise", "Plan", "ordinary", "private", "epsilon so far"):
+        assert expected in shown
+    assert "Stopped." in shown
+    assert main(["ledger", "list"]) == 0
+    assert "clinic-400" in capsys.readouterr().out
+
+
+def test_your_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [
+        {"text": f"Lisinopril made visit {i} end with a dry cough.", "person": i}
+        for i in range(300)
+    ]
+    corpus = write(tmp_path / "mine.jsonl", records)
+    arguments = ["demo", "--corpus", corpus, "--unit-key", "person"]
+    arguments += ["--question", "How did lisinopril end?", "--groups", "40"]
+    status, report = run([*arguments, "--queries", "2", "--k", "3-5"], capsys)
+    assert status == 0
+    (answer,) = report["answers"]
+    assert answer["status"] == "released"
+    assert "cough" in answer["private"]
+    assert report["account"]["name"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("records", "named"),
+    [
+        ([], "no record"),
+        ([{"text": "canary-7f3a"}], "--unit-key"),
+        ([{"person": 1, "body": "canary-7f3a"}], "--text-key"),
+        ([["canary-7f3a"]], "Line 1"),
+        ([{"text": "canary-7f3a", "person": None}], "person"),
+        ([{"text": "canary-7f3a", "person": 1}], "groups"),
+    ],
+)
+def test_bad_records_are_named_and_not_shown(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    records: list[Any],
+    named: str,
+) -> None:
+    corpus = write(tmp_path / "mine.jsonl", records)
+    arguments = ["demo", "--corpus", corpus, "--unit-key", "person"]
+    status, report = run([*arguments, "--question", "What?"], capsys)
+    assert status == 1
+    assert named in report["message"]
+    assert "canary" not in report["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["demo", "--corpus", "missing.jsonl", "--unit-key", "a"], "--question"),
+        (["demo", "--question", "What?"], "--corpus"),
+        (["demo", "--epsilon", "0"], "epsilon"),
+        (["demo", "--delta", "1"], "delta"),
+        (["demo", "--queries", "0"], "queries"),
+        (["demo", "--ledger", "nothing"], "ledger"),
+        (["demo", "--patients", "400", "--groups", "1000"], "groups"),
+        (["demo", "--patients", "400", "--model", "nobody:none"], "nobody:none"),
+        (["demo", "--patients", "400", "--embedding", "nobody:none"], "nobody"),
+        (["plan", "--epsilon", "-1"], "epsilon"),
+        (["plan", "--groups", "0"], "group"),
+        (["ledger", "show", "--ledger", "sqlite:///l.db"], "Name an account"),
+        (["ledger", "show", "other", "--ledger", "sqlite:///l.db"], "other"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(
+    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, report = run(arguments, capsys)
+    assert status == 1
+    assert named in report["message"]
+
+
+def test_a_missing_corpus_is_an_error_with_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["demo", "--corpus", "missing.jsonl", "--unit-key", "a"]
+    assert main([*arguments, "--question", "What?"]) == 1
+    assert "missing.jsonl" in capsys.readouterr().err
+
+
+def test_plan_states_noise_lead_and_calls(capsys: pytest.CaptureFixture[str]) -> None:
+    status, report = run(["plan"], capsys)
+    assert status == 0
+    ptr = report["KSA-PTR, one k"]
+    assert 40 < ptr["required_lead"] < 50
+    assert ptr["calls_per_query"] == 102
+    status, tight = run(["plan", "--epsilon", "0.5"], capsys)
+    assert "Not even a unanimous answer" in tight["KSA-PTR, one k"]["advice"]
+    assert main(["plan", "--sampling-rate", "0.1", "--relation", "add_remove"]) == 0
+    shown = capsys.readouterr().out
+    assert "single k" in shown
+    assert "add/remove" in shown
+
+
+def test_plan_draws_its_plot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = run(["plan", "--plot", str(tmp_path / "plan.png")], capsys)
+    assert status == 0
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_ledger_is_exported_and_closed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run([*SMALL, "--epsilon", "20", "--first", "2"], capsys)
+    assert main(["ledger", "export", "clinic-400"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["sequence"] for line in lines] == [1, 2]
+    assert lines[0]["events"][0]["kind"] == "gaussian"
+    status, summary = run(["ledger", "close", "clinic-400"], capsys)
+    assert (status, summary["closed"]) == (0, True)
+    status, shown = run(["ledger", "show", "clinic-400"], capsys)
+    assert len(shown["charges"]) == 2
+    status, report = run([*SMALL, "--epsilon", "20"], capsys)
+    assert report["answers"] == []
+
+
+def test_interrupting_says_what_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("langchain_dpicl.cli.commands._run_plan", stop)
+    assert main(["plan"]) == 130
+    assert "stays charged" in capsys.readouterr().err
+
+
+def test_usage_errors_end_with_status_two() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--k", "many"])
+    assert ended.value.code == 2
