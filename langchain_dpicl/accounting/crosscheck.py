@@ -183,15 +183,24 @@ def _prv_interval(
         )
         for z, q, _ in distinct
     ]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        accountant = prv.PRVAccountant(
-            variables,
-            eps_error=eps_error,
-            delta_error=delta_error,
-            max_self_compositions=counts,
-        )
-        lower, _, upper = accountant.compute_epsilon(delta, counts)
+    while True:
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                accountant = prv.PRVAccountant(
+                    variables,
+                    eps_error=eps_error,
+                    delta_error=delta_error,
+                    max_self_compositions=counts,
+                )
+                lower, _, upper = accountant.compute_epsilon(delta, counts)
+            break
+        except RuntimeError:
+            # It integrates the mean loss numerically and refuses a grid finer than
+            # that; a wider grid has a wider interval, which is proven all the same.
+            eps_error *= 2
+            if eps_error > max(_WANTED_ERROR * pld, _LEAST_ERROR):
+                raise
     if not (math.isfinite(lower) and math.isfinite(upper)):
         raise ArithmeticError
     return max(0.0, lower), max(0.0, upper)

@@ -65,9 +65,7 @@ def test_the_same_question_twice_costs_twice() -> None:
     first = budget.spent().epsilon
     assert first == pytest.approx(accounting.compose(events, 1e-6))
     budget.admit(VOTE)
-    assert budget.spent().epsilon == pytest.approx(
-        accounting.compose(events * 2, 1e-6)
-    )
+    assert budget.spent().epsilon == pytest.approx(accounting.compose(events * 2, 1e-6))
     assert budget.spent().epsilon > first
 
 
@@ -201,8 +199,11 @@ def test_threads_share_one_plan_and_never_overspend() -> None:
         return found
 
     with ThreadPoolExecutor(8) as pool:
-        results = [z for future in [pool.submit(spend) for _ in range(8)]
-                   for z in future.result()]
+        results = [
+            z
+            for future in [pool.submit(spend) for _ in range(8)]
+            for z in future.result()
+        ]
     assert results.count(None) == 20
     assert len(set(results) - {None}) == 1
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core._api import LangChainDeprecationWarning
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
@@ -16,7 +17,6 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 
-from conftest import AsyncScriptedModel, ScriptedModel, notes
 from langchain_dpicl import (
     BudgetExhaustedError,
     DPChain,
@@ -51,7 +51,7 @@ PARSERS: dict[str, Callable[[], DPOutputParser]] = {
 
 def reply(text: str) -> str:
     if "word suggestions" in text:
-        return "They coughed: " + text.split(": ")[1].split("\n")[0]
+        return "They coughed: " + text.split(": ")[1].split("\n", maxsplit=1)[0]
     return "cough" if "Lisinopril" in text else "I don't know."
 
 

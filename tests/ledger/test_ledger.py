@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +28,13 @@ PLAN = Plan({"parts": []}, (GaussianEvent(1 / 3), DeltaEvent(1e-9)))
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     if request.param == "memory":
-        return MemoryLedger()
+        yield MemoryLedger()
+        return
     ledger = SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    request.addfinalizer(ledger.dispose)
-    return ledger
+    yield ledger
+    ledger.dispose()
 
 
 def opened(ledger: Ledger, plan: Plan = PLAN) -> Ledger:

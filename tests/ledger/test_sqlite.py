@@ -138,7 +138,9 @@ def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3"])
+@pytest.mark.parametrize(
+    "content", [b"not a database at all" * 100, b"SQLite format 3"]
+)
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.db"
     path.write_bytes(content)

@@ -234,7 +234,9 @@ def test_votes_carry_noise_of_exactly_the_charged_scale(
         for _ in range(60)
         for value in release(
             parser, [], grant=grant(z=used), relation=relation, slot_count=1
-        ).details["noisy_votes"].values()
+        )
+        .details["noisy_votes"]
+        .values()
     ]
     p = stats.kstest(noise, stats.norm(scale=sigma).cdf).pvalue
     assert bool(p < 1e-6) is broken
@@ -357,15 +359,18 @@ def test_an_answer_with_a_bad_embedding_abstains(bad: Any) -> None:
     parser = ESAOutputParser(embedding=Odd(), candidates=["A dry cough.", "A rash."])
     slots = [Slot("A dry cough.")] * 50 + [Slot("odd")]
     assert release(parser, slots).text == "A dry cough."
-    assert asyncio.run(
-        parser.arelease(
-            slots,
-            grant=grant(),
-            relation=Relation.REPLACE,
-            slot_count=51,
-            prepared=parser.prepare(PublicInput()),
-        )
-    ).text == "A dry cough."
+    assert (
+        asyncio.run(
+            parser.arelease(
+                slots,
+                grant=grant(),
+                relation=Relation.REPLACE,
+                slot_count=51,
+                prepared=parser.prepare(PublicInput()),
+            )
+        ).text
+        == "A dry cough."
+    )
 
 
 def test_one_answer_that_breaks_the_embedding_call_silences_no_other() -> None:
@@ -409,9 +414,7 @@ def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
         radius=0.3,
         random=SeededRandom(1),
     )
-    far = ESAOutputParser(
-        embedding=EMBEDDING, candidates=texts, random=SeededRandom(1)
-    )
+    far = ESAOutputParser(embedding=EMBEDDING, candidates=texts, random=SeededRandom(1))
 
     def share(parser: ESAOutputParser) -> float:
         found = [

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from fakes import AsyncScriptedModel, ScriptedModel
 from langchain_core.language_models import LLM, BaseLLM, FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMResult
@@ -16,7 +17,6 @@ from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import RunnableLambda
 from pydantic import PrivateAttr
 
-from conftest import AsyncScriptedModel, ScriptedModel
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
