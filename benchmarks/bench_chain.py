@@ -71,9 +71,7 @@ class FakeModel(BaseChatModel):
     def _llm_type(self) -> str:
         return "benchmark"
 
-    def _generate(
-        self, messages: list[BaseMessage], *_: Any, **__: Any
-    ) -> ChatResult:
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         if self.latency:
             time.sleep(self.latency)
         return self._say(messages)

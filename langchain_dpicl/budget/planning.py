@@ -45,7 +45,7 @@ def plan_queries(
         ...     Demand("vote", (GaussianPart(),)), epsilon=8, delta=1e-6, queries=20
         ... )
         >>> round(events[0].noise_multiplier, 2)
-        3.08
+        2.92
     """
     delta0 = demand.delta0_for(delta, queries)
     charged = delta0 * demand.sampling_rate * queries

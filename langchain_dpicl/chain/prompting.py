@@ -88,7 +88,10 @@ class Prompting:
     def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
         """Return the prompt for one group's records; an empty group has none."""
         context = self.document_separator.join(
-            format_document(document, self.document_prompt) for document in documents
+            document.page_content
+            if self._plain
+            else format_document(document, self.document_prompt)
+            for document in documents
         )
         return (self.prompt or GROUP_PROMPT).format_prompt(
             context=context, question=question.text, **question.variables

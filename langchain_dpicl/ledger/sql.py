@@ -35,6 +35,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import event_to_dict
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger import statements
 from langchain_dpicl.ledger.base import (
     AccountState,
     AccountTerms,
@@ -81,7 +82,7 @@ class SQLLedger(Ledger):
         >>> ledger.open(AccountTerms("notes", 8.0, 1e-6, 20)).used
         0
         >>> ledger.dispose()
-        ... folder.cleanup()
+        >>> folder.cleanup()
     """
 
     def __init__(self, url: str | URL) -> None:
@@ -189,7 +190,7 @@ class SQLLedger(Ledger):
 
     def state(self, name: str) -> AccountState:
         """Return an account's state."""
-        return self._run(lambda connection: _account(connection, name)[1])
+        return self._run(lambda connection: _account(connection, name)[1], reads=True)
 
     def close_account(self, name: str) -> None:
         """Close an account for good."""
@@ -209,7 +210,8 @@ class SQLLedger(Ledger):
         return self._run(
             lambda connection: sorted(
                 connection.execute(select(account_table.c.name)).scalars()
-            )
+            ),
+            reads=True,
         )
 
     def charges(self, name: str) -> list[ChargeRecord]:
@@ -228,13 +230,13 @@ class SQLLedger(Ledger):
                 for row in rows
             ]
 
-        return self._run(read)
+        return self._run(read, reads=True)
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def _run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
         """Run `work` in one transaction; every database error becomes `LedgerError`."""
         failure: str
         try:
-            with self._connection() as connection:
+            with self._connection(reads) as connection:
                 return work(connection)
         except IntegrityError:
             lost_race = True
@@ -257,7 +259,7 @@ class SQLLedger(Ledger):
         )
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection]:
+    def _connection(self, reads: bool) -> Iterator[Connection]:  # noqa: FBT001 - internal
         if os.getpid() != self._pid:
             with self._lock:
                 if os.getpid() != self._pid:
@@ -265,7 +267,10 @@ class SQLLedger(Ledger):
                     # owns the old ones, so they are dropped without being closed.
                     self._engine.dispose(close=False)
                     self._pid = os.getpid()
-        with self._engine.begin() as connection:
+        with (
+            self._engine.connect() as connection,
+            connection.execution_options(dpicl_reads=reads).begin(),
+        ):
             yield connection
 
     def _use_write_ahead_log(self) -> None:
@@ -292,7 +297,7 @@ class SQLLedger(Ledger):
                 "one, for instance langchain-dpicl[postgres] for PostgreSQL."
             ) from None
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_immediate)
+        event.listen(engine, "begin", _begin_sqlite)
         return engine
 
 
@@ -309,8 +314,10 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _begin_sqlite(connection: Connection) -> None:
+    # A reader sees one snapshot without the lock, and waits for no writer.
+    reads = connection.get_execution_options().get("dpicl_reads", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
 
 def _require_ledger(connection: Connection) -> None:
@@ -349,9 +356,7 @@ def _require_ledger(connection: Connection) -> None:
 
 
 def _find(connection: Connection, name: str) -> Any:
-    return connection.execute(
-        select(account_table).where(account_table.c.name == name).with_for_update()
-    ).one_or_none()
+    return connection.execute(statements.FIND_ACCOUNT, {"name": name}).one_or_none()
 
 
 def _account(connection: Connection, name: str) -> tuple[int, AccountState]:
@@ -369,11 +374,7 @@ def _account(connection: Connection, name: str) -> tuple[int, AccountState]:
         used = int(row.used)
     except (TypeError, ValueError, AttributeError):
         raise LedgerError(f"Account {name!r} is damaged: it can't be read.") from None
-    last = connection.execute(
-        select(func.max(charge_table.c.sequence)).where(
-            charge_table.c.account_id == row.id
-        )
-    ).scalar()
+    last = connection.execute(statements.LAST_SEQUENCE, {"number": row.id}).scalar()
     if used != (last or 0) or used < 0:
         raise LedgerError(
             f"Account {name!r} is damaged: its counter says {used} charges, its "
@@ -388,16 +389,16 @@ def _charge(connection: Connection, name: str) -> Charge:
     plan = require_chargeable(state)
     sequence = state.used + 1
     connection.execute(
-        update(account_table)
-        .where(account_table.c.id == number, account_table.c.used == state.used)
-        .values(used=sequence)
+        statements.COUNT_CHARGE, {"number": number, "seen": state.used, "now": sequence}
     )
+    events = json.dumps([event_to_dict(e) for e in plan.events], sort_keys=True)
     connection.execute(
-        insert(charge_table).values(
-            account_id=number,
-            sequence=sequence,
-            events=json.dumps([event_to_dict(e) for e in plan.events], sort_keys=True),
-            charged_at=datetime.now(timezone.utc),
-        )
+        statements.WRITE_CHARGE,
+        {
+            "account_id": number,
+            "sequence": sequence,
+            "events": events,
+            "charged_at": datetime.now(timezone.utc),
+        },
     )
     return Charge(account=name, sequence=sequence, events=plan.events)

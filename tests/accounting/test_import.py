@@ -14,7 +14,7 @@ def test_import_is_light() -> None:
         "a.noise_multiplier(1.0, 1e-6, uses=20);"
         f"assert not {heavy} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - our own code
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_names_are_sorted_and_there() -> None:

@@ -139,7 +139,7 @@ def test_copies_and_pickles_never_repeat_the_stream(source: SecureRandom) -> Non
     source.words(3)
     # S301 would warn of foreign pickles; this one is our own.
     others = [copy.copy(source), copy.deepcopy(source), copy.copy(source)]
-    others.append(pickle.loads(pickle.dumps(source)))  # noqa: S301  # Our own.
+    others.append(pickle.loads(pickle.dumps(source)))  # Our own.
     others.append(copy.copy(others[0]))
     drawn = [int(each.words(1)[0]) for each in [source, *others] for _ in range(5)]
     assert len(set(drawn)) == len(drawn)
@@ -189,7 +189,7 @@ assert len(drawn) == len(set(drawn)) == 6, drawn
 def test_a_forked_child_does_not_repeat_its_parent(source: str, seed: object) -> None:
     code = FORK.format(source=source, seed=seed)
     # In a process of its own: forking the test runner and its threads is unsafe.
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603  # Our own code.
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_buffer_of_another_process_is_dropped(
@@ -244,4 +244,4 @@ def test_importing_the_mechanisms_is_light() -> None:
         "assert not heavy & set(sys.modules), heavy & set(sys.modules);"
         "assert m.__all__ == sorted(m.__all__)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603  # Our own code.
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

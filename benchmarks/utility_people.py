@@ -1,0 +1,286 @@
+"""Two public tables as short texts about one person each, and questions about them.
+
+The tables are `tab_heart` (734 patients) and `tab_adult` (39,073 people of a census),
+files `train.csv.gz`. Each row is one person, hence one privacy unit. Column names and
+codes are worded readably and nothing is added; of `tab_adult`, `fnlwgt` (how many
+people a row stands for in the census) and `education_num` (`education` once more) say
+nothing about the person and are left out.
+
+Where a code allows it, a value is one word ("single", not "never married"), so that a
+released keyword is the whole answer. The questions, and what may be answered, were
+fixed before the first run; the true answers are counted, not known.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from langchain_core.documents import Document
+
+UNIT = "row"
+
+PRESENT = {"0": "absent", "1": "present", "N": "absent", "Y": "present"}
+SEX = {"M": "male", "F": "female", "Male": "male", "Female": "female"}
+ANY: Mapping[str, str] = {}
+
+HEART: dict[str, tuple[str, str, Mapping[str, str]]] = {
+    # Label in the text: column, unit of a number, words for codes.
+    "Sex": ("Sex", "", SEX),
+    "Chest pain type": (
+        "ChestPainType",
+        "",
+        {"ASY": "asymptomatic", "NAP": "nonanginal", "ATA": "atypical", "TA": "typic"},
+    ),
+    "Resting blood pressure": ("RestingBP", " mm Hg", ANY),
+    "Serum cholesterol": ("Cholesterol", " mg/dl", ANY),
+    "Fasting blood sugar": ("FastingBS", "", {"0": "normal", "1": "high"}),
+    "Resting ECG": (
+        "RestingECG",
+        "",
+        {"Normal": "normal", "LVH": "hypertrophy", "ST": "abnormal"},
+    ),
+    "Maximum heart rate": ("MaxHR", " beats a minute", ANY),
+    "Exercise angina": ("ExerciseAngina", "", PRESENT),
+    "ST depression": ("Oldpeak", " mm", ANY),
+    "ST slope": (
+        "ST_Slope",
+        "",
+        {"Up": "upsloping", "Flat": "flat", "Down": "downsloping"},
+    ),
+    "Heart disease": ("label", "", PRESENT),
+}
+ADULT: dict[str, tuple[str, str, Mapping[str, str]]] = {
+    "Sex": ("sex", "", SEX),
+    "Race": (
+        "race",
+        "",
+        {
+            "White": "white",
+            "Black": "black",
+            "Asian-Pac-Islander": "asian",
+            "Amer-Indian-Eskimo": "indigenous",
+            "Other": "another",
+        },
+    ),
+    "Native country": ("native_country", "", {"?": "unknown"}),
+    "Education": (
+        "education",
+        "",
+        {
+            "HS-grad": "highschool",
+            "Some-college": "college",
+            "Bachelors": "bachelor",
+            "Masters": "master",
+            "Assoc-voc": "vocational",
+            "Assoc-acdm": "associate",
+            "Prof-school": "professional-school",
+            "Doctorate": "doctorate",
+            "Preschool": "preschool",
+            **{grade: f"grade-{grade}" for grade in ("9th", "10th", "11th", "12th")},
+            **{grade: f"grade-{grade}" for grade in ("1st-4th", "5th-6th", "7th-8th")},
+        },
+    ),
+    "Marital status": (
+        "marital_status",
+        "",
+        {
+            "Married-civ-spouse": "married",
+            "Never-married": "single",
+            "Divorced": "divorced",
+            "Widowed": "widowed",
+            "Separated": "separated",
+            "Married-spouse-absent": "apart",
+            "Married-AF-spouse": "armed-forces-spouse",
+        },
+    ),
+    "Family role": (
+        "relationship",
+        "",
+        {
+            "Husband": "husband",
+            "Wife": "wife",
+            "Not-in-family": "independent",
+            "Own-child": "child",
+            "Unmarried": "unpartnered",
+            "Other-relative": "relative",
+        },
+    ),
+    "Employer": (
+        "workclass",
+        "",
+        {
+            "Private": "private",
+            "Self-emp-not-inc": "self-employed",
+            "Self-emp-inc": "incorporated",
+            "Local-gov": "municipality",
+            "State-gov": "state-government",
+            "Federal-gov": "federal",
+            "Without-pay": "unpaid",
+            "Never-worked": "jobless",
+            "?": "unknown",
+        },
+    ),
+    "Occupation": (
+        "occupation",
+        "",
+        {
+            "Prof-specialty": "specialist",
+            "Craft-repair": "craftsman",
+            "Exec-managerial": "executive",
+            "Adm-clerical": "clerk",
+            "Sales": "seller",
+            "Other-service": "servant",
+            "Machine-op-inspct": "machinist",
+            "Transport-moving": "driver",
+            "Handlers-cleaners": "cleaner",
+            "Tech-support": "technician",
+            "Farming-fishing": "farmer",
+            "Protective-serv": "guard",
+            "Priv-house-serv": "housekeeper",
+            "Armed-Forces": "soldier",
+            "?": "unknown",
+        },
+    ),
+    "Working time": ("hours_per_week", " hours a week", ANY),
+    "Capital gain": ("capital_gain", " dollars", ANY),
+    "Capital loss": ("capital_loss", " dollars", ANY),
+    "Income class": ("label", "", {"0": "low", "1": "high"}),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, what it is about, and what it means on the table."""
+
+    text: str
+    about: str
+    given: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The true answer, counted in the table."""
+
+    answer: str
+    rows: int
+    """Rows that the question is about."""
+    share: float
+    """Share of the true answer among them."""
+    second: float
+    """Share of the runner-up."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as texts and questions."""
+
+    name: str
+    rows: list[dict[str, str]]
+    documents: list[Document]
+    questions: tuple[Asked, ...]
+    columns: Mapping[str, tuple[str, str, Mapping[str, str]]]
+
+    def options(self, asked: Asked) -> tuple[str, ...]:
+        """Return what may be answered: the column's words, from the public list."""
+        return tuple(self.columns[asked.about][2].values())[: self._distinct(asked)]
+
+    def _distinct(self, asked: Asked) -> int:
+        # PRESENT and SEX list both tables' codes; the words repeat after half of them.
+        return len(set(self.columns[asked.about][2].values()))
+
+    def truth(self, asked: Asked) -> Truth:
+        """Count the true answer."""
+        about = Counter(
+            row[asked.about]
+            for row in self.rows
+            if all(row[label] == value for label, value in asked.given.items())
+        )
+        (answer, most), (_, second), *_ = [*about.most_common(2), ("", 0), ("", 0)]
+        total = sum(about.values())
+        return Truth(answer, total, most / total, second / total)
+
+
+def load_table(name: str, data: Path) -> Table:
+    """Read a table and write each row as a text."""
+    person, age, columns, questions = _TABLES[name]
+    path = data / f"tab_{name}" / "train.csv.gz"
+    rows, documents = [], []
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
+        for number, record in enumerate(csv.DictReader(lines)):
+            row = {
+                label: words.get(record[column], record[column]) + unit
+                for label, (column, unit, words) in columns.items()
+            }
+            text = f"The {person} is {record[age]} years old. " + " ".join(
+                f"{label}: {value}." for label, value in row.items()
+            )
+            rows.append(row)
+            documents.append(Document(text, metadata={UNIT: number}))
+    return Table(name, rows, documents, questions, columns)
+
+
+def _heart(about: str, whom: str, **given: str) -> Asked:
+    words = {name.replace("_", " "): value for name, value in given.items()}
+    by_label = {label.casefold(): label for label in HEART}
+    return Asked(
+        f"Which {about[0].lower() if about[1].islower() else about[0]}{about[1:]} is "
+        f"most common among {whom}?",
+        about,
+        {by_label[name.casefold()]: value for name, value in words.items()},
+    )
+
+
+def _adult(about: str, whom: str, **given: str) -> Asked:
+    words = {name.replace("_", " "): value for name, value in given.items()}
+    return Asked(
+        f"Which {about.casefold()} is most common among {whom}?",
+        about,
+        {name.capitalize(): value for name, value in words.items()},
+    )
+
+
+_HEART_QUESTIONS = (
+    _heart(
+        "Chest pain type", "patients with exercise angina", exercise_angina="present"
+    ),
+    _heart(
+        "Chest pain type", "patients without exercise angina", exercise_angina="absent"
+    ),
+    _heart("Chest pain type", "female patients", sex="female"),
+    _heart("ST slope", "patients with heart disease", heart_disease="present"),
+    _heart("ST slope", "patients without heart disease", heart_disease="absent"),
+    _heart("Sex", "patients with heart disease", heart_disease="present"),
+    _heart("Resting ECG", "patients with exercise angina", exercise_angina="present"),
+    _heart(
+        "Exercise angina",
+        "patients with asymptomatic chest pain",
+        chest_pain_type="asymptomatic",
+    ),
+    _heart(
+        "Heart disease",
+        "patients with high fasting blood sugar",
+        fasting_blood_sugar="high",
+    ),
+    _heart("Chest pain type", "patients with downsloping ST", st_slope="downsloping"),
+)
+_ADULT_QUESTIONS = (
+    _adult("Marital status", "people with high income", income_class="high"),
+    _adult("Family role", "people with high income", income_class="high"),
+    _adult("Marital status", "people whose family role is child", family_role="child"),
+    _adult("Sex", "people whose occupation is clerk", occupation="clerk"),
+    _adult("Education", "people whose occupation is craftsman", occupation="craftsman"),
+    _adult("Occupation", "people whose education is master", education="master"),
+    _adult("Employer", "female people", sex="female"),
+    _adult("Income class", "married people", marital_status="married"),
+    _adult("Occupation", "people with high income", income_class="high"),
+    _adult("Education", "people whose race is indigenous", race="indigenous"),
+)
+_TABLES = {
+    "heart": ("patient", "Age", HEART, _HEART_QUESTIONS),
+    "adult": ("person", "age", ADULT, _ADULT_QUESTIONS),
+}
