@@ -34,7 +34,12 @@ HEART: dict[str, tuple[str, str, Mapping[str, str]]] = {
     "Chest pain type": (
         "ChestPainType",
         "",
-        {"ASY": "asymptomatic", "NAP": "nonanginal", "ATA": "atypical", "TA": "typic"},
+        {
+            "ASY": "asymptomatic",
+            "NAP": "nonanginal",
+            "ATA": "atypical",
+            "TA": "typical",
+        },
     ),
     "Resting blood pressure": ("RestingBP", " mm Hg", ANY),
     "Serum cholesterol": ("Cholesterol", " mg/dl", ANY),
@@ -133,8 +138,8 @@ ADULT: dict[str, tuple[str, str, Mapping[str, str]]] = {
             "Craft-repair": "craftsman",
             "Exec-managerial": "executive",
             "Adm-clerical": "clerk",
-            "Sales": "seller",
-            "Other-service": "servant",
+            "Sales": "salesman",
+            "Other-service": "helper",
             "Machine-op-inspct": "machinist",
             "Transport-moving": "driver",
             "Handlers-cleaners": "cleaner",
@@ -187,11 +192,8 @@ class Table:
 
     def options(self, asked: Asked) -> tuple[str, ...]:
         """Return what may be answered: the column's words, from the public list."""
-        return tuple(self.columns[asked.about][2].values())[: self._distinct(asked)]
-
-    def _distinct(self, asked: Asked) -> int:
-        # PRESENT and SEX list both tables' codes; the words repeat after half of them.
-        return len(set(self.columns[asked.about][2].values()))
+        _, _, words = self.columns[asked.about]
+        return tuple(dict.fromkeys(words.values()))
 
     def truth(self, asked: Asked) -> Truth:
         """Count the true answer."""
@@ -224,61 +226,111 @@ def load_table(name: str, data: Path) -> Table:
     return Table(name, rows, documents, questions, columns)
 
 
-def _heart(about: str, whom: str, **given: str) -> Asked:
-    words = {name.replace("_", " "): value for name, value in given.items()}
-    by_label = {label.casefold(): label for label in HEART}
-    return Asked(
-        f"Which {about[0].lower() if about[1].islower() else about[0]}{about[1:]} is "
-        f"most common among {whom}?",
-        about,
-        {by_label[name.casefold()]: value for name, value in words.items()},
-    )
-
-
-def _adult(about: str, whom: str, **given: str) -> Asked:
-    words = {name.replace("_", " "): value for name, value in given.items()}
-    return Asked(
-        f"Which {about.casefold()} is most common among {whom}?",
-        about,
-        {name.capitalize(): value for name, value in words.items()},
-    )
-
-
 _HEART_QUESTIONS = (
-    _heart(
-        "Chest pain type", "patients with exercise angina", exercise_angina="present"
+    Asked(
+        "Which chest pain type is most common among patients with exercise angina?",
+        "Chest pain type",
+        {"Exercise angina": "present"},
     ),
-    _heart(
-        "Chest pain type", "patients without exercise angina", exercise_angina="absent"
+    Asked(
+        "Which chest pain type is most common among patients without exercise angina?",
+        "Chest pain type",
+        {"Exercise angina": "absent"},
     ),
-    _heart("Chest pain type", "female patients", sex="female"),
-    _heart("ST slope", "patients with heart disease", heart_disease="present"),
-    _heart("ST slope", "patients without heart disease", heart_disease="absent"),
-    _heart("Sex", "patients with heart disease", heart_disease="present"),
-    _heart("Resting ECG", "patients with exercise angina", exercise_angina="present"),
-    _heart(
+    Asked(
+        "Which chest pain type is most common among female patients?",
+        "Chest pain type",
+        {"Sex": "female"},
+    ),
+    Asked(
+        "Which ST slope is most common among patients with heart disease?",
+        "ST slope",
+        {"Heart disease": "present"},
+    ),
+    Asked(
+        "Which ST slope is most common among patients without heart disease?",
+        "ST slope",
+        {"Heart disease": "absent"},
+    ),
+    Asked(
+        "Which sex is most common among patients with heart disease?",
+        "Sex",
+        {"Heart disease": "present"},
+    ),
+    Asked(
+        "Which resting ECG is most common among patients with exercise angina?",
+        "Resting ECG",
+        {"Exercise angina": "present"},
+    ),
+    Asked(
+        "Which exercise angina is most common among patients with asymptomatic chest "
+        "pain?",
         "Exercise angina",
-        "patients with asymptomatic chest pain",
-        chest_pain_type="asymptomatic",
+        {"Chest pain type": "asymptomatic"},
     ),
-    _heart(
+    Asked(
+        "Which heart disease is most common among patients with high fasting blood "
+        "sugar?",
         "Heart disease",
-        "patients with high fasting blood sugar",
-        fasting_blood_sugar="high",
+        {"Fasting blood sugar": "high"},
     ),
-    _heart("Chest pain type", "patients with downsloping ST", st_slope="downsloping"),
+    Asked(
+        "Which chest pain type is most common among patients with downsloping ST?",
+        "Chest pain type",
+        {"ST slope": "downsloping"},
+    ),
 )
 _ADULT_QUESTIONS = (
-    _adult("Marital status", "people with high income", income_class="high"),
-    _adult("Family role", "people with high income", income_class="high"),
-    _adult("Marital status", "people whose family role is child", family_role="child"),
-    _adult("Sex", "people whose occupation is clerk", occupation="clerk"),
-    _adult("Education", "people whose occupation is craftsman", occupation="craftsman"),
-    _adult("Occupation", "people whose education is master", education="master"),
-    _adult("Employer", "female people", sex="female"),
-    _adult("Income class", "married people", marital_status="married"),
-    _adult("Occupation", "people with high income", income_class="high"),
-    _adult("Education", "people whose race is indigenous", race="indigenous"),
+    Asked(
+        "Which marital status is most common among people with high income?",
+        "Marital status",
+        {"Income class": "high"},
+    ),
+    Asked(
+        "Which family role is most common among people with high income?",
+        "Family role",
+        {"Income class": "high"},
+    ),
+    Asked(
+        "Which marital status is most common among people whose family role is child?",
+        "Marital status",
+        {"Family role": "child"},
+    ),
+    Asked(
+        "Which sex is most common among people whose occupation is clerk?",
+        "Sex",
+        {"Occupation": "clerk"},
+    ),
+    Asked(
+        "Which education is most common among people whose occupation is craftsman?",
+        "Education",
+        {"Occupation": "craftsman"},
+    ),
+    Asked(
+        "Which occupation is most common among people whose education is master?",
+        "Occupation",
+        {"Education": "master"},
+    ),
+    Asked(
+        "Which employer is most common among female people?",
+        "Employer",
+        {"Sex": "female"},
+    ),
+    Asked(
+        "Which income class is most common among married people?",
+        "Income class",
+        {"Marital status": "married"},
+    ),
+    Asked(
+        "Which occupation is most common among people with high income?",
+        "Occupation",
+        {"Income class": "high"},
+    ),
+    Asked(
+        "Which education is most common among people whose race is indigenous?",
+        "Education",
+        {"Race": "indigenous"},
+    ),
 )
 _TABLES = {
     "heart": ("patient", "Age", HEART, _HEART_QUESTIONS),

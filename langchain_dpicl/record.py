@@ -57,7 +57,7 @@ def privacy_record(
         "groups": groups.description,
         "events": [event_to_dict(e) for e in grant.events] if grant else [],
         "charge": grant.sequence if grant else None,
-        "account": budget.public_state(),
+        "account": budget.public_state(grant),
         "library": __version__,
     }
     if parser.random is not None and not parser.random.secure:

@@ -22,7 +22,6 @@ from langchain_dpicl.budget.demand import Demand, Grant, read_parameters
 from langchain_dpicl.budget.planning import is_affordable, plan_queries
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import (
-    AccountState,
     AccountTerms,
     Ledger,
     Plan,
@@ -249,7 +248,8 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        return self._spent(self._ledger.state(self._terms.name))
+        state = self._ledger.state(self._terms.name)
+        return self._spent(state.plan.events if state.plan else (), state.used)
 
     def remaining(self) -> BudgetState:
         """Return the epsilon and the queries that are left.
@@ -294,9 +294,17 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             queries=self._terms.queries,
         )
 
-    def public_state(self) -> dict[str, Any]:
-        """Return the account's state for an answer's public record."""
-        spent = self.spent()
+    def public_state(self, grant: Grant | None = None) -> dict[str, Any]:
+        """Return the account's state for an answer's public record.
+
+        Args:
+            grant: The state right after this charge; None is the state now. Of several
+                queries at once each reports its own.
+        """
+        if grant is None:
+            spent = self.spent()
+        else:
+            spent = self._spent(grant.events, grant.sequence)
         return {
             "name": self._terms.name,
             "epsilon": self._terms.epsilon,
@@ -306,11 +314,9 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             "queries_spent": spent.queries,
         }
 
-    def _spent(self, state: AccountState) -> BudgetState:
-        epsilon = 0.0
-        if state.plan is not None and state.used:
-            epsilon = accounting.spent(state.plan.events, state.used, self._terms.delta)
-        return BudgetState(epsilon, delta=self._terms.delta, queries=state.used)
+    def _spent(self, events: tuple[Event, ...], used: int) -> BudgetState:
+        epsilon = accounting.spent(events, used, self._terms.delta)
+        return BudgetState(epsilon, delta=self._terms.delta, queries=used)
 
     def _plan_for(self, demand: Demand, unit_key: str | None) -> Plan:
         with self._lock:

@@ -8,7 +8,11 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
-from langchain_core.prompts import BasePromptTemplate, format_document
+from langchain_core.prompts import (
+    BasePromptTemplate,
+    PromptTemplate,
+    format_document,
+)
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.prompts import GROUP_PROMPT, PUBLIC_PROMPT
@@ -87,12 +91,16 @@ class Prompting:
 
     def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
         """Return the prompt for one group's records; an empty group has none."""
-        context = self.document_separator.join(
-            document.page_content
-            if self._plain
-            else format_document(document, self.document_prompt)
-            for document in documents
+        # Hundreds of records a query: a template costs more than all else of a prompt.
+        texts = (
+            (document.page_content for document in documents)
+            if _is_text_alone(self.document_prompt)
+            else (
+                format_document(document, self.document_prompt)
+                for document in documents
+            )
         )
+        context = self.document_separator.join(texts)
         return (self.prompt or GROUP_PROMPT).format_prompt(
             context=context, question=question.text, **question.variables
         )
@@ -120,3 +128,12 @@ class Prompting:
     def fixed_text(self, question: Question) -> str:
         """Return all words that the model sees in every group: they are public."""
         return self.group(question, ()).to_string()
+
+
+def _is_text_alone(template: BasePromptTemplate[str]) -> bool:
+    """Return whether a template writes a record's text and nothing else."""
+    return (
+        type(template) is PromptTemplate
+        and template.template == "{page_content}"
+        and template.template_format == "f-string"
+    )

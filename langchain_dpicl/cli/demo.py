@@ -171,7 +171,7 @@ def _ordinary_chain(
     with console.status("Embedding them again for the ordinary chain ..."):
         store = InMemoryVectorStore.from_documents(task.documents, embedding)
     retriever = store.as_retriever(search_kwargs={"k": options.docs_per_group})
-    return (
+    rag: Runnable[str, str] = (
         {
             "context": retriever
             | (lambda found: DOCUMENT_SEPARATOR.join(d.page_content for d in found)),
@@ -181,6 +181,7 @@ def _ordinary_chain(
         | chain.model
         | StrOutputParser()
     )
+    return rag
 
 
 def _ask(

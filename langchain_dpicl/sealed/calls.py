@@ -11,8 +11,9 @@ from __future__ import annotations
 # ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
 import asyncio
 import contextvars
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from langchain_core.language_models import (
@@ -77,25 +78,34 @@ class SealedModel:
         the other slots are never affected.
         """
         slots = [ABSTAIN] * len(prompts)
-        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
-        batches = [
-            asked[i : i + self._batch] for i in range(0, len(asked), self._batch)
-        ]
-        if not batches:
+        left = deque(self._batches(prompts))
+        workers = min(self._limit or THREADS, len(left))
+        if not workers:
             return slots
 
-        def answer_batch(batch: list[int]) -> list[Slot]:
-            texts = [prompts[i] for i in batch]
-            # A copy for each call: what one call leaves in the context, no other sees.
-            return contextvars.copy_context().run(self._answer_batch, texts)
-
-        workers = min(self._limit or THREADS, len(batches))
-        with ThreadPoolExecutor(workers, "dpicl-sealed", enter_region) as pool:
-            for batch, found in zip(
-                batches, pool.map(answer_batch, batches), strict=True
-            ):
+        def work() -> None:
+            while left:
+                try:
+                    batch = left.popleft()
+                except IndexError:
+                    # Another worker took the last one between our look and our grasp.
+                    return
+                texts = [prompts[i] for i in batch]
+                # A copy for each call: what one leaves in the context, no other sees.
+                found = contextvars.copy_context().run(self._answer_batch, texts)
                 for i, slot in zip(batch, found, strict=True):
                     slots[i] = slot
+
+        with ThreadPoolExecutor(workers, "dpicl-sealed", enter_region) as pool:
+            jobs: list[Future[None]] = []
+            try:
+                # A thread costs more than a fast call: start one while calls are left.
+                while left and len(jobs) < workers:
+                    jobs.append(pool.submit(work))
+                for job in jobs:
+                    job.result()
+            finally:
+                left.clear()
         return slots
 
     async def aanswer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
@@ -107,10 +117,7 @@ class SealedModel:
         if not self._is_async:
             return await asyncio.to_thread(self.answer, prompts)
         slots = [ABSTAIN] * len(prompts)
-        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
-        batches = [
-            asked[i : i + self._batch] for i in range(0, len(asked), self._batch)
-        ]
+        batches = self._batches(prompts)
         limit = asyncio.Semaphore(self._limit or len(batches) or 1)
 
         async def answer_batch(batch: list[int]) -> None:
@@ -128,6 +135,10 @@ class SealedModel:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return slots
+
+    def _batches(self, prompts: Sequence[PromptValue | None]) -> list[list[int]]:
+        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
+        return [asked[i : i + self._batch] for i in range(0, len(asked), self._batch)]
 
     def _answer_batch(self, prompts: list[Any]) -> list[Slot]:
         """Ask for one batch; a batch that fails is asked for prompt by prompt.
