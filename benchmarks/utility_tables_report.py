@@ -93,7 +93,7 @@ def share_table(
                 shown.add_row(name, method, "refused by design", *[""] * 6)
                 continue
             right, plain = (by_run(found, runs, what) for what in ("right", "plain"))
-            plan = plans[table.name, name, method]
+            plan = plans.get((table.name, name, method))
             shown.add_row(
                 name,
                 method,
@@ -101,7 +101,7 @@ def share_table(
                 *(percent(by_run(found, runs, what)) for what in OUTCOMES[1:]),
                 percent(plain),
                 f"{100 * (spread(plain)[0] - spread(right)[0]):.0f}",
-                f"{plan.required_lead:.0f} of {plan.groups}",
+                f"{plan.required_lead:.0f} of {plan.groups}" if plan else "",
             )
     return shown
 

@@ -34,6 +34,7 @@ from langchain_dpicl.accounting.gaussian import (
     gdp_mu,
 )
 from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
+from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 
 __all__ = [
     "CrossCheck",
@@ -57,8 +58,10 @@ __all__ = [
     "noise_multiplier",
     "repeat",
     "rho",
+    "sampled_epsilon",
     "spent",
     "to_dp_event",
     "total_delta0",
+    "unsampled_epsilon",
     "zcdp_epsilon",
 ]

@@ -20,6 +20,7 @@ from langchain_dpicl.accounting.events import (
     repeat,
 )
 from langchain_dpicl.accounting.gaussian import gdp_mu
+from langchain_dpicl.accounting.sampling import sampled_epsilon
 from langchain_dpicl.parameters import ParameterError
 
 if TYPE_CHECKING:
@@ -152,13 +153,7 @@ def _poisson_sampled(event: Any) -> list[Event]:
         return [GaussianEvent(math.nextafter(1 / gdp_mu(gaussians), 0), q)]
     if len(pure) == len(events):
         total = math.fsum(e.epsilon * e.count for e in pure)
-        # log(1 + q (e^x - 1)) = x + log(q + (1 - q) e^-x), without overflow.
-        amplified = (
-            math.log1p(q * math.expm1(total))
-            if total < 1
-            else total + math.log(q + (1 - q) * math.exp(-total))
-        )
-        return [PureEvent(_rounded_up(amplified))]
+        return [PureEvent(sampled_epsilon(_rounded_up(total), q))]
     raise ParameterError(
         "A Poisson sample may hold Gaussians without further sampling, or pure events."
     )

@@ -28,6 +28,8 @@ from langchain_dpicl.accounting import (
     ExponentialEvent,
     GaussianEvent,
     PureEvent,
+    sampled_epsilon,
+    unsampled_epsilon,
 )
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parameters import ParameterError
@@ -173,7 +175,7 @@ class Demand:
             return GaussianEvent(part.multiplier_at(scale), rate)
         epsilon = part.epsilon_at(scale)
         if rate < 1:
-            return PureEvent(math.log1p(rate * math.expm1(epsilon)))
+            return PureEvent(sampled_epsilon(epsilon, rate))
         if isinstance(part, ExponentialPart):
             return ExponentialEvent(epsilon)
         return PureEvent(epsilon)
@@ -224,11 +226,7 @@ def read_parameters(
         elif isinstance(part, ExponentialPart) and isinstance(event, ExponentialEvent):
             epsilon = event.epsilon
         elif not isinstance(part, GaussianPart) and isinstance(event, PureEvent):
-            epsilon = (
-                event.epsilon
-                if rate == 1
-                else math.log1p(math.expm1(event.epsilon) / rate) * ROUNDING
-            )
+            epsilon = unsampled_epsilon(event.epsilon, rate)
         else:
             raise InvalidParameterError("The plan's events do not fit the demand.")
     delta0 = 0.0

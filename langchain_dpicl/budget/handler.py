@@ -340,9 +340,7 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
                 f"{_describe(plan.events)}. Use a parser that asks for the same, or "
                 "open an account of its own for this one."
             )
-        if None not in (unit_key, plan.demand.get("unit_key")) and (
-            unit_key != plan.demand["unit_key"]
-        ):
+        if unit_key != plan.demand.get("unit_key"):
             raise PlanMismatchError(
                 f"Account {self.account!r} protects units named by "
                 f"{plan.demand['unit_key']!r}, this source names them by {unit_key!r}. "

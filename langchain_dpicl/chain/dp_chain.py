@@ -60,6 +60,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         on_failure: What is given where the groups do not agree: the public zero-shot
             answer, labeled so, or a refusal.
         max_group_concurrency: Most group calls of one query in flight at once.
+        group_timeout: Seconds after which a group call is given up.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -149,6 +150,10 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     max_group_concurrency: int | None = None
     """Most group calls of one query in flight at once; None means all of them."""
 
+    group_timeout: float | None = None
+    """Seconds after which a group call is given up and the group abstains; None leaves
+    that to the model. Without any, one group's hanging call delays the answer."""
+
     abstain_text: str = ABSTAIN_TEXT
     """The refusal."""
 
@@ -178,7 +183,9 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             self.document_separator,
         )
         self._prompting.check()
-        self._sealed = SealedModel(self.model, self.max_group_concurrency)
+        self._sealed = SealedModel(
+            self.model, self.max_group_concurrency, self.group_timeout
+        )
         self._public = PublicModel(self.model)
 
     @property
@@ -306,6 +313,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         embedded = self.groups.prepare(question.text)
         zero_shot = self._public.answers(prompt, self.parser.zero_shot_answers, child)
         prepared = self.parser.prepare(self._public_input(question, zero_shot))
+        self._prompting.rewrite(self.parser.rewrite_prompt, question, "")
         return Asked(question, budget, embedded, zero_shot, prepared)
 
     def _release(self, asked: Asked) -> Released:
@@ -368,6 +376,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             prompt, self.parser.zero_shot_answers, child
         )
         prepared = await self.parser.aprepare(self._public_input(question, zero_shot))
+        self._prompting.rewrite(self.parser.rewrite_prompt, question, "")
         return Asked(question, budget, embedded, zero_shot, prepared)
 
     async def _arelease(self, asked: Asked) -> Released:
@@ -418,15 +427,17 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         outcome, asked = released.outcome, released.asked
         if outcome.text is not None:
             return Wording(outcome.status, outcome.text)
-        rewrite = self.parser.rewrite_prompt
-        if outcome.keywords and rewrite is not None:
+        if outcome.keywords:
             words = ", ".join(outcome.keywords)
-            prompt = rewrite.format_prompt(
-                keywords=words, question=asked.question.text, **asked.question.variables
+            prompt = self._prompting.rewrite(
+                self.parser.rewrite_prompt, asked.question, words
             )
             # The words are paid for: they must not be lost with the wording.
             return Wording(
-                outcome.status, prompt=prompt, otherwise=(words, outcome.status)
+                outcome.status,
+                text=words if prompt is None else "",
+                prompt=prompt,
+                otherwise=(words, outcome.status),
             )
         if self.on_failure == "abstain":
             return Wording(Status.ABSTAINED, self.abstain_text)

@@ -49,10 +49,11 @@ def read_question(value: Any) -> Question:
             "DPChain takes a question: a non-empty string, or a mapping with one under "
             f"'question', not {type(value).__name__}."
         )
-    if "context" in variables:
+    taken = {"context", "keywords"} & set(variables)
+    if taken:
         raise InvalidParameterError(
-            "'context' is filled by the chain with each group's records and can't be "
-            "given in the input."
+            f"{sorted(taken)} can't be given in the input: the chain fills 'context' "
+            "with each group's records and 'keywords' with the released words."
         )
     return Question(text, variables)
 
@@ -114,20 +115,40 @@ class Prompting:
         template = self.public_prompt
         if template is None:
             template = PUBLIC_PROMPT if self.prompt is None else self.prompt
-        try:
-            # A template ignores what it does not use, so context may always be given.
-            return template.format_prompt(
-                context="", question=question.text, **question.variables
-            )
-        except KeyError as error:
-            raise InvalidParameterError(
-                f"The prompt needs {error.args[0]!s}. Pass a mapping with 'question' "
-                "and every other variable of the prompt."
-            ) from None
+        return _filled(template, question, context="")
+
+    def rewrite(
+        self, template: BasePromptTemplate[Any] | None, question: Question, words: str
+    ) -> PromptValue | None:
+        """Return the prompt that puts released words into a sentence, if any.
+
+        Raises:
+            InvalidParameterError: If the input lacks a variable of the prompt. The
+                chain finds out before the charge, with no words at all.
+        """
+        if template is None:
+            return None
+        return _filled(template, question, keywords=words)
 
     def fixed_text(self, question: Question) -> str:
         """Return all words that the model sees in every group: they are public."""
         return self.group(question, ()).to_string()
+
+
+def _filled(
+    template: BasePromptTemplate[Any], question: Question, **values: str
+) -> PromptValue:
+    """Fill a public template; it ignores what it does not use."""
+    try:
+        return template.format_prompt(
+            question=question.text, **question.variables, **values
+        )
+    except KeyError as error:
+        missing = str(error.args[0]).split("\n", maxsplit=1)[0]
+    raise InvalidParameterError(
+        f"The prompt can't be filled: {missing} Pass a mapping with 'question' and "
+        "every other variable of the prompt."
+    )
 
 
 def _is_text_alone(template: BasePromptTemplate[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
@@ -13,6 +14,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import FAILED, Slot
 
 
@@ -84,10 +86,11 @@ class GroupPrompts:
         for index, documents in enumerate(drawn):
             prompt = padding
             if documents:
-                try:
-                    prompt = prompting.group(question, documents)
-                except Exception:  # noqa: BLE001 - this group abstains
+                written = attempt(partial(prompting.group, question, documents))
+                if written is None:
                     self._failed.add(index)
+                else:
+                    prompt = written
             else:
                 self._empty.add(index)
             self.prompts.append(prompt)

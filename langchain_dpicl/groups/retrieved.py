@@ -16,8 +16,8 @@ from langchain_dpicl.groups.ingest import (
     check_document_ids,
     check_embedding,
     check_question,
-    copy_document,
     embed_documents,
+    shallow_copy,
     take_documents,
     unit_question,
 )
@@ -366,7 +366,7 @@ class RetrievedGroups(GroupSource):
             unit_ids = [unit_id for unit_id, _ in eligible]
             chosen = lowest(priorities, unit_ids, terms.max_groups)
             slots = [eligible[place][1] for place in chosen]
-        return [[copy_document(document) for document in slot] for slot in slots]
+        return [[shallow_copy(document) for document in slot] for slot in slots]
 
     def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
         taken, unit_ids = take_documents(documents, self.unit_key)

@@ -14,7 +14,7 @@ from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.base import GroupSource
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
-    copy_document,
+    shallow_copy,
     take_documents,
 )
 from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
@@ -269,7 +269,7 @@ class SampledGroups(GroupSource):
             units, unit_slots, random.words(len(rows)), n_slots, terms.docs_per_unit
         )
         return [
-            [copy_document(corpus.documents[rows[place]]) for place in slot]
+            [shallow_copy(corpus.documents[rows[place]]) for place in slot]
             for slot in slots
         ]
 

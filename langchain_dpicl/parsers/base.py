@@ -63,6 +63,10 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
     relation: Relation = Relation.REPLACE
     """Stand-alone use: how neighboring inputs differ. A chain uses its groups'."""
 
+    slot_count: int | None = None
+    """Stand-alone use: the public number of groups. Under `REPLACE` the number of
+    candidates is public and is taken; under `ADD_REMOVE` it is private."""
+
     budget: SkipValidation[PrivacyBudgetHandler | None] = Field(
         default=None, exclude=True, repr=False
     )
@@ -220,13 +224,13 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
             config: May carry the budget handler in its callbacks.
             **kwargs: Unused.
         """
-        generations = _generations(input)
+        generations = self._read(input)
 
         def parse(_count: object, run_manager: Any) -> str:
             return self._parse(generations, callbacks=run_manager)
 
         return self._call_with_config(
-            parse, _traced(generations), config, run_type="parser"
+            parse, self._traced(generations), config, run_type="parser"
         )
 
     @override
@@ -234,25 +238,42 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> str:
         """Merge a list of candidates; see `invoke`."""
-        generations = _generations(input)
+        generations = self._read(input)
 
         async def parse(_count: object, run_manager: Any) -> str:
             return await self._aparse(generations, callbacks=run_manager)
 
         return await self._acall_with_config(
-            parse, _traced(generations), config, run_type="parser"
+            parse, self._traced(generations), config, run_type="parser"
         )
+
+    def _read(self, value: Any) -> list[Generation]:
+        candidates = value if isinstance(value, list | tuple) else [value]
+        if not candidates and self.relation is Relation.REPLACE:
+            raise InvalidParameterError(
+                "There is no candidate to merge. Pass a list with one answer per group."
+            )
+        return [_generation(candidate) for candidate in candidates]
+
+    def _traced(self, generations: Sequence[Generation]) -> str:
+        count = self._public_count(generations)
+        return "candidates" if count is None else f"{count} candidates"
+
+    def _public_count(self, generations: Sequence[Generation]) -> int | None:
+        if self.relation is Relation.REPLACE:
+            return len(generations)
+        return self.slot_count
 
     def _parse(self, result: Sequence[Generation], callbacks: Any) -> str:
         budget = find_budget(self.budget, callbacks)
         prepared = self.prepare(PublicInput())
-        grant = budget.admit(self.demand(), n_units=len(result))
+        grant = budget.admit(self.demand(), n_units=self._public_count(result))
         outcome = run_sealed(
             lambda: self.release(
                 [answered(candidate.text) for candidate in result],
                 grant=grant,
                 relation=self.relation,
-                slot_count=len(result),
+                slot_count=self._public_count(result) or 1,
                 prepared=prepared,
             )
         )
@@ -261,13 +282,13 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
     async def _aparse(self, result: Sequence[Generation], callbacks: Any) -> str:
         budget = find_budget(self.budget, callbacks)
         prepared = await self.aprepare(PublicInput())
-        grant = await budget.aadmit(self.demand(), n_units=len(result))
+        grant = await budget.aadmit(self.demand(), n_units=self._public_count(result))
         outcome = await arun_sealed(
             lambda: self.arelease(
                 [answered(candidate.text) for candidate in result],
                 grant=grant,
                 relation=self.relation,
-                slot_count=len(result),
+                slot_count=self._public_count(result) or 1,
                 prepared=prepared,
             )
         )
@@ -277,19 +298,6 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
         if outcome.text is not None:
             return outcome.text
         return ", ".join(outcome.keywords) or self.abstain_text
-
-
-def _traced(generations: Sequence[Generation]) -> str:
-    return f"{len(generations)} candidates"
-
-
-def _generations(value: Any) -> list[Generation]:
-    candidates = value if isinstance(value, list | tuple) else [value]
-    if not candidates:
-        raise InvalidParameterError(
-            "There is no candidate to merge. Pass a list with one answer per group."
-        )
-    return [_generation(candidate) for candidate in candidates]
 
 
 def _generation(candidate: Any) -> Generation:

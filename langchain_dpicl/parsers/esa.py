@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,11 +16,12 @@ from typing_extensions import override
 from langchain_dpicl import mechanisms, parameters
 from langchain_dpicl.budget import Demand, GaussianPart
 from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.sealed import aattempt, attempt
 from langchain_dpicl.slots import Slot
 
 Vectors = NDArray[np.float64]
@@ -106,6 +108,15 @@ class ESAOutputParser(DPOutputParser):
             raise InvalidParameterError(
                 "centre must be None, 'candidates' or a vector of numbers."
             )
+        if (
+            self.relation is Relation.ADD_REMOVE
+            and self.centre is not None
+            and self.slot_count is None
+        ):
+            raise InvalidParameterError(
+                "Under add/remove the number of candidates is private: give the "
+                "public slot_count that the sum is divided by."
+            )
         if self.candidates is not None and (
             isinstance(self.candidates, str) or len(self.candidates) < 2  # noqa: PLR2004
         ):
@@ -162,14 +173,12 @@ class ESAOutputParser(DPOutputParser):
         """Embed the answers and release the nearest candidate."""
         texts = [slot.text for slot in slots if slot.text is not None]
         size = prepared.centre.size
-        try:
-            found = [_row(v, size) for v in self.embedding.embed_documents(texts)]
-            if len(found) != len(texts):
-                raise ValueError  # noqa: TRY301 - the batch can't be matched: one by one
-        except Exception:  # noqa: BLE001 - one odd answer must not silence the others
-            found = [_row(self._embed_one(text), size) for text in texts]
-        rows = [row for row in found if row is not None]
-        return self._select(rows, grant, relation, slot_count, prepared)
+        embed = self.embedding.embed_documents
+        vectors = attempt(lambda: _all(embed(texts), len(texts)))
+        if vectors is None:
+            # One odd answer fails the whole list: embed each alone.
+            vectors = [attempt(partial(_first, embed, text)) for text in texts]
+        return self._select(_rows(vectors, size), grant, relation, slot_count, prepared)
 
     @override
     async def arelease(
@@ -184,15 +193,13 @@ class ESAOutputParser(DPOutputParser):
         """Embed the answers and release the nearest candidate; see `release`."""
         texts = [slot.text for slot in slots if slot.text is not None]
         size = prepared.centre.size
-        try:
-            vectors = await self.embedding.aembed_documents(texts)
-            found = [_row(vector, size) for vector in vectors]
-            if len(found) != len(texts):
-                raise ValueError  # noqa: TRY301 - the batch can't be matched: one by one
-        except Exception:  # noqa: BLE001 - one odd answer must not silence the others
-            found = [_row(await self._aembed_one(text), size) for text in texts]
-        rows = [row for row in found if row is not None]
-        return self._select(rows, grant, relation, slot_count, prepared)
+        embed = self.embedding.aembed_documents
+        vectors = await aattempt(partial(_aall, embed, texts))
+        if vectors is None:
+            # One odd answer fails the whole list: embed each alone.
+            alone = [await aattempt(partial(_aall, embed, [text])) for text in texts]
+            vectors = [found[0] if found else None for found in alone]
+        return self._select(_rows(vectors, size), grant, relation, slot_count, prepared)
 
     def _select(
         self,
@@ -206,9 +213,11 @@ class ESAOutputParser(DPOutputParser):
             raise InvalidParameterError("The grant holds no noise for the sum.")
         answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.centre.size)
         if self.select == "vote":
-            nearest = np.argmax(answers @ prepared.vectors.T, axis=1)
+            counts = [0] * len(prepared.texts)
+            for row in rows:
+                counts[_nearest(row, prepared.vectors)] += 1
             winner = mechanisms.noisy_argmax(
-                np.bincount(nearest, minlength=len(prepared.texts)),
+                counts,
                 noise_multiplier=grant.noise_multiplier,
                 relation=relation,
                 random=self.random,
@@ -224,18 +233,6 @@ class ESAOutputParser(DPOutputParser):
             mean = prepared.centre + noisy / max(slot_count, 1)
             winner = int(np.argmax(prepared.vectors @ mean))
         return Outcome(Status.RELEASED, prepared.texts[winner])
-
-    def _embed_one(self, text: str) -> Any:
-        try:
-            return self.embedding.embed_documents([text])[0]
-        except Exception:  # noqa: BLE001 - this answer abstains
-            return None
-
-    async def _aembed_one(self, text: str) -> Any:
-        try:
-            return (await self.embedding.aembed_documents([text]))[0]
-        except Exception:  # noqa: BLE001 - this answer abstains
-            return None
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
         given = self.candidates if self.candidates is not None else public.zero_shot
@@ -287,6 +284,40 @@ class ESAOutputParser(DPOutputParser):
             if isinstance(self.centre, str)
             else ("zero" if self.centre is None else "given"),
         }
+
+
+def _nearest(row: Vectors, vectors: Vectors) -> int:
+    """Return the index of the candidate nearest to one answer.
+
+    Computed for each answer by itself, and not by a matrix product of all: there the
+    last bits of a row depend on how many rows there are and where it stands, so that
+    one answer more could flip the tied votes of all the others.
+    """
+    return int(np.argmax((vectors * row).sum(axis=1)))
+
+
+def _all(vectors: Any, expected: int) -> list[Any]:
+    """Return the vectors as a list, refusing another number than expected."""
+    found = list(vectors)
+    if len(found) != expected:
+        raise GroupCallError("The embedding returned another number of vectors.")
+    return found
+
+
+async def _aall(
+    embed: Callable[[list[str]], Awaitable[Any]], texts: list[str]
+) -> list[Any]:
+    return _all(await embed(texts), len(texts))
+
+
+def _first(embed: Callable[[list[str]], Any], text: str) -> Any:
+    return _all(embed([text]), 1)[0]
+
+
+def _rows(vectors: Sequence[Any], size: int) -> list[Vectors]:
+    """Return the usable vectors; an answer whose vector can't be used abstains."""
+    found = (attempt(partial(_row, vector, size)) for vector in vectors)
+    return [row for row in found if row is not None]
 
 
 def _row(vector: Any, size: int) -> Vectors | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import PrivateAttr
@@ -18,6 +19,7 @@ from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import DPOutputParser
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import Slot
 
 FAILURE_MARGIN = 3.0
@@ -58,7 +60,7 @@ class VoteOutputParser(DPOutputParser):
         'yes'
     """
 
-    labels: Sequence[str]
+    labels: tuple[str, ...]
     """The public label set, in the order in which ties are broken."""
 
     noise_multiplier: float | None = None
@@ -75,7 +77,7 @@ class VoteOutputParser(DPOutputParser):
     @override
     def check(self) -> None:
         """Refuse label sets that can't be told apart."""
-        if isinstance(self.labels, str) or len(self.labels) < 2:  # noqa: PLR2004
+        if len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
             raise InvalidParameterError("labels must be a list of at least two labels.")
         for index, label in enumerate(self.labels):
             form = tuple(tokenize(label))
@@ -124,7 +126,11 @@ class VoteOutputParser(DPOutputParser):
         """Count the votes and release the noisy winner."""
         counts = [0] * (len(self.labels) + 1)
         for slot in slots:
-            choice = len(self.labels) if slot.failed else self.choice(slot.text)
+            choice = (
+                len(self.labels)
+                if slot.failed
+                else attempt(partial(self.choice, slot.text))
+            )
             if choice is not None:
                 counts[choice] += 1
         if grant.noise_multiplier is None:
@@ -171,20 +177,20 @@ class VoteOutputParser(DPOutputParser):
         """
         if text is None:
             return None
-        words = tuple(tokenize(text))
-        exact = self._forms.get(words)
+        words, forms = tuple(tokenize(text)), self._forms
+        exact = forms.get(words)
         if exact is not None:
             return exact
-        found = {index for form, index in self._forms.items() if _contains(words, form)}
+        found = [form for form in forms if _contains(words, form)]
         # "not good" also contains "good": the longer label is the one that was meant.
-        for form, index in self._forms.items():
-            if any(
-                other != index and index in found and _contains(longer, form)
-                for longer, other in self._forms.items()
-                if other in found and len(longer) > len(form)
-            ):
-                found.discard(index)
-        return found.pop() if len(found) == 1 else None
+        meant = [
+            form
+            for form in found
+            if not any(
+                len(longer) > len(form) and _contains(longer, form) for longer in found
+            )
+        ]
+        return forms[meant[0]] if len(meant) == 1 else None
 
     @override
     def public_parameters(self) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from langchain_dpicl.sealed import attempt
+
 Tokenizer = Callable[[str], Sequence[str]]
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
@@ -72,7 +74,7 @@ def keyword_counts(
     """
     counts: Counter[str] = Counter()
     for answer in answers:
-        counts.update(set(tokenizer(answer)).difference(dropped))
+        counts.update(set(_words(answer, tokenizer)).difference(dropped))
     return counts
 
 
@@ -103,7 +105,7 @@ def domain_counts(
     lengths = sorted({len(entry) for entry in entries if entry})
     counts: Counter[tuple[str, ...]] = Counter()
     for answer in answers:
-        words = list(tokenizer(answer))
+        words = _words(answer, tokenizer)
         counts.update(
             {
                 tuple(words[i : i + length])
@@ -113,3 +115,16 @@ def domain_counts(
             & wanted
         )
     return [counts[entry] for entry in entries]
+
+
+def _words(answer: str, tokenizer: Tokenizer) -> list[str]:
+    """Return an answer's words; an answer that can't be read has none.
+
+    The tokenizer may be the user's: what it does with one answer must not stop the
+    release of all the others.
+    """
+
+    def read() -> list[str]:
+        return [word for word in tokenizer(answer) if isinstance(word, str)]
+
+    return attempt(read) or []

@@ -11,8 +11,9 @@ from __future__ import annotations
 # ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
 import asyncio
 import contextvars
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -31,10 +32,10 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
     UnsealableModelError,
 )
-from langchain_dpicl.sealed.region import enter_region
+from langchain_dpicl.sealed.region import aattempt, attempt, sealed_context
 from langchain_dpicl.slots import ABSTAIN, FAILED, Slot, answered
 
-THREADS = 64
+THREADS = 128
 """Most worker threads of one query's group calls unless a limit is given."""
 
 LARGEST_BATCH = 20
@@ -47,23 +48,34 @@ class SealedModel:
     Args:
         model: A chat model, a completion model, or either with bound arguments.
         max_concurrency: Most calls in flight at once for one query; None means all of
-            them (on threads: 64).
+            them (on threads: 128).
+        timeout: Seconds after which a call is given up; None leaves that to the model.
 
     Raises:
         UnsealableModelError: If the model is wrapped so that its calls can't be made
             directly. The message says what to pass instead.
-        InvalidParameterError: If `max_concurrency` is below 1.
+        InvalidParameterError: If a limit is not positive.
     """
 
-    def __init__(self, model: Any, max_concurrency: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        max_concurrency: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
         if max_concurrency is not None and max_concurrency < 1:
             raise InvalidParameterError(
                 f"max_group_concurrency must be at least 1, not {max_concurrency}."
+            )
+        if timeout is not None and not timeout > 0:
+            raise InvalidParameterError(
+                f"group_timeout must be greater than 0 seconds, not {timeout}."
             )
         base, bound = unwrap(model)
         self._stop: list[str] | None = bound.pop("stop", None)
         self._bound = bound
         self._limit = max_concurrency
+        self._timeout = timeout
         self._model = _without_observers(base)
         self._batch = _batch_size(base)
         self._is_async = _calls_asynchronously(base)
@@ -74,14 +86,15 @@ class SealedModel:
     def answer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
         """Ask the model once per prompt; None stands for a slot without a call.
 
-        A prompt whose call raises, or answers with no text, yields an abstaining slot;
-        the other slots are never affected.
+        A prompt whose call raises, takes too long, or answers with no text, yields an
+        abstaining slot; the other slots are never affected.
         """
         slots = [ABSTAIN] * len(prompts)
         left = deque(self._batches(prompts))
         workers = min(self._limit or THREADS, len(left))
         if not workers:
             return slots
+        context = sealed_context()
 
         def work() -> None:
             while left:
@@ -90,13 +103,13 @@ class SealedModel:
                 except IndexError:
                     # Another worker took the last one between our look and our grasp.
                     return
-                texts = [prompts[i] for i in batch]
                 # A copy for each call: what one leaves in the context, no other sees.
-                found = contextvars.copy_context().run(self._answer_batch, texts)
+                asked = [prompts[i] for i in batch]
+                found = context.copy().run(self._answer_batch, asked)
                 for i, slot in zip(batch, found, strict=True):
                     slots[i] = slot
 
-        with ThreadPoolExecutor(workers, "dpicl-sealed", enter_region) as pool:
+        with ThreadPoolExecutor(workers, "dpicl-sealed") as pool:
             jobs: list[Future[None]] = []
             try:
                 # A thread costs more than a fast call: start one while calls are left.
@@ -122,18 +135,26 @@ class SealedModel:
 
         async def answer_batch(batch: list[int]) -> None:
             async with limit:
-                found = await self._aanswer_batch([prompts[i] for i in batch])
+                asked = [prompts[i] for i in batch]
+                found = await self._aanswer_batch(asked)
             for i, slot in zip(batch, found, strict=True):
                 slots[i] = slot
 
-        tasks = [asyncio.ensure_future(answer_batch(batch)) for batch in batches]
+        context = sealed_context()
+        tasks = [
+            context.copy().run(asyncio.ensure_future, answer_batch(batch))
+            for batch in batches
+        ]
         try:
-            await asyncio.gather(*tasks)
+            if tasks:
+                await asyncio.wait(tasks)
         finally:
             # Only a cancelled query leaves tasks behind: end them with it.
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        if any(isinstance(end, KeyboardInterrupt) for end in ended):
+            raise KeyboardInterrupt
         return slots
 
     def _batches(self, prompts: Sequence[PromptValue | None]) -> list[list[int]]:
@@ -146,22 +167,42 @@ class SealedModel:
         One prompt that the provider refuses fails its whole batch. Taken as it is, one
         unit would silence every group in it.
         """
-        try:
-            return self._generate(prompts)
-        except Exception:  # noqa: BLE001 - no failure of one group may reach another
-            if len(prompts) == 1:
-                return [FAILED]
+        found = attempt(lambda: self._timed(lambda: self._generate(prompts)))
+        if found is not None:
+            return found
+        if len(prompts) == 1:
+            return [FAILED]
         return [slot for prompt in prompts for slot in self._answer_batch([prompt])]
 
     async def _aanswer_batch(self, prompts: list[Any]) -> list[Slot]:
-        try:
-            return await self._agenerate(prompts)
-        except Exception:  # noqa: BLE001 - no failure of one group may reach another
-            if len(prompts) == 1:
-                return [FAILED]
+        """Ask for one batch; see `_answer_batch`."""
+        found = await aattempt(
+            lambda: asyncio.wait_for(self._agenerate(prompts), self._timeout)
+        )
+        if found is not None:
+            return found
+        if len(prompts) == 1:
+            return [FAILED]
         return [
             slot for prompt in prompts for slot in await self._aanswer_batch([prompt])
         ]
+
+    def _timed(self, step: Callable[[], list[Slot]]) -> list[Slot]:
+        """Run a call; with a time limit, on a thread that can be left behind."""
+        if self._timeout is None:
+            return step()
+        answer: Future[list[Slot]] = Future()
+        context = contextvars.copy_context()
+
+        def run() -> None:
+            found = context.run(attempt, step)
+            if found is None:
+                answer.set_exception(GroupCallError())
+            else:
+                answer.set_result(found)
+
+        threading.Thread(target=run, name="dpicl-sealed-timed", daemon=True).start()
+        return answer.result(self._timeout)
 
     def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
         model = self._model

@@ -1,17 +1,21 @@
 """Running a private step so that only its result comes out.
 
-What each line closes, measured over LangChain's observers:
+What each part closes, measured over LangChain's observers:
 
 * A fresh `contextvars.Context`: tracers, usage collectors and parent runs that travel
   in context variables.
 * `tracing_context(enabled=False, parent=False)`: LangSmith, which would otherwise build
-  a tracer anew from its environment variables.
+  a tracer anew from its environment variables, also from inside a wrapped client.
 * OpenTelemetry's suppression flag, set inside the fresh context, which would drop one
   set outside: instrumented HTTP and SDK clients.
-* Log records made inside are emptied of text, arguments and exception before any
-  handler sees them: SDKs log request bodies at level DEBUG.
+* Log records made inside are made so that no handler takes them, and warnings are not
+  shown: SDKs log request bodies, and even the *number* of records tells of a failure.
 * Errors are replaced by one that holds no message, cause or context of the original,
-  raised where no handler is active.
+  raised where no handler is active. Anything that can be raised counts, not only
+  `Exception`: a panic of a compiled extension is a `BaseException`.
+
+A thread that a client library starts by itself has a context of its own, in which
+nothing of this holds; the docs say so.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import contextlib
 import contextvars
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -34,6 +39,30 @@ _sealed: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "langchain_dpicl_sealed", default=False
 )
 _installing = threading.Lock()
+
+UNLOGGED = -1
+"""A level below that of every handler: such a record reaches none."""
+
+
+def sealed_context() -> contextvars.Context:
+    """Return a new context in which everything that runs is sealed.
+
+    It is a value, not a block: worker threads run in copies of it, as long as they
+    like.
+
+    Example:
+        >>> sealed_context().run(_sealed.get), _sealed.get()
+        (True, False)
+    """
+    _install_record_factory()
+    _install_showwarning()
+
+    def build() -> contextvars.Context:
+        _sealed.set(True)
+        with tracing_context(enabled=False, parent=False), _no_instrumentation():
+            return contextvars.copy_context()
+
+    return contextvars.Context().run(build)
 
 
 def run_sealed(step: Callable[[], T]) -> T:
@@ -49,9 +78,9 @@ def run_sealed(step: Callable[[], T]) -> T:
     Raises:
         GroupCallError: If the step raised. It says nothing of why.
         DPError: Errors of this library, whose messages hold no private text, pass.
+        KeyboardInterrupt: If the user stopped the program.
     """
-    outcome = contextvars.Context().run(_guarded, step)
-    return _unwrap(outcome)
+    return _unwrap(sealed_context().run(_guarded, step))
 
 
 async def arun_sealed(step: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -59,54 +88,100 @@ async def arun_sealed(step: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     Cancelling the caller cancels the step and waits until it has ended.
     """
-    # Creating the task inside a fresh context is what gives the task that context;
+    stopping = threading.Event()
+    # Creating the task inside a context is what gives the task that context;
     # asyncio's own `context=` argument exists only from Python 3.11 on.
-    task = contextvars.Context().run(asyncio.ensure_future, _aguarded(step))
+    task = sealed_context().run(asyncio.ensure_future, _aguarded(step, stopping))
     try:
         outcome = await asyncio.shield(task)
     except asyncio.CancelledError:
+        stopping.set()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
     return _unwrap(outcome)
 
 
-def enter_region() -> None:
-    """Seal this thread for the rest of its life: for a pool's own worker threads.
+def attempt(step: Callable[[], T]) -> T | None:
+    """Run what concerns one slot alone; return None if it raises.
 
-    A new thread starts with an empty context, so only the region has to be entered.
+    No failure of a single slot may abort, delay or re-word the result, whatever it is.
     """
-    _region().__enter__()
+    try:
+        return step()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - see the module docstring
+        return None
+
+
+async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+    """Run what concerns one slot alone; return None if it raises; see `attempt`.
+
+    The step is a task of its own: a client that raises `CancelledError` by itself ends
+    its own task and not the query, and cancelling the query ends the task.
+    """
+
+    async def run() -> T | None:
+        try:
+            return await step()
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException:  # noqa: BLE001 - asyncio lets SystemExit end the loop
+            return None
+
+    task = asyncio.ensure_future(run())
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+    if task.cancelled():
+        return None
+    if task.exception() is not None:
+        raise KeyboardInterrupt
+    return task.result()
 
 
 class _Failure:
     """Stands for an exception of a private step: it keeps nothing of it."""
 
     def __init__(self, error: BaseException) -> None:
+        self.interrupted = isinstance(error, KeyboardInterrupt)
+        self.public: DPError | None = None
         # An error of ours is public by contract; a bare copy drops its traceback,
         # cause and context, which may hold frames with private locals.
-        self.public = type(error)(*error.args) if isinstance(error, DPError) else None
+        if type(error).__module__ == DPError.__module__ and isinstance(error, DPError):
+            self.public = type(error)(*error.args)
 
 
 def _guarded(step: Callable[[], T]) -> T | _Failure:
-    with _region():
-        try:
-            return step()
-        except Exception as error:  # noqa: BLE001 - any error may hold private text
-            return _Failure(error)
+    try:
+        return step()
+    except BaseException as error:  # noqa: BLE001 - any error may hold private text
+        return _Failure(error)
 
 
-async def _aguarded(step: Callable[[], Coroutine[Any, Any, T]]) -> T | _Failure:
-    with _region():
-        try:
-            return await step()
-        except Exception as error:  # noqa: BLE001 - any error may hold private text
-            return _Failure(error)
+async def _aguarded(
+    step: Callable[[], Coroutine[Any, Any, T]], stopping: threading.Event
+) -> T | _Failure:
+    try:
+        return await step()
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        if stopping.is_set() or isinstance(error, GeneratorExit):
+            raise
+        # Nobody cancelled the query: a client raised it, like any other error.
+        return _Failure(error)
+    except BaseException as error:  # noqa: BLE001 - any error may hold private text
+        return _Failure(error)
 
 
 def _unwrap(outcome: T | _Failure) -> T:
     if not isinstance(outcome, _Failure):
         return outcome
+    if outcome.interrupted:
+        raise KeyboardInterrupt
     if outcome.public is not None:
         raise outcome.public
     raise GroupCallError(
@@ -115,17 +190,6 @@ def _unwrap(outcome: T | _Failure) -> T:
         "and is not reported: run the group source's draw() and the model alone, on "
         "records that you may look at, to see it."
     )
-
-
-@contextlib.contextmanager
-def _region() -> Iterator[None]:
-    _install_record_factory()
-    token = _sealed.set(True)
-    try:
-        with tracing_context(enabled=False, parent=False), _no_instrumentation():
-            yield
-    finally:
-        _sealed.reset(token)
 
 
 @contextlib.contextmanager
@@ -165,8 +229,7 @@ def _suppress_by_context() -> Callable[[], Any] | None:
 
 def _install_record_factory() -> None:
     """Wrap the process's log record factory once, around whatever stands there."""
-    current = logging.getLogRecordFactory()
-    if getattr(current, "seals_records", False):
+    if getattr(logging.getLogRecordFactory(), "seals_records", False):
         return
     with _installing:
         current = logging.getLogRecordFactory()
@@ -174,14 +237,27 @@ def _install_record_factory() -> None:
             return
 
         def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
-            record = current(*args, **kwargs)
-            if _sealed.get():
-                record.msg = "[sealed]"
-                record.args = ()
-                record.exc_info = None
-                record.exc_text = None
-                record.stack_info = None
-            return record
+            if not _sealed.get():
+                return current(*args, **kwargs)
+            # Made without the text, so that a logger's own filter sees none either.
+            return logging.LogRecord("sealed", UNLOGGED, "", 0, "", (), None)
 
         factory.seals_records = True  # type: ignore[attr-defined]
         logging.setLogRecordFactory(factory)
+
+
+def _install_showwarning() -> None:
+    """Wrap the process's warning display; tests and tools put it back now and then."""
+    if getattr(warnings.showwarning, "seals_warnings", False):
+        return
+    with _installing:
+        current = warnings.showwarning
+        if getattr(current, "seals_warnings", False):
+            return
+
+        def showwarning(*args: Any, **kwargs: Any) -> None:
+            if not _sealed.get():
+                current(*args, **kwargs)
+
+        showwarning.seals_warnings = True  # type: ignore[attr-defined]
+        warnings.showwarning = showwarning

@@ -103,6 +103,8 @@ def test_an_account_protects_one_kind_of_unit() -> None:
     budget.admit(VOTE, unit_key="patient")
     with pytest.raises(PlanMismatchError, match="'patient'"):
         budget.admit(VOTE, unit_key="visit")
+    with pytest.raises(PlanMismatchError, match="None"):
+        budget.admit(VOTE)
     assert budget.spent().queries == 1
 
 

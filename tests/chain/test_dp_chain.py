@@ -428,12 +428,31 @@ def test_a_missing_question_is_refused_uncharged(
     assert budget.spent().queries == 0
 
 
-def test_context_cannot_be_smuggled_in(groups: RetrievedGroups) -> None:
+@pytest.mark.parametrize("name", ["context", "keywords"])
+def test_the_chains_own_variables_cannot_be_smuggled_in(
+    groups: RetrievedGroups, name: str
+) -> None:
     chain = DPChain(
         groups=groups, model=ScriptedModel(), parser=PARSERS["vote"](), budget=rich()
     )
-    with pytest.raises(InvalidParameterError, match="context"):
-        chain.invoke({"question": QUESTION, "context": "mine"})
+    with pytest.raises(InvalidParameterError, match=name):
+        chain.invoke({"question": QUESTION, name: "mine"})
+
+
+def test_a_rewriting_prompt_that_cannot_be_filled_is_found_before_the_charge(
+    groups: RetrievedGroups,
+) -> None:
+    budget = rich()
+    prompt = PromptTemplate.from_template("{tone} {keywords} {question}")
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=reply),
+        parser=KSAPTROutputParser(k=1, prompt=prompt),
+        budget=budget,
+    )
+    with pytest.raises(InvalidParameterError, match="tone"):
+        chain.invoke(QUESTION)
+    assert budget.spent().queries == 0
 
 
 @pytest.mark.parametrize("vector", [[float("nan")] * 384, [0.0] * 384, [1.0] * 3])

@@ -347,8 +347,9 @@ def test_the_joint_domain_is_public_and_large_enough() -> None:
         [1.0] * 3,
         ["x"] * 384,
         None,
+        [10**400, *[1.0] * 383],
     ],
-    ids=["nan", "inf", "zero", "short", "text", "none"],
+    ids=["nan", "inf", "zero", "short", "text", "none", "huge"],
 )
 def test_an_answer_with_a_bad_embedding_abstains(bad: Any) -> None:
     class Odd(HashingEmbeddings):
@@ -388,6 +389,43 @@ def test_one_answer_that_breaks_the_embedding_call_silences_no_other() -> None:
     )
     slots = [Slot("A dry cough.")] * 50 + [Slot("poison")]
     assert release(parser, slots).text == "A dry cough."
+
+
+def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
+    """A matrix product rounds a row by its place; tied candidates would then flip."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(5, 384))
+    vectors[1:] = vectors[0]
+    parser = ESAOutputParser(embedding=EMBEDDING, candidates=["a", "b"], select="vote")
+    prepared = parser.prepare(PublicInput())
+    tied = type(prepared)(tuple("abcde"), vectors, np.zeros(384))
+    rows = list(rng.normal(size=(60, 384)))
+    seen: list[list[int]] = []
+    original = mechanisms.noisy_argmax
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            mechanisms,
+            "noisy_argmax",
+            lambda counts, **kwargs: seen.append(counts) or original(counts, **kwargs),
+        )
+        for m in range(1, 61):
+            parser._select(rows[:m], grant(), Relation.REPLACE, 60, tied)
+    assert seen == [[m, 0, 0, 0, 0] for m in range(1, 61)]
+
+
+def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None:
+    seen: list[Any] = []
+
+    class Watching(BaseCallbackHandler):
+        def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
+            seen.append(inputs)
+
+    parser = PARSERS["vote"](budget=rich(), relation=Relation.ADD_REMOVE)
+    parser.invoke(ANSWERS, {"callbacks": [Watching()]})
+    assert parser.invoke([]) in {"cough", "rash"}
+    assert "84" not in repr(seen)
+    with pytest.raises(InvalidParameterError, match="slot_count"):
+        PARSERS["esa"](relation=Relation.ADD_REMOVE, centre="candidates")
 
 
 @pytest.mark.parametrize("vector", [[math.nan] * 4, [0.0] * 4, []])
