@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from fakes import notes
+from hypothesis import settings
 
 from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
 from langchain_dpicl.offline import HashingEmbeddings
