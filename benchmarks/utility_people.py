@@ -6,9 +6,12 @@ codes are worded readably and nothing is added; of `tab_adult`, `fnlwgt` (how ma
 people a row stands for in the census) and `education_num` (`education` once more) say
 nothing about the person and are left out.
 
-Where a code allows it, a value is one word ("single", not "never married"), so that a
-released keyword is the whole answer. The questions, and what may be answered, were
-fixed before the first run; the true answers are counted, not known.
+Values are worded as one word each ("single", not "never married"), so that a released
+keyword is the whole answer, and without what the keyword parser drops ("yes", "no") or
+the offline stand-in reads as a denial ("non-", "never"). No question turns on a number
+("older than 60"), which the stand-in can't compare. The questions were written before
+anything was measured and none was dropped; near-ties and a rare condition are among
+them. The true answers are counted.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def share_table(
                 *(percent(by_run(found, runs, what)) for what in OUTCOMES[1:]),
                 percent(plain),
                 f"{100 * (spread(plain)[0] - spread(right)[0]):.0f}",
-                f"{plan.required_lead:.0f} of {plan.groups}" if plan else "",
+                f"{math.ceil(plan.required_lead)} of {plan.groups}" if plan else "",
             )
     return shown
 

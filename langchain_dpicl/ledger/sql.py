@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -107,6 +108,8 @@ class SQLLedger(Ledger):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._engine = self._create_engine(parsed)
+        # A handler that goes out of use must not leave open connections behind.
+        weakref.finalize(self, _dispose, self._engine, self._pid)
         try:
             self._run(_require_ledger)
             if self._engine.dialect.name == "sqlite":
@@ -299,6 +302,12 @@ class SQLLedger(Ledger):
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
+
+
+def _dispose(engine: Engine, pid: int) -> None:
+    """Close what this process opened; a forked child leaves its parent's alone."""
+    if os.getpid() == pid:
+        engine.dispose()
 
 
 class _LostRaceError(Exception):
