@@ -96,7 +96,8 @@ def forecast(
 
     Raises:
         PlanMismatchError: If there is no such plan.
-        InvalidParameterError: If there are fewer than one group or two choices.
+        InvalidParameterError: If there are fewer than one group or two choices, or
+            the release is not a choice among counts (ESA by cosine).
 
     Example:
         >>> from langchain_dpicl.budget import GaussianPart
@@ -107,6 +108,12 @@ def forecast(
     """
     if groups < 1 or choices < 2:  # noqa: PLR2004 - a choice is among two at least
         raise InvalidParameterError("There must be a group and two choices at least.")
+    if demand.mechanism == "esa/cosine":
+        raise InvalidParameterError(
+            "What a noisy sum of embeddings can tell apart depends on the candidates: "
+            "there is no lead to forecast for ESA by cosine. With select='vote' there "
+            "is."
+        )
     events = plan_queries(demand, epsilon=epsilon, delta=delta, queries=queries)
     z, eps, delta0 = read_parameters(demand, events)
     noise: float | None = None

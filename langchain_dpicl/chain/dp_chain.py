@@ -182,7 +182,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             self.document_prompt,
             self.document_separator,
         )
-        self._prompting.check()
+        self._prompting.check(self.groups.metadata_keys)
         self._sealed = SealedModel(
             self.model, self.max_group_concurrency, self.group_timeout
         )

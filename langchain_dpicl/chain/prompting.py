@@ -41,13 +41,21 @@ def read_question(value: Any) -> Question:
     """
     variables: dict[str, Any] = {}
     text = value
+    if isinstance(value, Mapping) and "question" not in value:
+        raise InvalidParameterError(
+            "The input has no 'question'. Pass a string, or a mapping with the "
+            "question under 'question'."
+        )
     if isinstance(value, Mapping):
         variables = {str(key): item for key, item in value.items() if key != "question"}
         text = value.get("question")
     if not isinstance(text, str) or not text.strip():
         raise InvalidParameterError(
-            "DPChain takes a question: a non-empty string, or a mapping with one under "
-            f"'question', not {type(value).__name__}."
+            "The question is empty."
+            if isinstance(text, str)
+            else "DPChain takes a question: a string, or a mapping with one under "
+            f"'question', not {type(text).__name__}. Of messages, pass the last one's "
+            "text."
         )
     taken = {"context", "keywords"} & set(variables)
     if taken:
@@ -75,12 +83,23 @@ class Prompting:
     document_prompt: BasePromptTemplate[str]
     document_separator: str
 
-    def check(self) -> None:
-        """Refuse a group prompt without a place for the records or the question.
+    def check(self, metadata_keys: frozenset[str] | None = None) -> None:
+        """Refuse prompts that could not be filled for any group.
+
+        Args:
+            metadata_keys: The keys that records have; None if they are not known.
 
         Raises:
-            InvalidParameterError: If one is missing.
+            InvalidParameterError: If the group prompt has no place for the records or
+                the question, or the document prompt wants what no record has.
         """
+        unknown = set(self.document_prompt.input_variables) - {"page_content"}
+        if metadata_keys is not None and not unknown <= metadata_keys:
+            raise InvalidParameterError(
+                "The document prompt names metadata that no record has: "
+                f"{', '.join(sorted(unknown - metadata_keys))}. Every group would "
+                "fail, and it would look as if they did not agree."
+            )
         if self.prompt is None:
             return
         missing = {"context", "question"}.difference(self.prompt.input_variables)

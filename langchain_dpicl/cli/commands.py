@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 
 from langchain_dpicl._version import __version__
 
@@ -43,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps({"error": type(error).__name__, "message": str(error)}))  # noqa: T201 - the command's output
         else:
             Console(stderr=True, soft_wrap=True).print(
-                f"[bold red]{type(error).__name__}:[/] {error}", highlight=False
+                f"[bold red]{type(error).__name__}:[/] {escape(str(error))}",
+                highlight=False,
             )
         return 1
     except KeyboardInterrupt:

@@ -18,19 +18,30 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from langchain_dpicl.budget import PrivacyBudgetHandler, forecast
+from langchain_dpicl import parameters
+from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.chain import DPChain
-from langchain_dpicl.cli.loading import load_embedding, load_model, read_corpus
+from langchain_dpicl.cli.loading import (
+    load_embedding,
+    load_model,
+    read_corpus,
+    sqlite_path,
+)
 from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
-from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    UnitError,
+)
 from langchain_dpicl.groups import RetrievedGroups
+from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import KSAPTROutputParser
 from langchain_dpicl.prompts import DOCUMENT_SEPARATOR, GROUP_PROMPT
 
 OUTCOMES = {
     Status.RELEASED.value: "[green]released[/]",
-    Status.FALLBACK.value: "[yellow]not released[/]: the groups do not agree",
+    Status.FALLBACK.value: "[yellow]not released[/], no agreement",
     Status.ABSTAINED.value: "[yellow]refused[/]",
     Status.CACHED.value: "[green]given again[/]",
 }
@@ -45,6 +56,11 @@ class Task:
     unit_key: str
     asked: list[DemoQuestion]
     secrets: frozenset[str]
+
+    @property
+    def n_units(self) -> int:
+        """Number of units in the corpus."""
+        return len({unit_id_of(document, self.unit_key) for document in self.documents})
 
 
 @dataclass(frozen=True)
@@ -69,12 +85,16 @@ def run(options: argparse.Namespace) -> int:
     """Run the demo; see `dpicl demo --help`."""
     console = Console(quiet=options.json, highlight=False)
     task = _task(options)
+    # Whatever can be refused is refused before an account is opened under its terms.
+    plan = _plan(options, task)
+    model = load_model(options.model)
+    embedding = load_embedding(options.embedding)
     budget = _budget(options, task)
     stop = ""
     answers: list[Answered] = []
     if budget.can_afford():
-        chain = _private_chain(options, task, budget, console)
-        _introduce(console, options, task, budget, chain)
+        chain = _private_chain(options, task, budget, console, model, embedding)
+        _introduce(console, options, task, budget, plan)
         ordinary = _ordinary_chain(options, task, chain, console)
         for asked in task.asked[: options.first]:
             try:
@@ -85,10 +105,9 @@ def run(options: argparse.Namespace) -> int:
             answers.append(answer)
             _show(console, answer, len(answers), budget)
     else:
-        stop = (
-            f"Account {budget.account!r} has spent all its {budget.queries} queries; "
-            "nothing was asked of the model."
-        )
+        closed = budget.ledger.state(budget.account).closed
+        why = "is closed" if closed else f"has spent all its {budget.queries} queries"
+        stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
     if options.json:
         print(json.dumps(_report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
     else:
@@ -126,10 +145,41 @@ def _task(options: argparse.Namespace) -> Task:
     )
 
 
+def _plan(options: argparse.Namespace, task: Task) -> Forecast:
+    """Return what the plan can do, or refuse one that can't do anything.
+
+    Raises:
+        InvalidParameterError: If delta is too large for the corpus, or not even a
+            unanimous answer would come out.
+        UnitError: If there are fewer units than groups, or a record has no unit.
+    """
+    n_units = task.n_units
+    if options.groups > n_units:
+        raise UnitError(
+            f"{options.groups} groups need at least as many units, and the corpus has "
+            f"{n_units}: give --groups less."
+        )
+    plan = forecast(
+        KSAPTROutputParser(k=options.k).demand(),
+        epsilon=options.epsilon,
+        delta=parameters.delta(options.delta),
+        queries=parameters.count(options.queries, "queries"),
+        groups=options.groups,
+        public_calls=2,
+    )
+    if options.delta * n_units >= 1:
+        raise InvalidParameterError(
+            f"delta {options.delta:g} is too large for {n_units} units: give --delta "
+            f"below {1 / n_units:.2g}."
+        )
+    if not plan.is_possible:
+        raise InvalidParameterError(plan.advice())
+    return plan
+
+
 def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
-    prefix = "sqlite:///"
-    if options.ledger.startswith(prefix):
-        path = Path(options.ledger.removeprefix(prefix))
+    path = sqlite_path(options.ledger)
+    if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
     return PrivacyBudgetHandler(
         epsilon=options.epsilon,
@@ -145,8 +195,9 @@ def _private_chain(
     task: Task,
     budget: PrivacyBudgetHandler,
     console: Console,
+    model: Any,
+    embedding: Embeddings,
 ) -> DPChain:
-    embedding = load_embedding(options.embedding)
     with console.status(f"Embedding {len(task.documents)} records ..."):
         groups = RetrievedGroups.from_documents(
             task.documents,
@@ -157,7 +208,7 @@ def _private_chain(
         )
     return DPChain(
         groups=groups,
-        model=load_model(options.model),
+        model=model,
         parser=KSAPTROutputParser(k=options.k),
         budget=budget,
     )
@@ -219,11 +270,11 @@ def _introduce(
     options: argparse.Namespace,
     task: Task,
     budget: PrivacyBudgetHandler,
-    chain: DPChain,
+    plan: Forecast,
 ) -> None:
     console.rule("[bold]langchain-dpicl demo")
     console.print(
-        f"[bold]Records[/]  {len(task.documents)} of {chain.groups.n_units} units "
+        f"[bold]Records[/]  {len(task.documents)} of {task.n_units} units "
         f"(one unit: all records with the same {task.unit_key!r})"
     )
     model = "the offline stand-in, not a language model" * (options.model == "offline")
@@ -233,15 +284,6 @@ def _introduce(
         f"[bold]Promise[/]  epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
         f"unit, for {budget.queries} answers in all; account {budget.account!r} has "
         f"spent {spent.queries} of them"
-    )
-    plan = forecast(
-        chain.parser.demand(),
-        epsilon=budget.epsilon,
-        delta=budget.delta,
-        queries=budget.queries,
-        groups=options.groups,
-        relation=chain.groups.relation,
-        public_calls=2,
     )
     console.print(
         f"[bold]Plan[/]     {options.groups} groups of {options.docs_per_group} "
@@ -273,8 +315,7 @@ def _show(
     table.add_row(
         "",
         f"[dim]{OUTCOMES[answer.status]}; epsilon so far "
-        f"{answer.epsilon_spent:.2f} of {budget.epsilon:g}; "
-        f"{answer.seconds:.2f} s[/]",
+        f"{answer.epsilon_spent:.2f} of {budget.epsilon:g}; {answer.seconds:.1f} s[/]",
     )
     console.print(table)
     console.print()

@@ -11,12 +11,17 @@ from rich.table import Table
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import event_to_dict
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.cli.loading import sqlite_path
+from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import Ledger, SQLLedger
 
 
 def run(options: argparse.Namespace) -> int:
     """Run `dpicl ledger ACTION`."""
+    path = sqlite_path(options.ledger)
+    if path is not None and not path.exists():
+        # Opening would make an empty one.
+        raise LedgerError(f"There is no ledger at {path}.")
     ledger = SQLLedger(options.ledger)
     try:
         return _act(options, ledger)
@@ -82,7 +87,7 @@ def _list(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     if options.json:
         print(json.dumps(rows, indent=2))  # noqa: T201 - the command's output
         return
-    table = Table("account", "epsilon spent", "of", "delta", "queries", "of", "")
+    table = Table("account", "epsilon spent", "of", "delta", "queries", "of", "state")
     for row in rows:
         table.add_row(
             row["account"],
@@ -91,7 +96,7 @@ def _list(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
             f"{row['delta']:g}",
             str(row["queries_spent"]),
             str(row["queries"]),
-            "closed" if row["closed"] else "",
+            "closed" if row["closed"] else "open",
         )
     Console().print(table)
 

@@ -13,6 +13,12 @@ from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
 
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of a SQLite URL, or None for any other URL."""
+    prefix = "sqlite:///"
+    return Path(url.removeprefix(prefix)) if url.startswith(prefix) else None
+
+
 def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
     """Read records from a JSON Lines file.
 

@@ -120,6 +120,17 @@ def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) ->
             str(item.calls_per_query),
         )
     console.print(table)
+    impossible = [
+        name
+        for name, item in found.items()
+        if isinstance(item, Forecast) and not item.is_possible
+    ]
+    if impossible:
+        console.print(
+            f"[bold red]Not even a unanimous answer of {options.groups} groups stands "
+            f"out with {', '.join(impossible)}.[/] Use more groups (more people), "
+            "fewer queries, or a larger epsilon."
+        )
     console.print(
         "z: noise multiplier. epsilon: of one query's exponential mechanism. noise: "
         "standard deviation on a count of groups. lead: by how many groups the answer "

@@ -55,6 +55,16 @@ class GroupSource(ABC):
         """The metadata key that holds the unit id."""
 
     @property
+    def metadata_keys(self) -> frozenset[str] | None:
+        """Every key that any record's metadata has: for the operator, not for a query.
+
+        The chain looks, when it is built, whether its document prompt names keys that
+        no record has: every group would fail then, and it would look like disagreement.
+        None means that the source can't tell.
+        """
+        return None
+
+    @property
     def sampling_rate(self) -> float:
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return 1.0

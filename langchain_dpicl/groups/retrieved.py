@@ -301,6 +301,16 @@ class RetrievedGroups(GroupSource):
         return self._index.n_units
 
     @property
+    def metadata_keys(self) -> frozenset[str]:
+        """Every key that any record's metadata has: for the operator."""
+        return frozenset(
+            key
+            for shard in self._index.shards
+            for document in shard.documents
+            for key in document.metadata
+        )
+
+    @property
     def unit_key(self) -> str:
         """The metadata key that holds the unit id."""
         return self._terms.unit_key

@@ -220,6 +220,13 @@ class SampledGroups(GroupSource):
         return len(self._corpus.unit_ids)
 
     @property
+    def metadata_keys(self) -> frozenset[str]:
+        """Every key that any record's metadata has: for the operator."""
+        return frozenset(
+            key for document in self._corpus.documents for key in document.metadata
+        )
+
+    @property
     def unit_key(self) -> str:
         """The metadata key that holds the unit id."""
         return self._terms.unit_key

@@ -38,8 +38,8 @@ def require_chargeable(state: AccountState) -> Plan:
 def unknown_account(name: str) -> LedgerError:
     """Return the error for an account that the ledger does not hold."""
     return LedgerError(
-        f"The ledger holds no account {name!r}. It may have been replaced by an empty "
-        "one: restore it, or open the account again."
+        f"The ledger holds no account {name!r}. Is the name right ('dpicl ledger list' "
+        "shows them), and is it the ledger that was charged before?"
     )
 
 

@@ -256,8 +256,8 @@ class SQLLedger(Ledger):
         if lost_race:
             raise _LostRaceError
         raise LedgerError(
-            f"The ledger {self._name} can't be used ({failure}); nothing was charged "
-            "for sure and nothing was released. Check that the database is up, that "
+            f"The ledger {self._name} can't be used ({failure}); nothing was "
+            "released. Check that the database is up, that "
             "its folder exists and can be written, and that the file is a ledger."
         )
 

@@ -20,6 +20,7 @@ from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
+from langchain_dpicl.parsers.words import says_nothing
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import aattempt, attempt
 from langchain_dpicl.slots import Slot
@@ -171,7 +172,7 @@ class ESAOutputParser(DPOutputParser):
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate."""
-        texts = [slot.text for slot in slots if slot.text is not None]
+        texts = _answers(slots, prepared)
         size = prepared.centre.size
         embed = self.embedding.embed_documents
         vectors = attempt(lambda: _all(embed(texts), len(texts)))
@@ -191,7 +192,7 @@ class ESAOutputParser(DPOutputParser):
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate; see `release`."""
-        texts = [slot.text for slot in slots if slot.text is not None]
+        texts = _answers(slots, prepared)
         size = prepared.centre.size
         embed = self.embedding.aembed_documents
         vectors = await aattempt(partial(_aall, embed, texts))
@@ -284,6 +285,18 @@ class ESAOutputParser(DPOutputParser):
             if isinstance(self.centre, str)
             else ("zero" if self.centre is None else "given"),
         }
+
+
+def _answers(slots: Sequence[Slot], prepared: Candidates) -> list[str]:
+    """Return the answers, without those that say they don't know.
+
+    Such an answer is near to no candidate and would vote for a random one, unless it
+    is a candidate.
+    """
+    texts = [slot.text for slot in slots if slot.text is not None]
+    if any(says_nothing(candidate) for candidate in prepared.texts):
+        return texts
+    return [text for text in texts if not attempt(partial(says_nothing, text))]
 
 
 def _nearest(row: Vectors, vectors: Vectors) -> int:

@@ -62,8 +62,10 @@ class KSAPTROutputParser(DPOutputParser):
         'cough, dry'
     """
 
-    k: int | tuple[int, int] = (1, 8)
-    """How many words: a number, or a public range (first, last) to choose from."""
+    k: int | tuple[int, int] = 1
+    """How many words: a number, or a public range (first, last) to choose from. The
+    choice is private too and costs noise, and it goes for the widest gap, not for the
+    most useful number of words: give a number where you can."""
 
     noise_multiplier: float | None = None
     """z of the test; None leaves it to the budget's plan."""
@@ -177,7 +179,11 @@ class KSAPTROutputParser(DPOutputParser):
         )
         if top is None:
             return Outcome(
-                Status.FALLBACK, details={"k": k, "reason": "the groups do not agree"}
+                Status.FALLBACK,
+                details={
+                    "k": k,
+                    "reason": "the groups did not agree, or their calls failed",
+                },
             )
         return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
 

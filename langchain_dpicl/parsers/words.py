@@ -23,18 +23,23 @@ _FUNCTION_WORDS = """
     did didn't do does doesn't doing don't down during each either etc few for from
     further had hadn't has hasn't have haven't having he he'd he'll he's her here hers
     herself him himself his how i i'd i'll i'm i've if in into is isn't it it's its
-    itself just let's may me might more most must my myself neither no nor not now of
+    itself just let's may me might more most must my myself neither nor not now of
     off often on once one only or other others ought our ours ourselves out over own
     quite rather same several shall she she'd she'll she's should shouldn't so some such
     than that that's the their theirs them themselves then there there's these they
     they'd they'll they're they've this those though through thus to too under until up
     upon us very was wasn't we we'd we'll we're we've were weren't what what's when
     where which while who whom whose why will with within without won't would wouldn't
-    yes yet you you'd you'll you're you've your yours yourself yourselves
+    yet you you'd you'll you're you've your yours yourself yourselves
 """
 
 STOP_WORDS: frozenset[str] = frozenset(_FUNCTION_WORDS.split())
-"""English function words, which carry no news and would tie at the top."""
+"""English function words, which carry no news and would tie at the top.
+
+"yes" and "no" are none of them: they are answers.
+"""
+
+_NON_ANSWERS = frozenset({("i", "don't", "know"), ("i", "do", "not", "know")})
 
 
 def tokenize(text: str) -> list[str]:
@@ -49,6 +54,18 @@ def tokenize(text: str) -> list[str]:
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return _WORD.findall(folded.replace("\u2019", "'"))
+
+
+def says_nothing(text: str) -> bool:
+    """Return whether an answer is the "I don't know." that the prompts ask for.
+
+    A public rule about one answer, so it may turn that answer into an abstention.
+
+    Example:
+        >>> says_nothing("I don't know."), says_nothing("I don't know him.")
+        (True, False)
+    """
+    return tuple(tokenize(text)) in _NON_ANSWERS
 
 
 def keyword_counts(

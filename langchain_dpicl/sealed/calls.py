@@ -250,6 +250,11 @@ def unwrap(model: Any) -> tuple[BaseChatModel | BaseLLM, dict[str, Any]]:
         layer = layer.bound
     if isinstance(layer, BaseChatModel | BaseLLM):
         return layer, bound
+    if layer is None or isinstance(layer, str):
+        raise UnsealableModelError(
+            "Pass a chat model or a completion model, such as ChatOpenAI(model=...), "
+            f"not {'a name' if layer else 'nothing'}."
+        )
     raise UnsealableModelError(
         f"{type(layer).__name__} can't be called in the sealed region. Pass a chat "
         "model or completion model itself, with .bind(...) arguments if you like, but "

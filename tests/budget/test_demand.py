@@ -18,6 +18,7 @@ from langchain_dpicl.budget import (
     ExponentialPart,
     GaussianPart,
     PurePart,
+    forecast,
     plan_queries,
 )
 from langchain_dpicl.budget.demand import read_parameters
@@ -159,3 +160,34 @@ def test_two_steps_on_one_sample_are_refused() -> None:
 def test_values_out_of_range_are_refused(make: object) -> None:
     with pytest.raises(InvalidParameterError):
         make()  # type: ignore[operator]
+
+
+def test_a_forecast_is_refused_where_there_is_no_lead_to_speak_of() -> None:
+    with pytest.raises(InvalidParameterError, match="select='vote'"):
+        forecast(
+            Demand("esa/cosine", (GaussianPart(),)),
+            epsilon=8,
+            delta=1e-6,
+            queries=20,
+            groups=100,
+        )
+
+
+@pytest.mark.parametrize(
+    ("demand", "lead"),
+    [
+        (Demand("vote", (GaussianPart(),)), 14.8),
+        (Demand("joint", (ExponentialPart(),)), 31.7),
+        (Demand("ptr", (GaussianPart(),), needs_delta0=True), 44.4),
+    ],
+)
+def test_a_forecast_states_the_lead(demand: Demand, lead: float) -> None:
+    found = forecast(demand, epsilon=8, delta=1e-6, queries=20, groups=100, choices=10)
+    assert found.required_lead == pytest.approx(lead, abs=0.1)
+    assert found.is_possible
+    assert str(math.ceil(lead)) in found.advice()
+    hopeless = forecast(
+        demand, epsilon=0.1, delta=1e-6, queries=20, groups=100, choices=10
+    )
+    assert not hopeless.is_possible
+    assert "more groups" in hopeless.advice()

@@ -573,6 +573,10 @@ def test_esa_asks_the_model_for_its_candidates(groups: RetrievedGroups) -> None:
             {"prompt": PromptTemplate.from_template("{question}")},
             InvalidParameterError,
         ),
+        (
+            {"document_prompt": PromptTemplate.from_template("{vist}")},
+            InvalidParameterError,
+        ),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(
@@ -589,7 +593,9 @@ def test_a_range_of_k_is_refused_with_sampled_groups() -> None:
         notes(100), unit_key="patient", n_groups=10, sampling_rate=0.1
     )
     with pytest.raises(InvalidParameterError, match="single k"):
-        DPChain(groups=groups, model=ScriptedModel(), parser=KSAPTROutputParser())
+        DPChain(
+            groups=groups, model=ScriptedModel(), parser=KSAPTROutputParser(k=(1, 3))
+        )
 
 
 class Watching(BaseCallbackHandler):

@@ -129,8 +129,9 @@ def test_bad_records_are_named_and_not_shown(
         (["demo", "--patients", "400", "--embedding", "nobody:none"], "nobody"),
         (["plan", "--epsilon", "-1"], "epsilon"),
         (["plan", "--groups", "0"], "group"),
-        (["ledger", "show", "--ledger", "sqlite:///l.db"], "Name an account"),
-        (["ledger", "show", "other", "--ledger", "sqlite:///l.db"], "other"),
+        (["ledger", "show", "other", "--ledger", "sqlite:///l.db"], "no ledger"),
+        (["demo", "--patients", "400", "--delta", "0.1"], "400 units"),
+        (["demo", "--patients", "400", "--groups", "20"], "unanimous"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(
@@ -139,6 +140,29 @@ def test_wrong_arguments_say_what_to_do(
     status, report = run(arguments, capsys)
     assert status == 1
     assert named in report["message"]
+
+
+def test_what_is_refused_opens_no_account(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for wrong in (["--delta", "0.1"], ["--groups", "20"], ["--model", "nobody:none"]):
+        status, _ = run([*SMALL, *wrong], capsys)
+        assert status == 1
+    assert not Path(".demo").exists()
+    status, _ = run([*SMALL, "--epsilon", "20", "--first", "1"], capsys)
+    assert status == 0
+
+
+def test_accounts_must_be_named_and_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run([*SMALL, "--epsilon", "20", "--first", "1"], capsys)
+    status, report = run(["ledger", "show"], capsys)
+    assert (status, "Name an account" in report["message"]) == (1, True)
+    status, report = run(["ledger", "show", "[other]"], capsys)
+    assert (status, "[other]" in report["message"]) == (1, True)
+    assert main(["ledger", "show", "[other]"]) == 1
+    assert "[other]" in capsys.readouterr().err
 
 
 def test_a_missing_corpus_is_an_error_with_its_name(

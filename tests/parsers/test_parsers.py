@@ -532,3 +532,25 @@ def test_a_parser_can_be_sent_to_another_process(name: str) -> None:
     again = pickle.loads(pickle.dumps(parser))
     assert again.public_parameters() == parser.public_parameters()
     assert again.demand() == parser.demand()
+
+
+def test_not_knowing_is_no_vote_for_a_candidate() -> None:
+    unsure = [Slot("I don't know.")] * 80 + [Slot("A skin rash.")] * 20
+    for select in ("vote", "cosine"):
+        parser = ESAOutputParser(
+            embedding=EMBEDDING,
+            candidates=["A dry cough.", "A skin rash."],
+            select=select,  # type: ignore[arg-type]
+        )
+        assert release(parser, unsure).text == "A skin rash."
+    asked = ESAOutputParser(
+        embedding=EMBEDDING,
+        candidates=["I do not know.", "A skin rash."],
+        select="vote",
+    )
+    assert release(asked, unsure).text == "I do not know."
+
+
+def test_yes_is_a_word_that_can_be_released() -> None:
+    parser = KSAPTROutputParser(k=1)
+    assert release(parser, [Slot("Yes.")] * 80).keywords == ("yes",)
