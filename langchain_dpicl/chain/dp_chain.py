@@ -1,46 +1,32 @@
-"""`DPChain`: retrieve into groups, ask each group sealed, release one private answer.
+"""`DPChain`: a runnable that answers questions over private records.
 
-The order of the steps is the guarantee:
-
-1. find the budget, or refuse;
-2. the *public* part: embed the question, ask the model the question alone;
-3. **charge** the account, durably, or refuse;
-4. the *private* part, sealed: draw the groups, ask the model once per group, merge the
-   answers by the mechanism;
-5. put the release into words: one public call that sees the question and the release.
-
-Whatever fails in 1 to 3 costs nothing and releases nothing. Whatever fails in 4 costs
-the charge and releases nothing.
+What it does, step by step, stands in `query.py`; this file is its face to LangChain.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
-from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.runnables import RunnableConfig, RunnableSerializable, patch_config
+from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
-from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.chain.prompting import Prompting, Question, read_question
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Wording
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.outcome import Outcome, Status
-from langchain_dpicl.parsers import DPOutputParser, PublicInput
+from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.prompts import (
     ABSTAIN_TEXT,
     DOCUMENT_PROMPT,
     DOCUMENT_SEPARATOR,
 )
-from langchain_dpicl.record import privacy_record
-from langchain_dpicl.sealed import SealedModel, arun_sealed, run_sealed
+from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.validation import refusing
 
 
@@ -61,6 +47,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             answer, labeled so, or a refusal.
         max_group_concurrency: Most group calls of one query in flight at once.
         group_timeout: Seconds after which a group call is given up.
+        cache: Whether a question that was paid for is answered again at no charge.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -161,9 +148,12 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     """Whether empty groups make a call too (its answer is dropped), so that neither
     the time nor the bill shows how many groups had records."""
 
-    _prompting: Prompting = PrivateAttr()
-    _sealed: SealedModel = PrivateAttr()
-    _public: PublicModel = PrivateAttr()
+    cache: bool | None = None
+    """Whether a question that the account has paid for is answered again from the
+    ledger, at no charge (status `cached`). The stored answer does not know of records
+    that came or went since, and the account must be for this corpus only."""
+
+    _query: QueryRunner = PrivateAttr()
 
     def __init__(self, **kwargs: Any) -> None:
         with refusing(type(self).__name__):
@@ -176,17 +166,27 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
                 )
         # Refuses a parser that can't be used with this source's sampling.
         self.parser.demand(self.groups.sampling_rate)
-        self._prompting = Prompting(
+        prompting = Prompting(
             self.prompt,
             self.public_prompt,
             self.document_prompt,
             self.document_separator,
         )
-        self._prompting.check(self.groups.metadata_keys)
-        self._sealed = SealedModel(
-            self.model, self.max_group_concurrency, self.group_timeout
+        prompting.check(self.groups.metadata_keys)
+        self._query = QueryRunner(
+            groups=self.groups,
+            parser=self.parser,
+            prompting=prompting,
+            sealed=SealedModel(
+                self.model, self.max_group_concurrency, self.group_timeout
+            ),
+            public=PublicModel(self.model),
+            budget=self.budget,
+            on_failure=self.on_failure,
+            abstain_text=self.abstain_text,
+            pad_calls=self.pad_calls,
+            cache=bool(self.cache),
         )
-        self._public = PublicModel(self.model)
 
     @property
     @override
@@ -208,7 +208,9 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         **kwargs: Any,
     ) -> AIMessage:
         """Answer one question; see the class."""
-        return self._call_with_config(self._answer, input, config, run_type="chain")
+        return self._call_with_config(
+            self._query.answer, input, config, run_type="chain"
+        )
 
     @override
     async def ainvoke(
@@ -219,7 +221,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     ) -> AIMessage:
         """Answer one question; see the class."""
         return await self._acall_with_config(
-            self._aanswer, input, config, run_type="chain"
+            self._query.aanswer, input, config, run_type="chain"
         )
 
     @override
@@ -256,7 +258,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     ) -> Iterator[AIMessage]:
         """Stream in a chain: the question is collected, then the answer streams."""
         yield from self._transform_stream_with_config(
-            input, self._stream_answer, config, run_type="chain"
+            input, self._query.stream, config, run_type="chain"
         )
 
     @override
@@ -268,223 +270,6 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     ) -> AsyncIterator[AIMessage]:
         """Stream in a chain: the question is collected, then the answer streams."""
         async for chunk in self._atransform_stream_with_config(
-            input, self._astream_answer, config, run_type="chain"
+            input, self._query.astream, config, run_type="chain"
         ):
             yield chunk
-
-    # -- the steps, sync ---------------------------------------------------------
-
-    def _answer(
-        self, value: Any, run_manager: Any, config: RunnableConfig
-    ) -> AIMessage:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        released = self._release(self._ask(value, run_manager, child))
-        wording = self._word(released)
-        said = (wording.text, wording.status)
-        if wording.prompt is not None:
-            try:
-                said = (
-                    self._public.answers(wording.prompt, 1, child)[0],
-                    wording.status,
-                )
-            except PublicCallError:
-                said = wording.otherwise
-        return self._message(said, released)
-
-    def _stream_answer(
-        self, chunks: Iterator[Any], run_manager: Any, config: RunnableConfig
-    ) -> Iterator[AIMessage]:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        released = self._release(self._ask(_collect(chunks), run_manager, child))
-        wording = self._word(released)
-        last = (wording.text, wording.status)
-        if wording.prompt is not None:
-            try:
-                for piece in self._public.stream(wording.prompt, child):
-                    yield AIMessageChunk(content=piece)
-            except PublicCallError:
-                last = wording.otherwise
-        yield self._chunk(last, released)
-
-    def _ask(self, value: Any, run_manager: Any, child: RunnableConfig) -> Asked:
-        budget = find_budget(self.budget, run_manager)
-        question = read_question(value)
-        prompt = self._prompting.public(question)
-        embedded = self.groups.prepare(question.text)
-        zero_shot = self._public.answers(prompt, self.parser.zero_shot_answers, child)
-        prepared = self.parser.prepare(self._public_input(question, zero_shot))
-        self._prompting.rewrite(self.parser.rewrite_prompt, question, "")
-        return Asked(question, budget, embedded, zero_shot, prepared)
-
-    def _release(self, asked: Asked) -> Released:
-        settled = self.parser.settled(asked.prepared)
-        if settled is not None:
-            return Released(asked, settled, None)
-        grant = asked.budget.admit(
-            self.parser.demand(self.groups.sampling_rate),
-            unit_key=self.groups.unit_key,
-            n_units=self.groups.n_units,
-        )
-
-        def merge() -> Outcome:
-            drawn = self.groups.draw_prepared(asked.embedded)
-            asking = self._group_prompts(drawn, asked.question)
-            slots = asking.slots(self._sealed.answer(asking.prompts))
-            return self.parser.release(slots, **self._terms(asked, grant))
-
-        return Released(asked, run_sealed(merge), grant)
-
-    # -- the same steps, async ---------------------------------------------------
-
-    async def _aanswer(
-        self, value: Any, run_manager: Any, config: RunnableConfig
-    ) -> AIMessage:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        released = await self._arelease(await self._aask(value, run_manager, child))
-        wording = self._word(released)
-        said = (wording.text, wording.status)
-        if wording.prompt is not None:
-            try:
-                answers = await self._public.aanswers(wording.prompt, 1, child)
-                said = (answers[0], wording.status)
-            except PublicCallError:
-                said = wording.otherwise
-        return self._message(said, released)
-
-    async def _astream_answer(
-        self, chunks: AsyncIterator[Any], run_manager: Any, config: RunnableConfig
-    ) -> AsyncIterator[AIMessage]:
-        child = patch_config(config, callbacks=run_manager.get_child())
-        value = _collect([chunk async for chunk in chunks])
-        released = await self._arelease(await self._aask(value, run_manager, child))
-        wording = self._word(released)
-        last = (wording.text, wording.status)
-        if wording.prompt is not None:
-            try:
-                async for piece in self._public.astream(wording.prompt, child):
-                    yield AIMessageChunk(content=piece)
-            except PublicCallError:
-                last = wording.otherwise
-        yield self._chunk(last, released)
-
-    async def _aask(self, value: Any, run_manager: Any, child: RunnableConfig) -> Asked:
-        budget = find_budget(self.budget, run_manager)
-        question = read_question(value)
-        prompt = self._prompting.public(question)
-        embedded = await self.groups.aprepare(question.text)
-        zero_shot = await self._public.aanswers(
-            prompt, self.parser.zero_shot_answers, child
-        )
-        prepared = await self.parser.aprepare(self._public_input(question, zero_shot))
-        self._prompting.rewrite(self.parser.rewrite_prompt, question, "")
-        return Asked(question, budget, embedded, zero_shot, prepared)
-
-    async def _arelease(self, asked: Asked) -> Released:
-        settled = self.parser.settled(asked.prepared)
-        if settled is not None:
-            return Released(asked, settled, None)
-        grant = await asked.budget.aadmit(
-            self.parser.demand(self.groups.sampling_rate),
-            unit_key=self.groups.unit_key,
-            n_units=self.groups.n_units,
-        )
-
-        async def merge() -> Outcome:
-            drawn = await self.groups.adraw_prepared(asked.embedded)
-            asking = self._group_prompts(drawn, asked.question)
-            slots = asking.slots(await self._sealed.aanswer(asking.prompts))
-            return await self.parser.arelease(slots, **self._terms(asked, grant))
-
-        return Released(asked, await arun_sealed(merge), grant)
-
-    # -- what both share ---------------------------------------------------------
-
-    def _public_input(
-        self, question: Question, zero_shot: tuple[str, ...]
-    ) -> PublicInput:
-        return PublicInput(
-            question=question.text,
-            prompt_text=self._prompting.fixed_text(question),
-            zero_shot=zero_shot,
-        )
-
-    def _group_prompts(
-        self, drawn: Sequence[Sequence[Document]], question: Question
-    ) -> GroupPrompts:
-        pad_to = self.groups.n_groups if self.pad_calls else 0
-        return GroupPrompts(drawn, self._prompting, question, pad_to=pad_to)
-
-    def _terms(self, asked: Asked, grant: Grant) -> dict[str, Any]:
-        return {
-            "grant": grant,
-            "relation": self.groups.relation,
-            "slot_count": self.groups.n_groups,
-            "prepared": asked.prepared,
-        }
-
-    def _word(self, released: Released) -> Wording:
-        """Decide how a release is put into words; see `Wording`."""
-        outcome, asked = released.outcome, released.asked
-        if outcome.text is not None:
-            return Wording(outcome.status, outcome.text)
-        if outcome.keywords:
-            words = ", ".join(outcome.keywords)
-            prompt = self._prompting.rewrite(
-                self.parser.rewrite_prompt, asked.question, words
-            )
-            # The words are paid for: they must not be lost with the wording.
-            return Wording(
-                outcome.status,
-                text=words if prompt is None else "",
-                prompt=prompt,
-                otherwise=(words, outcome.status),
-            )
-        if self.on_failure == "abstain":
-            return Wording(Status.ABSTAINED, self.abstain_text)
-        if asked.zero_shot:
-            return Wording(Status.FALLBACK, asked.zero_shot[0])
-        return Wording(
-            Status.FALLBACK,
-            prompt=self._prompting.public(asked.question),
-            otherwise=(self.abstain_text, Status.ABSTAINED),
-        )
-
-    def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
-        text, status = said
-        return AIMessage(
-            content=text, response_metadata=self._metadata(status, released)
-        )
-
-    def _chunk(self, said: tuple[str, Status], released: Released) -> AIMessageChunk:
-        text, status = said
-        return AIMessageChunk(
-            content=text,
-            response_metadata=self._metadata(status, released),
-            chunk_position="last",
-        )
-
-    def _metadata(self, status: Status, released: Released) -> dict[str, Any]:
-        record = privacy_record(
-            status=status,
-            parser=self.parser,
-            groups=self.groups,
-            budget=released.asked.budget,
-            outcome=released.outcome,
-            grant=released.grant,
-        )
-        return {"privacy": record}
-
-
-def _collect(chunks: Iterable[Any]) -> Any:
-    """Add up a streamed input; what can't be added replaces what came before."""
-    total: Any = None
-    for chunk in chunks:
-        can_add = isinstance(chunk, str) and isinstance(total, str)
-        can_merge = isinstance(chunk, Mapping) and isinstance(total, Mapping)
-        if can_add:
-            total = total + chunk
-        elif can_merge:
-            total = {**total, **chunk}
-        else:
-            total = chunk
-    return total

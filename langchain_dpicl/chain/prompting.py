@@ -121,9 +121,7 @@ class Prompting:
             )
         )
         context = self.document_separator.join(texts)
-        return (self.prompt or GROUP_PROMPT).format_prompt(
-            context=context, question=question.text, **question.variables
-        )
+        return _filled(self.prompt or GROUP_PROMPT, question, context=context)
 
     def public(self, question: Question) -> PromptValue:
         """Return the zero-shot prompt.

@@ -199,6 +199,20 @@ class Ledger(ABC):
         """Close an account for good: it pays for nothing any more."""
 
     @abstractmethod
+    def store_answer(self, name: str, key: str, answer: str) -> None:
+        """Keep a released answer of an account; the first one under a key stays.
+
+        Args:
+            name: The account that paid for it.
+            key: What it answers, made of public things only.
+            answer: The answer and its record, as text.
+        """
+
+    @abstractmethod
+    def stored_answer(self, name: str, key: str) -> str | None:
+        """Return the answer kept under a key, or None."""
+
+    @abstractmethod
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""
 

@@ -42,6 +42,7 @@ class MemoryLedger(Ledger):
         self._lock = threading.Lock()
         self._accounts: dict[str, AccountState] = {}
         self._times: dict[str, list[datetime]] = {}
+        self._answers: dict[tuple[str, str], str] = {}
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -94,6 +95,18 @@ class MemoryLedger(Ledger):
         """Close an account for good."""
         with self._lock:
             self._accounts[name] = replace(self._account(name), closed=True)
+
+    def store_answer(self, name: str, key: str, answer: str) -> None:
+        """Keep a released answer of an account."""
+        with self._lock:
+            self._account(name)
+            self._answers.setdefault((name, key), answer)
+
+    def stored_answer(self, name: str, key: str) -> str | None:
+        """Return the answer kept under a key, or None."""
+        with self._lock:
+            self._account(name)
+            return self._answers.get((name, key))
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""

@@ -48,6 +48,14 @@ account_table = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
 
+answer_table = Table(
+    "dpicl_answer",
+    metadata,
+    Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
+    Column("key", String(64), primary_key=True),
+    Column("answer", Text, nullable=False),
+)
+
 charge_table = Table(
     "dpicl_charge",
     metadata,

@@ -14,29 +14,15 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    URL,
-    Connection,
-    Engine,
-    create_engine,
-    event,
-    func,
-    insert,
-    inspect,
-    make_url,
-    select,
-    update,
-)
+from sqlalchemy import URL, Connection, insert, make_url, select, update
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import event_to_dict
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger import statements
 from langchain_dpicl.ledger.base import (
     AccountState,
     AccountTerms,
@@ -45,24 +31,18 @@ from langchain_dpicl.ledger.base import (
     Ledger,
     Plan,
 )
-from langchain_dpicl.ledger.refusals import (
-    require_chargeable,
-    require_name,
-    unknown_account,
+from langchain_dpicl.ledger.engine import dispose, open_engine, use_write_ahead_log
+from langchain_dpicl.ledger.refusals import require_name
+from langchain_dpicl.ledger.rows import (
+    find_account,
+    read_account,
+    read_events,
+    require_ledger,
+    write_charge,
 )
-from langchain_dpicl.ledger.schema import (
-    SCHEMA_VERSION,
-    SQLITE_APPLICATION_ID,
-    account_table,
-    charge_table,
-    metadata,
-    version_table,
-)
+from langchain_dpicl.ledger.schema import account_table, answer_table, charge_table
 
 T = TypeVar("T")
-
-SQLITE_WAIT_SECONDS = 60.0
-"""How long a writer waits for another one's transaction, a millisecond each."""
 
 
 class SQLLedger(Ledger):
@@ -107,13 +87,13 @@ class SQLLedger(Ledger):
         self._name = parsed.render_as_string(hide_password=True)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._engine = self._create_engine(parsed)
+        self._engine = open_engine(parsed)
         # A handler that goes out of use must not leave open connections behind.
-        weakref.finalize(self, _dispose, self._engine, self._pid)
+        weakref.finalize(self, dispose, self._engine, self._pid)
         try:
-            self._run(_require_ledger)
+            self._run(require_ledger)
             if self._engine.dialect.name == "sqlite":
-                self._use_write_ahead_log()
+                use_write_ahead_log(self._engine)
         except LedgerError:
             self._engine.dispose()
             raise
@@ -139,7 +119,7 @@ class SQLLedger(Ledger):
         require_name(terms.name)
 
         def find_or_create(connection: Connection) -> AccountState:
-            if _find(connection, terms.name) is None:
+            if find_account(connection, terms.name) is None:
                 connection.execute(
                     insert(account_table).values(
                         name=terms.name,
@@ -153,7 +133,7 @@ class SQLLedger(Ledger):
                         created_at=datetime.now(timezone.utc),
                     )
                 )
-            _, state = _account(connection, terms.name)
+            _, state = read_account(connection, terms.name)
             return state
 
         try:
@@ -173,7 +153,7 @@ class SQLLedger(Ledger):
                 .where(account_table.c.name == name, account_table.c.plan.is_(None))
                 .values(plan=json.dumps(plan.to_dict(), sort_keys=True))
             )
-            _, state = _account(connection, name)
+            _, state = read_account(connection, name)
             if state.plan is None:
                 raise LedgerError("The ledger did not store the plan.")
             return state.plan
@@ -183,7 +163,7 @@ class SQLLedger(Ledger):
     def charge(self, name: str) -> Charge:
         """Charge one query; the charge is on disk when this returns."""
         try:
-            return self._run(lambda connection: _charge(connection, name))
+            return self._run(lambda connection: write_charge(connection, name))
         except _LostRaceError:
             raise LedgerError(
                 f"Account {name!r} was charged by another process at the same moment "
@@ -193,13 +173,15 @@ class SQLLedger(Ledger):
 
     def state(self, name: str) -> AccountState:
         """Return an account's state."""
-        return self._run(lambda connection: _account(connection, name)[1], reads=True)
+        return self._run(
+            lambda connection: read_account(connection, name)[1], reads=True
+        )
 
     def close_account(self, name: str) -> None:
         """Close an account for good."""
 
         def close(connection: Connection) -> None:
-            _account(connection, name)
+            read_account(connection, name)
             connection.execute(
                 update(account_table)
                 .where(account_table.c.name == name)
@@ -221,19 +203,53 @@ class SQLLedger(Ledger):
         """Return an account's charges, oldest first."""
 
         def read(connection: Connection) -> list[ChargeRecord]:
-            number, state = _account(connection, name)
+            number, _ = read_account(connection, name)
             rows = connection.execute(
                 select(charge_table)
                 .where(charge_table.c.account_id == number)
                 .order_by(charge_table.c.sequence)
             )
-            events = state.plan.events if state.plan else ()
             return [
-                ChargeRecord(Charge(name, row.sequence, events), row.charged_at)
+                ChargeRecord(
+                    Charge(name, row.sequence, read_events(row.events)), row.charged_at
+                )
                 for row in rows
             ]
 
         return self._run(read, reads=True)
+
+    def store_answer(self, name: str, key: str, answer: str) -> None:
+        """Keep a released answer of an account; the first one under a key stays."""
+
+        def store(connection: Connection) -> None:
+            number, _ = read_account(connection, name)
+            kept = select(answer_table.c.key).where(
+                answer_table.c.account_id == number, answer_table.c.key == key
+            )
+            if connection.execute(kept).first() is None:
+                connection.execute(
+                    insert(answer_table).values(
+                        account_id=number, key=key, answer=answer
+                    )
+                )
+
+        # Whoever came first with the same key has stored as good an answer.
+        with suppress(_LostRaceError):
+            self._run(store)
+
+    def stored_answer(self, name: str, key: str) -> str | None:
+        """Return the answer kept under a key, or None."""
+
+        def find(connection: Connection) -> str | None:
+            number, _ = read_account(connection, name)
+            found = connection.execute(
+                select(answer_table.c.answer).where(
+                    answer_table.c.account_id == number, answer_table.c.key == key
+                )
+            ).scalar()
+            return None if found is None else str(found)
+
+        return self._run(find, reads=True)
 
     def _run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
         """Run `work` in one transaction; every database error becomes `LedgerError`."""
@@ -276,138 +292,6 @@ class SQLLedger(Ledger):
         ):
             yield connection
 
-    def _use_write_ahead_log(self) -> None:
-        # The mode stays with the file, so it is set once the file is known to be ours.
-        connection = self._engine.raw_connection()
-        try:
-            connection.cursor().execute("PRAGMA journal_mode=WAL").close()
-        finally:
-            connection.close()
-
-    @staticmethod
-    def _create_engine(url: URL) -> Engine:
-        try:
-            if url.get_backend_name() != "sqlite":
-                return create_engine(url, pool_pre_ping=True, hide_parameters=True)
-            engine = create_engine(
-                url,
-                connect_args={"timeout": SQLITE_WAIT_SECONDS},
-                hide_parameters=True,
-            )
-        except (SQLAlchemyError, ImportError) as error:
-            raise LedgerError(
-                f"No driver for the ledger's URL ({type(error).__name__}). Install "
-                "one, for instance langchain-dpicl[postgres] for PostgreSQL."
-            ) from None
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-
-
-def _dispose(engine: Engine, pid: int) -> None:
-    """Close what this process opened; a forked child leaves its parent's alone."""
-    if os.getpid() == pid:
-        engine.dispose()
-
 
 class _LostRaceError(Exception):
     """A unique constraint refused a row that another writer wrote first."""
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # The driver's own transactions begin too late, at the first write: take them over.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader sees one snapshot without the lock, and waits for no writer.
-    reads = connection.get_execution_options().get("dpicl_reads", False)
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
-
-
-def _require_ledger(connection: Connection) -> None:
-    """Create the tables in an empty database; refuse any but our own."""
-    sqlite = connection.dialect.name == "sqlite"
-    tables = set(inspect(connection).get_table_names())
-    ours = version_table.name in tables
-    if sqlite:
-        application_id = connection.exec_driver_sql("PRAGMA application_id").scalar()
-        if tables and (not ours or application_id != SQLITE_APPLICATION_ID):
-            raise LedgerError(
-                "The SQLite file is not a privacy ledger but some other database. "
-                "Name a file of its own."
-            )
-    if not ours:
-        metadata.create_all(connection)
-        connection.execute(
-            insert(version_table).values(
-                version=SCHEMA_VERSION,
-                library=__version__,
-                created_at=datetime.now(timezone.utc),
-            )
-        )
-        if sqlite:
-            connection.exec_driver_sql(f"PRAGMA application_id={SQLITE_APPLICATION_ID}")
-        return
-    missing = {account_table.name, charge_table.name} - tables
-    version = connection.execute(select(func.max(version_table.c.version))).scalar()
-    if missing or version is None:
-        raise LedgerError("The ledger is damaged: tables are missing. Restore it.")
-    if version != SCHEMA_VERSION:
-        raise LedgerError(
-            f"The ledger has schema version {version}, this library knows "
-            f"{SCHEMA_VERSION}. Use the library version that wrote it, or newer."
-        )
-
-
-def _find(connection: Connection, name: str) -> Any:
-    return connection.execute(statements.FIND_ACCOUNT, {"name": name}).one_or_none()
-
-
-def _account(connection: Connection, name: str) -> tuple[int, AccountState]:
-    row = _find(connection, name)
-    if row is None:
-        raise unknown_account(name)
-    try:
-        terms = AccountTerms(
-            name=row.name,
-            epsilon=float.fromhex(row.epsilon),
-            delta=float.fromhex(row.delta),
-            queries=int(row.queries),
-        )
-        plan = None if row.plan is None else Plan.from_dict(json.loads(row.plan))
-        used = int(row.used)
-    except (TypeError, ValueError, AttributeError):
-        raise LedgerError(f"Account {name!r} is damaged: it can't be read.") from None
-    last = connection.execute(statements.LAST_SEQUENCE, {"number": row.id}).scalar()
-    if used != (last or 0) or used < 0:
-        raise LedgerError(
-            f"Account {name!r} is damaged: its counter says {used} charges, its "
-            f"journal ends at {last or 0}. Restore the ledger; nothing is released "
-            "from it."
-        )
-    return row.id, AccountState(terms, plan, used, bool(row.closed))
-
-
-def _charge(connection: Connection, name: str) -> Charge:
-    number, state = _account(connection, name)
-    plan = require_chargeable(state)
-    sequence = state.used + 1
-    connection.execute(
-        statements.COUNT_CHARGE, {"number": number, "seen": state.used, "now": sequence}
-    )
-    events = json.dumps([event_to_dict(e) for e in plan.events], sort_keys=True)
-    connection.execute(
-        statements.WRITE_CHARGE,
-        {
-            "account_id": number,
-            "sequence": sequence,
-            "events": events,
-            "charged_at": datetime.now(timezone.utc),
-        },
-    )
-    return Charge(account=name, sequence=sequence, events=plan.events)

@@ -176,6 +176,10 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
     def public_parameters(self) -> dict[str, Any]:
         """Return the parameters for an answer's public record."""
 
+    def cache_parameters(self) -> dict[str, Any]:
+        """Return every public parameter that an answer depends on, JSON-able."""
+        return {**self.public_parameters(), **self.demand().to_dict()}
+
     @property
     @override
     def InputType(self) -> Any:

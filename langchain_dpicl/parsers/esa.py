@@ -275,6 +275,12 @@ class ESAOutputParser(DPOutputParser):
         return centre
 
     @override
+    def cache_parameters(self) -> dict[str, Any]:
+        """Return every public parameter that an answer depends on."""
+        given = None if self.candidates is None else list(self.candidates)
+        return {**super().cache_parameters(), "given": given, "center": self.centre}
+
+    @override
     def public_parameters(self) -> dict[str, Any]:
         """Return how candidates are found and compared."""
         return {

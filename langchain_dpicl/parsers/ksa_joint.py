@@ -126,6 +126,12 @@ class KSAJointOutputParser(DPOutputParser):
         return Outcome(Status.RELEASED, keywords=tuple(prepared[i] for i in ranked))
 
     @override
+    def cache_parameters(self) -> dict[str, Any]:
+        """Return every public parameter that an answer depends on."""
+        domain = None if callable(self.domain) else list(self.domain)
+        return {**super().cache_parameters(), "entries": domain}
+
+    @override
     def public_parameters(self) -> dict[str, Any]:
         """Return k and the kind of domain."""
         fixed = not callable(self.domain)

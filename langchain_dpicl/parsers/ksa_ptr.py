@@ -188,6 +188,11 @@ class KSAPTROutputParser(DPOutputParser):
         return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
 
     @override
+    def cache_parameters(self) -> dict[str, Any]:
+        """Return every public parameter that an answer depends on."""
+        return {**super().cache_parameters(), "stop_words": sorted(self.stop_words)}
+
+    @override
     def public_parameters(self) -> dict[str, Any]:
         """Return k and whether public words are left out."""
         return {

@@ -1,0 +1,339 @@
+"""The steps of one query, in the order that makes the guarantee.
+
+1. Find the budget, or refuse.
+2. The *public* part: embed the question, ask the model the question alone.
+3. **Charge** the account, durably, or refuse.
+4. The *private* part, sealed: draw the groups, ask the model once per group, merge the
+   answers by the mechanism.
+5. Put the release into words: one public call that sees the question and the release.
+
+Whatever fails in 1 to 3 costs nothing and releases nothing. Whatever fails in 4 costs
+the charge and releases nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import RunnableConfig, patch_config
+
+from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.chain.answers import StoredAnswers, answer_key
+from langchain_dpicl.chain.prompting import Prompting, Question, read_question
+from langchain_dpicl.chain.public_model import PublicModel
+from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Wording
+from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.groups import GroupSource
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers import DPOutputParser, PublicInput
+from langchain_dpicl.record import privacy_record
+from langchain_dpicl.sealed import SealedModel, arun_sealed, run_sealed
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question that was just asked, and who pays."""
+
+    question: Question
+    budget: PrivacyBudgetHandler
+    stored: StoredAnswers | None
+
+
+@dataclass(frozen=True, repr=False)
+class QueryRunner:
+    """A chain's parts, and how they answer a question together.
+
+    Attributes:
+        groups: The group source.
+        parser: The mechanism.
+        prompting: The templates.
+        sealed: The model, for the groups.
+        public: The model, for everything else.
+        budget: Who pays, unless the run names a handler.
+        on_failure: What is given where the groups do not agree.
+        abstain_text: The refusal.
+        pad_calls: Whether empty groups make a call too.
+        cache: Whether answers that were paid for are stored and given again.
+    """
+
+    groups: GroupSource
+    parser: DPOutputParser
+    prompting: Prompting
+    sealed: SealedModel
+    public: PublicModel
+    budget: PrivacyBudgetHandler | None
+    on_failure: Literal["fallback", "abstain"]
+    abstain_text: str
+    pad_calls: bool
+    cache: bool
+
+    # -- the steps, sync ---------------------------------------------------------
+
+    def answer(self, value: Any, run_manager: Any, config: RunnableConfig) -> AIMessage:
+        """Answer one question."""
+        child = patch_config(config, callbacks=run_manager.get_child())
+        asking = self._begin(value, run_manager)
+        if (known := self._recall(asking)) is not None:
+            return known
+        released = self._release(self._ask(asking, child))
+        wording = self._word(released)
+        said = (wording.text, wording.status)
+        if wording.prompt is not None:
+            try:
+                said = (
+                    self.public.answers(wording.prompt, 1, child)[0],
+                    wording.status,
+                )
+            except PublicCallError:
+                said = wording.otherwise
+        return self._remember(asking, self._message(said, released))
+
+    def stream(
+        self, chunks: Iterator[Any], run_manager: Any, config: RunnableConfig
+    ) -> Iterator[AIMessage]:
+        """Answer one question; the last, public call comes piece by piece."""
+        child = patch_config(config, callbacks=run_manager.get_child())
+        asking = self._begin(_collect(chunks), run_manager)
+        if (known := self._recall(asking)) is not None:
+            yield _chunk(known)
+            return
+        released = self._release(self._ask(asking, child))
+        wording = self._word(released)
+        last, said = (wording.text, wording.status), ""
+        if wording.prompt is not None:
+            try:
+                for piece in self.public.stream(wording.prompt, child):
+                    said += piece
+                    yield AIMessageChunk(content=piece)
+            except PublicCallError:
+                last = wording.otherwise
+        message = self._message(last, released)
+        self._remember(asking, self._message((said + last[0], last[1]), released))
+        yield _chunk(message)
+
+    def _ask(self, asking: Asking, child: RunnableConfig) -> Asked:
+        question = asking.question
+        prompt = self.prompting.public(question)
+        embedded = self.groups.prepare(question.text)
+        zero_shot = self.public.answers(prompt, self.parser.zero_shot_answers, child)
+        prepared = self.parser.prepare(self._public_input(question, zero_shot))
+        self.prompting.rewrite(self.parser.rewrite_prompt, question, "")
+        return Asked(question, asking.budget, embedded, zero_shot, prepared)
+
+    def _release(self, asked: Asked) -> Released:
+        settled = self.parser.settled(asked.prepared)
+        if settled is not None:
+            return Released(asked, settled, None)
+        grant = asked.budget.admit(
+            self.parser.demand(self.groups.sampling_rate),
+            unit_key=self.groups.unit_key,
+            n_units=self.groups.n_units,
+        )
+
+        def merge() -> Outcome:
+            drawn = self.groups.draw_prepared(asked.embedded)
+            asking = self._group_prompts(drawn, asked.question)
+            slots = asking.slots(self.sealed.answer(asking.prompts))
+            return self.parser.release(slots, **self._terms(asked, grant))
+
+        return Released(asked, run_sealed(merge), grant)
+
+    # -- the same steps, async ---------------------------------------------------
+
+    async def aanswer(
+        self, value: Any, run_manager: Any, config: RunnableConfig
+    ) -> AIMessage:
+        """Answer one question; see `answer`."""
+        child = patch_config(config, callbacks=run_manager.get_child())
+        asking = self._begin(value, run_manager)
+        if (known := await self._arecall(asking)) is not None:
+            return known
+        released = await self._arelease(await self._aask(asking, child))
+        wording = self._word(released)
+        said = (wording.text, wording.status)
+        if wording.prompt is not None:
+            try:
+                answers = await self.public.aanswers(wording.prompt, 1, child)
+                said = (answers[0], wording.status)
+            except PublicCallError:
+                said = wording.otherwise
+        return await self._aremember(asking, self._message(said, released))
+
+    async def astream(
+        self, chunks: AsyncIterator[Any], run_manager: Any, config: RunnableConfig
+    ) -> AsyncIterator[AIMessage]:
+        """Answer one question piece by piece; see `stream`."""
+        child = patch_config(config, callbacks=run_manager.get_child())
+        asking = self._begin(_collect([chunk async for chunk in chunks]), run_manager)
+        if (known := await self._arecall(asking)) is not None:
+            yield _chunk(known)
+            return
+        released = await self._arelease(await self._aask(asking, child))
+        wording = self._word(released)
+        last, said = (wording.text, wording.status), ""
+        if wording.prompt is not None:
+            try:
+                async for piece in self.public.astream(wording.prompt, child):
+                    said += piece
+                    yield AIMessageChunk(content=piece)
+            except PublicCallError:
+                last = wording.otherwise
+        message = self._message(last, released)
+        whole = self._message((said + last[0], last[1]), released)
+        await self._aremember(asking, whole)
+        yield _chunk(message)
+
+    async def _aask(self, asking: Asking, child: RunnableConfig) -> Asked:
+        question = asking.question
+        prompt = self.prompting.public(question)
+        embedded = await self.groups.aprepare(question.text)
+        zero_shot = await self.public.aanswers(
+            prompt, self.parser.zero_shot_answers, child
+        )
+        prepared = await self.parser.aprepare(self._public_input(question, zero_shot))
+        self.prompting.rewrite(self.parser.rewrite_prompt, question, "")
+        return Asked(question, asking.budget, embedded, zero_shot, prepared)
+
+    async def _arelease(self, asked: Asked) -> Released:
+        settled = self.parser.settled(asked.prepared)
+        if settled is not None:
+            return Released(asked, settled, None)
+        grant = await asked.budget.aadmit(
+            self.parser.demand(self.groups.sampling_rate),
+            unit_key=self.groups.unit_key,
+            n_units=self.groups.n_units,
+        )
+
+        async def merge() -> Outcome:
+            drawn = await self.groups.adraw_prepared(asked.embedded)
+            asking = self._group_prompts(drawn, asked.question)
+            slots = asking.slots(await self.sealed.aanswer(asking.prompts))
+            return await self.parser.arelease(slots, **self._terms(asked, grant))
+
+        return Released(asked, await arun_sealed(merge), grant)
+
+    # -- answers that were paid for before ---------------------------------------
+
+    def _recall(self, asking: Asking) -> AIMessage | None:
+        return asking.stored.recall() if asking.stored else None
+
+    async def _arecall(self, asking: Asking) -> AIMessage | None:
+        return await asyncio.to_thread(self._recall, asking) if self.cache else None
+
+    def _remember(self, asking: Asking, message: AIMessage) -> AIMessage:
+        if asking.stored:
+            asking.stored.remember(message)
+        return message
+
+    async def _aremember(self, asking: Asking, message: AIMessage) -> AIMessage:
+        if self.cache:
+            await asyncio.to_thread(self._remember, asking, message)
+        return message
+
+    # -- what both share ---------------------------------------------------------
+
+    def _begin(self, value: Any, run_manager: Any) -> Asking:
+        budget = find_budget(self.budget, run_manager)
+        question = read_question(value)
+        if not self.cache:
+            return Asking(question, budget, None)
+        key = answer_key(
+            question, prompting=self.prompting, parser=self.parser, groups=self.groups
+        )
+        return Asking(question, budget, StoredAnswers(budget, key))
+
+    def _public_input(
+        self, question: Question, zero_shot: tuple[str, ...]
+    ) -> PublicInput:
+        return PublicInput(
+            question=question.text,
+            prompt_text=self.prompting.fixed_text(question),
+            zero_shot=zero_shot,
+        )
+
+    def _group_prompts(
+        self, drawn: Sequence[Sequence[Document]], question: Question
+    ) -> GroupPrompts:
+        pad_to = self.groups.n_groups if self.pad_calls else 0
+        return GroupPrompts(drawn, self.prompting, question, pad_to=pad_to)
+
+    def _terms(self, asked: Asked, grant: Grant) -> dict[str, Any]:
+        return {
+            "grant": grant,
+            "relation": self.groups.relation,
+            "slot_count": self.groups.n_groups,
+            "prepared": asked.prepared,
+        }
+
+    def _word(self, released: Released) -> Wording:
+        """Decide how a release is put into words; see `Wording`."""
+        outcome, asked = released.outcome, released.asked
+        if outcome.text is not None:
+            return Wording(outcome.status, outcome.text)
+        if outcome.keywords:
+            words = ", ".join(outcome.keywords)
+            prompt = self.prompting.rewrite(
+                self.parser.rewrite_prompt, asked.question, words
+            )
+            # The words are paid for: they must not be lost with the wording.
+            return Wording(
+                outcome.status,
+                text=words if prompt is None else "",
+                prompt=prompt,
+                otherwise=(words, outcome.status),
+            )
+        if self.on_failure == "abstain":
+            return Wording(Status.ABSTAINED, self.abstain_text)
+        if asked.zero_shot:
+            return Wording(Status.FALLBACK, asked.zero_shot[0])
+        return Wording(
+            Status.FALLBACK,
+            prompt=self.prompting.public(asked.question),
+            otherwise=(self.abstain_text, Status.ABSTAINED),
+        )
+
+    def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
+        text, status = said
+        return AIMessage(
+            content=text, response_metadata=self._metadata(status, released)
+        )
+
+    def _metadata(self, status: Status, released: Released) -> dict[str, Any]:
+        record = privacy_record(
+            status=status,
+            parser=self.parser,
+            groups=self.groups,
+            budget=released.asked.budget,
+            outcome=released.outcome,
+            grant=released.grant,
+        )
+        return {"privacy": record}
+
+
+def _chunk(message: AIMessage) -> AIMessageChunk:
+    return AIMessageChunk(
+        content=message.content,
+        response_metadata=message.response_metadata,
+        chunk_position="last",
+    )
+
+
+def _collect(chunks: Iterable[Any]) -> Any:
+    """Add up a streamed input; what can't be added replaces what came before."""
+    total: Any = None
+    for chunk in chunks:
+        can_add = isinstance(chunk, str) and isinstance(total, str)
+        can_merge = isinstance(chunk, Mapping) and isinstance(total, Mapping)
+        if can_add:
+            total = total + chunk
+        elif can_merge:
+            total = {**total, **chunk}
+        else:
+            total = chunk
+    return total

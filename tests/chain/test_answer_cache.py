@@ -1,0 +1,162 @@
+"""An answer that was paid for is given again; nothing else is."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ScriptedModel, notes
+from langchain_core.messages import AIMessageChunk
+
+from langchain_dpicl import (
+    DPChain,
+    KSAJointOutputParser,
+    KSAPTROutputParser,
+    LedgerError,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+    VoteOutputParser,
+)
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.parsers import DPOutputParser
+
+QUESTION = "What did lisinopril give?"
+
+
+@pytest.fixture(scope="module")
+def groups() -> RetrievedGroups:
+    return RetrievedGroups.from_documents(
+        notes(300), HashingEmbeddings(), unit_key="patient", n_groups=60
+    )
+
+
+def reply(text: str) -> str:
+    return "cough" if "Lisinopril" in text or "suggestions" in text else "Who knows?"
+
+
+def make(
+    groups: RetrievedGroups, ledger: str = ":memory:", **changes: Any
+) -> tuple[DPChain, ScriptedModel]:
+    model = ScriptedModel(reply=reply)
+    budget = PrivacyBudgetHandler(
+        epsilon=30, delta=1e-6, queries=3, ledger=ledger, account="notes"
+    )
+    parts: dict[str, Any] = {
+        "parser": KSAPTROutputParser(k=1),
+        "budget": budget,
+        "cache": True,
+    }
+    return DPChain(groups=groups, model=model, **{**parts, **changes}), model
+
+
+def privacy(message: Any) -> dict[str, Any]:
+    found = message.response_metadata["privacy"]
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_the_second_answer_is_free_by_every_way(groups: RetrievedGroups) -> None:
+    chain, model = make(groups)
+    first = chain.invoke(QUESTION)
+    model.asked.clear()
+    streamed = AIMessageChunk(content="")
+    for chunk in chain.stream(QUESTION):
+        streamed += chunk  # type: ignore[assignment]
+    astreamed = AIMessageChunk(content="")
+    async for chunk in chain.astream({"question": QUESTION}):
+        astreamed += chunk  # type: ignore[assignment]
+    again = [
+        chain.invoke(QUESTION),
+        await chain.ainvoke(f"  {QUESTION.upper()}\n"),
+        streamed,
+        astreamed,
+    ]
+    for answer in again:
+        assert answer.content == first.content
+        public = privacy(answer)
+        assert public["status"] == "cached"
+        assert public["details"]["first"] == {"status": "released", "charge": 1}
+        assert (public["charge"], public["events"]) == (None, [])
+        assert public["account"]["queries_spent"] == 1
+    assert model.asked == []
+
+
+def test_what_streams_first_is_stored_whole(groups: RetrievedGroups) -> None:
+    chain, _ = make(groups)
+    streamed = "".join(str(chunk.content) for chunk in chain.stream(QUESTION))
+    assert chain.invoke(QUESTION).content == streamed
+
+
+def test_another_question_and_another_parser_pay(groups: RetrievedGroups) -> None:
+    chain, _ = make(groups)
+    chain.invoke(QUESTION)
+    assert privacy(chain.invoke("What did lisinopril cause?"))["charge"] == 2
+    budget = chain.budget
+    other, _ = make(groups, budget=budget, parser=KSAPTROutputParser(k=2))
+    assert privacy(other.invoke(QUESTION))["charge"] == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            VoteOutputParser(labels=["cough", "rash"]),
+            VoteOutputParser(labels=["cough", "pain"]),
+        ),
+        (
+            KSAJointOutputParser(k=1, domain=["cough", "rash"]),
+            KSAJointOutputParser(k=1, domain=["cough", "pain"]),
+        ),
+        (KSAPTROutputParser(k=1), KSAPTROutputParser(k=1, stop_words=["rash"])),
+    ],
+)
+def test_every_public_parameter_is_in_the_key(
+    groups: RetrievedGroups, one: DPOutputParser, other: DPOutputParser
+) -> None:
+    chain, _ = make(groups, parser=one)
+    chain.invoke(QUESTION)
+    changed, _ = make(groups, budget=chain.budget, parser=other)
+    assert privacy(changed.invoke(QUESTION))["charge"] == 2
+
+
+def test_a_spent_account_still_says_what_it_said(
+    groups: RetrievedGroups, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    chain, _ = make(groups, url)
+    for word in ("give", "cause", "bring"):
+        chain.invoke(f"What did lisinopril {word}?")
+    later, model = make(groups, url)
+    assert privacy(later.invoke("What did lisinopril cause?"))["status"] == "cached"
+    assert model.asked == []
+
+
+def test_a_refusal_is_stored_too_so_that_asking_again_costs_nothing(
+    groups: RetrievedGroups,
+) -> None:
+    chain, model = make(groups, parser=KSAPTROutputParser(k=2))
+    model.reply = lambda text: f"word{hash(text)}" if "Lisinop" in text else "No."
+    first = chain.invoke(QUESTION)
+    assert privacy(first)["status"] == "fallback"
+    again = privacy(chain.invoke(QUESTION))
+    assert again["details"]["first"]["status"] == "fallback"
+    assert again["account"]["queries_spent"] == 1
+
+
+def test_without_the_cache_every_question_pays(groups: RetrievedGroups) -> None:
+    chain, _ = make(groups, cache=None)
+    assert privacy(chain.invoke(QUESTION))["charge"] == 1
+    assert privacy(chain.invoke(QUESTION))["charge"] == 2
+
+
+def test_a_damaged_answer_is_not_given(groups: RetrievedGroups, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    chain, _ = make(groups, f"sqlite:///{path}")
+    chain.invoke(QUESTION)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE dpicl_answer SET answer = '{}'")
+    connection.close()
+    with pytest.raises(LedgerError, match="damaged"):
+        chain.invoke(QUESTION)
