@@ -46,7 +46,6 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         on_failure: What is given where the groups do not agree: the public zero-shot
             answer, labeled so, or a refusal.
         max_group_concurrency: Most group calls of one query in flight at once.
-        group_timeout: Seconds after which a group call is given up.
         cache: Whether a question that was paid for is answered again at no charge.
 
     Raises:
@@ -137,10 +136,6 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     max_group_concurrency: int | None = None
     """Most group calls of one query in flight at once; None means all of them."""
 
-    group_timeout: float | None = None
-    """Seconds after which a group call is given up and the group abstains; None leaves
-    that to the model. Without any, one group's hanging call delays the answer."""
-
     abstain_text: str = ABSTAIN_TEXT
     """The refusal."""
 
@@ -177,9 +172,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             groups=self.groups,
             parser=self.parser,
             prompting=prompting,
-            sealed=SealedModel(
-                self.model, self.max_group_concurrency, self.group_timeout
-            ),
+            sealed=SealedModel(self.model, self.max_group_concurrency),
             public=PublicModel(self.model),
             budget=self.budget,
             on_failure=self.on_failure,

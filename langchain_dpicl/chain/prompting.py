@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
@@ -16,6 +17,7 @@ from langchain_core.prompts import (
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.prompts import GROUP_PROMPT, PUBLIC_PROMPT
+from langchain_dpicl.sealed import attempt
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,24 @@ class Prompting:
         if template is None:
             return None
         return _filled(template, question, keywords=words)
+
+    def templates(self, question: Question) -> list[str]:
+        """Return what tells these prompts from others: all are public."""
+        document = Document(page_content="{page_content}")
+        written = attempt(partial(format_document, document, self.document_prompt))
+        return [
+            self.fixed_text(question),
+            self.public(question).to_string(),
+            written or repr(self.document_prompt),
+            self.document_separator,
+        ]
+
+    def rewrite_text(
+        self, template: BasePromptTemplate[Any] | None, question: Question
+    ) -> str:
+        """Return the rewriting prompt without words, or nothing if there is none."""
+        prompt = self.rewrite(template, question, "")
+        return "" if prompt is None else prompt.to_string()
 
     def fixed_text(self, question: Question) -> str:
         """Return all words that the model sees in every group: they are public."""

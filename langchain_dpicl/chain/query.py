@@ -105,17 +105,21 @@ class QueryRunner:
             return
         released = self._release(self._ask(asking, child))
         wording = self._word(released)
-        last, said = (wording.text, wording.status), ""
-        if wording.prompt is not None:
-            try:
-                for piece in self.public.stream(wording.prompt, child):
-                    said += piece
-                    yield AIMessageChunk(content=piece)
-            except PublicCallError:
-                last = wording.otherwise
-        message = self._message(last, released)
-        self._remember(asking, self._message((said + last[0], last[1]), released))
-        yield _chunk(message)
+        last, said, whole = (wording.text, wording.status), "", False
+        try:
+            if wording.prompt is not None:
+                try:
+                    for piece in self.public.stream(wording.prompt, child):
+                        said += piece
+                        yield AIMessageChunk(content=piece)
+                except PublicCallError:
+                    last = wording.otherwise
+            whole = True
+        finally:
+            # Whoever stops listening half-way has paid, and can ask again for nothing.
+            text = said + last[0] if whole else wording.otherwise[0]
+            self._remember(asking, self._message((text, last[1]), released))
+        yield _chunk(self._message(last, released))
 
     def _ask(self, asking: Asking, child: RunnableConfig) -> Asked:
         question = asking.question
@@ -176,18 +180,21 @@ class QueryRunner:
             return
         released = await self._arelease(await self._aask(asking, child))
         wording = self._word(released)
-        last, said = (wording.text, wording.status), ""
-        if wording.prompt is not None:
-            try:
-                async for piece in self.public.astream(wording.prompt, child):
-                    said += piece
-                    yield AIMessageChunk(content=piece)
-            except PublicCallError:
-                last = wording.otherwise
-        message = self._message(last, released)
-        whole = self._message((said + last[0], last[1]), released)
-        await self._aremember(asking, whole)
-        yield _chunk(message)
+        last, said, whole = (wording.text, wording.status), "", False
+        try:
+            if wording.prompt is not None:
+                try:
+                    async for piece in self.public.astream(wording.prompt, child):
+                        said += piece
+                        yield AIMessageChunk(content=piece)
+                except PublicCallError:
+                    last = wording.otherwise
+            whole = True
+        finally:
+            # Whoever stops listening half-way has paid, and can ask again for nothing.
+            text = said + last[0] if whole else wording.otherwise[0]
+            await self._aremember(asking, self._message((text, last[1]), released))
+        yield _chunk(self._message(last, released))
 
     async def _aask(self, asking: Asking, child: RunnableConfig) -> Asked:
         question = asking.question
@@ -244,7 +251,11 @@ class QueryRunner:
         if not self.cache:
             return Asking(question, budget, None)
         key = answer_key(
-            question, prompting=self.prompting, parser=self.parser, groups=self.groups
+            question,
+            prompting=self.prompting,
+            parser=self.parser,
+            groups=self.groups,
+            model=self.sealed.model,
         )
         return Asking(question, budget, StoredAnswers(budget, key))
 

@@ -176,9 +176,14 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
     def public_parameters(self) -> dict[str, Any]:
         """Return the parameters for an answer's public record."""
 
-    def cache_parameters(self) -> dict[str, Any]:
-        """Return every public parameter that an answer depends on, JSON-able."""
-        return {**self.public_parameters(), **self.demand().to_dict()}
+    def cache_parameters(self, question: str) -> dict[str, Any]:  # noqa: ARG002 - overridden
+        """Return every public parameter that an answer depends on, JSON-able.
+
+        Raises:
+            InvalidParameterError: If one can't be told from others, such as a function.
+        """
+        kind = f"{type(self).__module__}.{type(self).__qualname__}"
+        return {"parser": kind, **self.public_parameters(), **self.demand().to_dict()}
 
     @property
     @override

@@ -20,7 +20,7 @@ from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
-from langchain_dpicl.parsers.words import says_nothing
+from langchain_dpicl.parsers.words import named, says_nothing
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import aattempt, attempt
 from langchain_dpicl.slots import Slot
@@ -275,10 +275,18 @@ class ESAOutputParser(DPOutputParser):
         return centre
 
     @override
-    def cache_parameters(self) -> dict[str, Any]:
+    def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
         given = None if self.candidates is None else list(self.candidates)
-        return {**super().cache_parameters(), "given": given, "center": self.centre}
+        centre = self.centre
+        if centre is not None and not isinstance(centre, str):
+            centre = np.asarray(centre, dtype=np.float64).tolist()
+        return {
+            **super().cache_parameters(question),
+            "given": given,
+            "center": centre,
+            "embedding": named(self.embedding),
+        }
 
     @override
     def public_parameters(self) -> dict[str, Any]:

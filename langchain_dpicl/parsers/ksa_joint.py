@@ -15,7 +15,12 @@ from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
-from langchain_dpicl.parsers.words import Tokenizer, domain_counts, tokenize
+from langchain_dpicl.parsers.words import (
+    Tokenizer,
+    domain_counts,
+    refuse_unnamed,
+    tokenize,
+)
 from langchain_dpicl.prompts import RANKED_KEYWORD_PROMPT
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import Slot
@@ -126,10 +131,11 @@ class KSAJointOutputParser(DPOutputParser):
         return Outcome(Status.RELEASED, keywords=tuple(prepared[i] for i in ranked))
 
     @override
-    def cache_parameters(self) -> dict[str, Any]:
+    def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
-        domain = None if callable(self.domain) else list(self.domain)
-        return {**super().cache_parameters(), "entries": domain}
+        refuse_unnamed(self.tokenizer)
+        entries = self.prepare(PublicInput(question=question))
+        return {**super().cache_parameters(question), "entries": list(entries)}
 
     @override
     def public_parameters(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from langchain_dpicl.parsers.words import (
     STOP_WORDS,
     Tokenizer,
     keyword_counts,
+    refuse_unnamed,
     tokenize,
 )
 from langchain_dpicl.prompts import KEYWORD_PROMPT
@@ -188,9 +189,11 @@ class KSAPTROutputParser(DPOutputParser):
         return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
 
     @override
-    def cache_parameters(self) -> dict[str, Any]:
+    def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
-        return {**super().cache_parameters(), "stop_words": sorted(self.stop_words)}
+        refuse_unnamed(self.tokenizer)
+        known = super().cache_parameters(question)
+        return {**known, "stop_words": sorted(self.stop_words)}
 
     @override
     def public_parameters(self) -> dict[str, Any]:

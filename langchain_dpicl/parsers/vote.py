@@ -79,6 +79,7 @@ class VoteOutputParser(DPOutputParser):
         """Refuse label sets that can't be told apart."""
         if len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
             raise InvalidParameterError("labels must be a list of at least two labels.")
+        self._forms = {}
         for index, label in enumerate(self.labels):
             form = tuple(tokenize(label))
             if not form:

@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.sealed import attempt
 
 Tokenizer = Callable[[str], Sequence[str]]
@@ -91,7 +92,7 @@ def keyword_counts(
     """
     counts: Counter[str] = Counter()
     for answer in answers:
-        counts.update(set(_words(answer, tokenizer)).difference(dropped))
+        counts.update(_words(answer, tokenizer, dropped))
     return counts
 
 
@@ -122,26 +123,56 @@ def domain_counts(
     lengths = sorted({len(entry) for entry in entries if entry})
     counts: Counter[tuple[str, ...]] = Counter()
     for answer in answers:
-        words = _words(answer, tokenizer)
-        counts.update(
-            {
-                tuple(words[i : i + length])
-                for length in lengths
-                for i in range(len(words) - length + 1)
-            }
-            & wanted
-        )
+        counts.update(_entries(answer, tokenizer, lengths) & wanted)
     return [counts[entry] for entry in entries]
 
 
-def _words(answer: str, tokenizer: Tokenizer) -> list[str]:
+def refuse_unnamed(tokenizer: Tokenizer | None) -> None:
+    """Refuse to store answers that a tokenizer of the user's had a part in.
+
+    Raises:
+        InvalidParameterError: If there is one: a function can't be told from another.
+    """
+    if tokenizer is not None:
+        raise InvalidParameterError(
+            "cache=True can't tell one tokenizer= from another, and would mix up their "
+            "answers. Use the library's own tokenizer, or no cache."
+        )
+
+
+def named(thing: object) -> list[str]:
+    """Return a model's class and name, to tell it from others in a cache key."""
+    name = getattr(thing, "model_name", None) or getattr(thing, "model", None)
+    kind = type(thing)
+    return [
+        f"{kind.__module__}.{kind.__qualname__}",
+        name if isinstance(name, str) else "",
+    ]
+
+
+def _words(answer: str, tokenizer: Tokenizer, dropped: Collection[str]) -> set[str]:
     """Return an answer's words; an answer that can't be read has none.
 
     The tokenizer may be the user's: what it does with one answer must not stop the
     release of all the others.
     """
+    found = attempt(
+        lambda: {str(word) for word in tokenizer(answer)}.difference(dropped)
+    )
+    return found or set()
 
-    def read() -> list[str]:
-        return [word for word in tokenizer(answer) if isinstance(word, str)]
 
-    return attempt(read) or []
+def _entries(
+    answer: str, tokenizer: Tokenizer, lengths: Sequence[int]
+) -> set[tuple[str, ...]]:
+    """Return an answer's runs of words of some lengths; see `_words`."""
+
+    def read() -> set[tuple[str, ...]]:
+        words = [str(word) for word in tokenizer(answer)]
+        return {
+            tuple(words[i : i + length])
+            for length in lengths
+            for i in range(len(words) - length + 1)
+        }
+
+    return attempt(read) or set()

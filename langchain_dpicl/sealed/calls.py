@@ -10,10 +10,8 @@ from __future__ import annotations
 
 # ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
 import asyncio
-import contextvars
-import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -49,7 +47,6 @@ class SealedModel:
         model: A chat model, a completion model, or either with bound arguments.
         max_concurrency: Most calls in flight at once for one query; None means all of
             them (on threads: 128).
-        timeout: Seconds after which a call is given up; None leaves that to the model.
 
     Raises:
         UnsealableModelError: If the model is wrapped so that its calls can't be made
@@ -57,25 +54,15 @@ class SealedModel:
         InvalidParameterError: If a limit is not positive.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        max_concurrency: int | None = None,
-        timeout: float | None = None,
-    ) -> None:
+    def __init__(self, model: Any, max_concurrency: int | None = None) -> None:
         if max_concurrency is not None and max_concurrency < 1:
             raise InvalidParameterError(
                 f"max_group_concurrency must be at least 1, not {max_concurrency}."
-            )
-        if timeout is not None and not timeout > 0:
-            raise InvalidParameterError(
-                f"group_timeout must be greater than 0 seconds, not {timeout}."
             )
         base, bound = unwrap(model)
         self._stop: list[str] | None = bound.pop("stop", None)
         self._bound = bound
         self._limit = max_concurrency
-        self._timeout = timeout
         self._model = _without_observers(base)
         self._batch = _batch_size(base)
         self._is_async = _calls_asynchronously(base)
@@ -83,11 +70,18 @@ class SealedModel:
     def __repr__(self) -> str:
         return f"SealedModel({type(self._model).__name__})"
 
+    @property
+    def model(self) -> BaseChatModel | BaseLLM:
+        """The model under its bound arguments."""
+        return self._model
+
     def answer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
         """Ask the model once per prompt; None stands for a slot without a call.
 
-        A prompt whose call raises, takes too long, or answers with no text, yields an
-        abstaining slot; the other slots are never affected.
+        A prompt whose call raises, or answers with no text, yields an abstaining slot;
+        the other slots are never affected. There is no time limit here: groups share
+        a server, an event loop or a lock, so one slow group would push others past
+        any limit measured by the clock, and one unit would change many slots.
         """
         slots = [ABSTAIN] * len(prompts)
         left = deque(self._batches(prompts))
@@ -167,7 +161,7 @@ class SealedModel:
         One prompt that the provider refuses fails its whole batch. Taken as it is, one
         unit would silence every group in it.
         """
-        found = attempt(lambda: self._timed(lambda: self._generate(prompts)))
+        found = attempt(lambda: self._generate(prompts))
         if found is not None:
             return found
         if len(prompts) == 1:
@@ -176,9 +170,7 @@ class SealedModel:
 
     async def _aanswer_batch(self, prompts: list[Any]) -> list[Slot]:
         """Ask for one batch; see `_answer_batch`."""
-        found = await aattempt(
-            lambda: asyncio.wait_for(self._agenerate(prompts), self._timeout)
-        )
+        found = await aattempt(lambda: self._agenerate(prompts))
         if found is not None:
             return found
         if len(prompts) == 1:
@@ -186,23 +178,6 @@ class SealedModel:
         return [
             slot for prompt in prompts for slot in await self._aanswer_batch([prompt])
         ]
-
-    def _timed(self, step: Callable[[], list[Slot]]) -> list[Slot]:
-        """Run a call; with a time limit, on a thread that can be left behind."""
-        if self._timeout is None:
-            return step()
-        answer: Future[list[Slot]] = Future()
-        context = contextvars.copy_context()
-
-        def run() -> None:
-            found = context.run(attempt, step)
-            if found is None:
-                answer.set_exception(GroupCallError())
-            else:
-                answer.set_result(found)
-
-        threading.Thread(target=run, name="dpicl-sealed-timed", daemon=True).start()
-        return answer.result(self._timeout)
 
     def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
         model = self._model

@@ -8,8 +8,8 @@ What each part closes, measured over LangChain's observers:
   a tracer anew from its environment variables, also from inside a wrapped client.
 * OpenTelemetry's suppression flag, set inside the fresh context, which would drop one
   set outside: instrumented HTTP and SDK clients.
-* Log records made inside are made so that no handler takes them, and warnings are not
-  shown: SDKs log request bodies, and even the *number* of records tells of a failure.
+* Loggers are off and warnings are not shown: SDKs log request bodies, and even the
+  *number* of records tells of a failure.
 * Errors are replaced by one that holds no message, cause or context of the original,
   raised where no handler is active. Anything that can be raised counts, not only
   `Exception`: a panic of a compiled extension is a `BaseException`.
@@ -39,9 +39,7 @@ _sealed: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "langchain_dpicl_sealed", default=False
 )
 _installing = threading.Lock()
-
-UNLOGGED = -1
-"""A level below that of every handler: such a record reaches none."""
+_installed = False
 
 
 def sealed_context() -> contextvars.Context:
@@ -54,8 +52,7 @@ def sealed_context() -> contextvars.Context:
         >>> sealed_context().run(_sealed.get), _sealed.get()
         (True, False)
     """
-    _install_record_factory()
-    _install_showwarning()
+    _install_switches()
 
     def build() -> contextvars.Context:
         _sealed.set(True)
@@ -121,12 +118,17 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     The step is a task of its own: a client that raises `CancelledError` by itself ends
     its own task and not the query, and cancelling the query ends the task.
     """
+    interrupted = False
 
     async def run() -> T | None:
+        nonlocal interrupted
         try:
             return await step()
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        except asyncio.CancelledError:
             raise
+        except KeyboardInterrupt:
+            interrupted = True
+            return None
         except BaseException:  # noqa: BLE001 - asyncio lets SystemExit end the loop
             return None
 
@@ -137,11 +139,10 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
-    if task.cancelled():
-        return None
-    if task.exception() is not None:
+    if interrupted:
+        # A new one: the client's may carry a message.
         raise KeyboardInterrupt
-    return task.result()
+    return None if task.cancelled() else task.result()
 
 
 class _Failure:
@@ -227,37 +228,35 @@ def _suppress_by_context() -> Callable[[], Any] | None:
     return suppress
 
 
-def _install_record_factory() -> None:
-    """Wrap the process's log record factory once, around whatever stands there."""
-    if getattr(logging.getLogRecordFactory(), "seals_records", False):
-        return
+def _install_switches() -> None:
+    """Give the process's loggers and warnings an off switch, once.
+
+    Filters, factories and handlers can be set by anybody at any time, also between two
+    lines of a private step. So records are stopped where every logger makes and hands
+    them on, and warnings where the interpreter shows them. Outside the sealed region
+    both behave as before.
+    """
+    global _installed  # noqa: PLW0603 - once a process
     with _installing:
-        current = logging.getLogRecordFactory()
-        if getattr(current, "seals_records", False):
+        if _installed:
             return
+        _installed = True
+        is_enabled, handle = logging.Logger.isEnabledFor, logging.Logger.handle
+        show: Callable[[Any], None] = warnings._showwarnmsg  # type: ignore[attr-defined]  # noqa: SLF001 - catch_warnings replaces the public one
 
-        def factory(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        def is_enabled_for(self: logging.Logger, level: int) -> bool:
+            return not _sealed.get() and is_enabled(self, level)
+
+        def handle_unless_sealed(
+            self: logging.Logger, record: logging.LogRecord
+        ) -> None:
             if not _sealed.get():
-                return current(*args, **kwargs)
-            # Made without the text, so that a logger's own filter sees none either.
-            return logging.LogRecord("sealed", UNLOGGED, "", 0, "", (), None)
+                handle(self, record)
 
-        factory.seals_records = True  # type: ignore[attr-defined]
-        logging.setLogRecordFactory(factory)
-
-
-def _install_showwarning() -> None:
-    """Wrap the process's warning display; tests and tools put it back now and then."""
-    if getattr(warnings.showwarning, "seals_warnings", False):
-        return
-    with _installing:
-        current = warnings.showwarning
-        if getattr(current, "seals_warnings", False):
-            return
-
-        def showwarning(*args: Any, **kwargs: Any) -> None:
+        def show_unless_sealed(message: Any) -> None:
             if not _sealed.get():
-                current(*args, **kwargs)
+                show(message)
 
-        showwarning.seals_warnings = True  # type: ignore[attr-defined]
-        warnings.showwarning = showwarning
+        logging.Logger.isEnabledFor = is_enabled_for  # type: ignore[method-assign]
+        logging.Logger.handle = handle_unless_sealed  # type: ignore[method-assign]
+        warnings._showwarnmsg = show_unless_sealed  # type: ignore[attr-defined]  # noqa: SLF001 - as above

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from fakes import ScriptedModel, notes
 from langchain_core.messages import AIMessageChunk
+from langchain_core.prompts import PromptTemplate
 
 from langchain_dpicl import (
     DPChain,
+    InvalidParameterError,
     KSAJointOutputParser,
     KSAPTROutputParser,
     LedgerError,
@@ -19,7 +21,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.parsers import DPOutputParser
 
 QUESTION = "What did lisinopril give?"
@@ -69,7 +71,7 @@ async def test_the_second_answer_is_free_by_every_way(groups: RetrievedGroups) -
         astreamed += chunk  # type: ignore[assignment]
     again = [
         chain.invoke(QUESTION),
-        await chain.ainvoke(f"  {QUESTION.upper()}\n"),
+        await chain.ainvoke(f"  {QUESTION}\n"),
         streamed,
         astreamed,
     ]
@@ -133,16 +135,75 @@ def test_a_spent_account_still_says_what_it_said(
     assert model.asked == []
 
 
-def test_a_refusal_is_stored_too_so_that_asking_again_costs_nothing(
-    groups: RetrievedGroups,
-) -> None:
+def test_disagreement_is_not_stored(groups: RetrievedGroups) -> None:
     chain, model = make(groups, parser=KSAPTROutputParser(k=2))
     model.reply = lambda text: f"word{hash(text)}" if "Lisinop" in text else "No."
-    first = chain.invoke(QUESTION)
-    assert privacy(first)["status"] == "fallback"
-    again = privacy(chain.invoke(QUESTION))
-    assert again["details"]["first"]["status"] == "fallback"
-    assert again["account"]["queries_spent"] == 1
+    assert privacy(chain.invoke(QUESTION))["charge"] == 1
+    assert privacy(chain.invoke(QUESTION))["charge"] == 2
+
+
+def test_whoever_stops_listening_half_way_has_paid_for_the_answer(
+    groups: RetrievedGroups,
+) -> None:
+    chain, _ = make(groups)
+    stream = chain.stream(QUESTION)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    answer = chain.invoke(QUESTION)
+    assert privacy(answer)["status"] == "cached"
+    assert "cough" in str(answer.content)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"question": QUESTION}, {"question": QUESTION.upper()}),
+        (
+            {"question": QUESTION, "tone": "kind"},
+            {"question": QUESTION, "tone": "curt"},
+        ),
+    ],
+)
+def test_every_input_is_in_the_key(
+    groups: RetrievedGroups, one: dict[str, str], other: dict[str, str]
+) -> None:
+    chain, _ = make(groups)
+    chain.invoke(one)
+    assert privacy(chain.invoke(other))["charge"] == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"document_prompt": PromptTemplate.from_template("Note: {page_content}")},
+        {"document_separator": "\n"},
+        {"public_prompt": PromptTemplate.from_template("Say: {question}")},
+        {
+            "parser": KSAPTROutputParser(
+                k=1, prompt=PromptTemplate.from_template("{keywords} in German")
+            )
+        },
+        {"model": OfflineChatModel()},
+    ],
+    ids=["document", "separator", "public", "rewrite", "model"],
+)
+def test_every_template_and_the_model_are_in_the_key(
+    groups: RetrievedGroups, changes: dict[str, Any]
+) -> None:
+    chain, model = make(groups)
+    chain.invoke(QUESTION)
+    parts = {"model": model, "parser": KSAPTROutputParser(k=1), **changes}
+    other = DPChain(groups=groups, budget=chain.budget, cache=True, **parts)
+    assert privacy(other.invoke(QUESTION))["charge"] == 2
+
+
+def test_what_cannot_be_told_apart_is_not_stored(groups: RetrievedGroups) -> None:
+    chain, _ = make(groups, parser=KSAPTROutputParser(k=1, tokenizer=str.split))
+    with pytest.raises(InvalidParameterError, match="tokenizer"):
+        chain.invoke(QUESTION)
+    plain, _ = make(groups)
+    with pytest.raises(InvalidParameterError, match="told"):
+        plain.invoke({"question": QUESTION, "thing": object()})
 
 
 def test_without_the_cache_every_question_pays(groups: RetrievedGroups) -> None:

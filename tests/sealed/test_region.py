@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import traceback
+import warnings
 
 import pytest
 from langchain_core.callbacks import UsageMetadataCallbackHandler
@@ -81,6 +82,8 @@ def test_log_records_outside_are_left_alone(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.DEBUG):
         logging.getLogger("app").info("hello %s", "world")
     assert caplog.messages == ["hello world"]
+    with pytest.warns(UserWarning, match="hello"):
+        warnings.warn("hello", stacklevel=1)
 
 
 def test_the_callers_context_is_not_seen_inside() -> None:
