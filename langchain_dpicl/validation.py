@@ -1,29 +1,32 @@
 """Pydantic's refusals in this library's words: typed, and without the value given.
 
-A `ValidationError` shows the input it refused. Where someone passes a list of documents
+A `ValidationError` holds the input it refused. Where someone passes a list of documents
 for a group source, that input is private.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from pydantic import ValidationError
 
 from langchain_dpicl.exceptions import InvalidParameterError
 
 
-@contextmanager
-def refusing(owner: str) -> Iterator[None]:
-    """Turn a `ValidationError` into an `InvalidParameterError` that names the fields.
+def construct(owner: str, init: Callable[[], None]) -> None:
+    """Run a model's `__init__`; raise what it refuses as an error of ours.
 
     Args:
-        owner: Whose fields they are.
+        owner: The class that is made, for the message.
+        init: Its `__init__`, arguments bound.
+
+    Raises:
+        InvalidParameterError: If a field is refused. It names the fields, and has
+            neither cause nor context.
     """
     wrong = ""
     try:
-        yield
+        init()
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"

@@ -6,6 +6,7 @@ What it does, step by step, stands in `query.py`; this file is its face to LangC
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any, Literal
 
 from langchain_core.messages import AIMessage
@@ -27,7 +28,7 @@ from langchain_dpicl.prompts import (
     DOCUMENT_SEPARATOR,
 )
 from langchain_dpicl.sealed import SealedModel
-from langchain_dpicl.validation import refusing
+from langchain_dpicl.validation import construct
 
 
 class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
@@ -151,8 +152,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     _query: QueryRunner = PrivateAttr()
 
     def __init__(self, **kwargs: Any) -> None:
-        with refusing(type(self).__name__):
-            super().__init__(**kwargs)
+        construct(type(self).__name__, partial(super().__init__, **kwargs))
         for name, kind in (("groups", GroupSource), ("parser", DPOutputParser)):
             if not isinstance(getattr(self, name), kind):
                 raise InvalidParameterError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -29,7 +30,7 @@ from langchain_dpicl.prompts import ABSTAIN_TEXT
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 from langchain_dpicl.slots import Slot, answered
-from langchain_dpicl.validation import refusing
+from langchain_dpicl.validation import construct
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,7 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
     """Stand-alone use: the output when the mechanism releases nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        with refusing(type(self).__name__):
-            super().__init__(*args, **kwargs)
+        construct(type(self).__name__, partial(super().__init__, *args, **kwargs))
         self.check()
 
     @abstractmethod

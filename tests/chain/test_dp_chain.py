@@ -586,6 +586,7 @@ def test_parts_that_do_not_fit_are_refused(
     with pytest.raises(error) as caught:
         DPChain(**{**parts, **changes})
     assert "canary" not in str(caught.value)
+    assert caught.value.__context__ is None
 
 
 def test_a_range_of_k_is_refused_with_sampled_groups() -> None:
