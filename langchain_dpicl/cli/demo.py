@@ -96,9 +96,11 @@ def run(options: argparse.Namespace) -> int:
         chain = _private_chain(options, task, budget, console, model, embedding)
         _introduce(console, options, task, budget, plan)
         ordinary = _ordinary_chain(options, task, chain, console)
-        for asked in task.asked[: options.first]:
+        todo = task.asked[: options.first]
+        for number, asked in enumerate(todo, start=1):
             try:
-                answer = _ask(asked, ordinary, chain, budget, task.secrets)
+                with console.status(f"Question {number} of {len(todo)} ..."):
+                    answer = _ask(asked, ordinary, chain, budget, task.secrets)
             except BudgetExhaustedError as error:
                 stop = str(error)
                 break

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from langchain_dpicl.cli import main
+from langchain_dpicl.cli.loading import load_embedding, load_model
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.sealed import SealedModel
 
 SMALL = ["demo", "--patients", "400", "--groups", "60", "--docs-per-group", "8"]
 
@@ -209,6 +212,18 @@ def test_the_ledger_is_exported_and_closed(
     assert len(shown["charges"]) == 2
     status, report = run([*SMALL, "--epsilon", "20"], capsys)
     assert report["answers"] == []
+
+
+def test_a_real_model_is_named_by_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    model = load_model("openai:gpt-4o-mini")
+    assert (type(model).__name__, model.model_name) == ("ChatOpenAI", "gpt-4o-mini")
+    assert repr(SealedModel(model)) == "SealedModel(ChatOpenAI)"
+    embedding = load_embedding("openai:text-embedding-3-small")
+    assert type(embedding).__name__ == "OpenAIEmbeddings"
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(InvalidParameterError, match="key"):
+        load_model("openai:gpt-4o-mini")
 
 
 def test_interrupting_says_what_stays(
