@@ -6,10 +6,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from langchain_dpicl.groups.terms import describe_source
+
 if TYPE_CHECKING:
     from langchain_core.documents import Document
     from typing_extensions import Self
 
+    from langchain_dpicl.mechanisms import SecureRandom
     from langchain_dpicl.relation import Relation
 
 
@@ -139,3 +142,36 @@ class GroupSource(ABC):
             "Build it in each process, or use save(path) and load(path, embedding) "
             "where the source offers them."
         )
+
+
+class TermedSource(GroupSource):
+    """A source whose public face is read off its terms.
+
+    A subclass sets `_terms` and `_random` when it is made.
+    """
+
+    _terms: Any
+    _random: SecureRandom
+
+    @property
+    def relation(self) -> Relation:
+        """How one unit more or less changes the slots; derived, never chosen."""
+        relation: Relation = self._terms.relation
+        return relation
+
+    @property
+    def n_groups(self) -> int:
+        """Public slot count: the number of model calls that the chain pads to."""
+        n_groups: int = self._terms.n_groups
+        return n_groups
+
+    @property
+    def unit_key(self) -> str:
+        """The metadata key that holds the unit id."""
+        unit_key: str = self._terms.unit_key
+        return unit_key
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The public parameters, ready for JSON; nothing in it depends on records."""
+        return {**self._terms.description(), "random": describe_source(self._random)}

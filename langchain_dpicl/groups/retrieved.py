@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.base import GroupSource
+from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import (
     aembed_documents,
     check_document_ids,
@@ -27,7 +27,6 @@ from langchain_dpicl.groups.terms import (
     RetrievalTerms,
     check_enough_units,
     checked,
-    describe_source,
 )
 from langchain_dpicl.groups.units import canonical_unit_id, new_salt
 from langchain_dpicl.mechanisms.source import checked_source
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.terms import Grouping
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.relation import Relation
 
 
-class RetrievedGroups(GroupSource):
+class RetrievedGroups(TermedSource):
     """Slots retrieved for a question; one unit touches one slot at most.
 
     `grouping="shard"`: units are hashed to `n_groups` shards by a keyed hash of their
@@ -94,7 +92,7 @@ class RetrievedGroups(GroupSource):
         index: ShardIndex,
         random: SecureRandom | None = None,
     ) -> None:
-        self._terms = terms
+        self._terms: RetrievalTerms = terms
         self._embedding = embedding
         self._index = index
         self._random = checked(checked_source, random)
@@ -286,16 +284,6 @@ class RetrievedGroups(GroupSource):
         return len(deleted)
 
     @property
-    def relation(self) -> Relation:
-        """How one unit more or less changes the slots; derived, never chosen."""
-        return self._terms.relation
-
-    @property
-    def n_groups(self) -> int:
-        """Public slot count: the number of model calls that the chain pads to."""
-        return self._terms.n_groups
-
-    @property
     def n_units(self) -> int:
         """Number of units, private: for the operator and the check of delta."""
         return self._index.n_units
@@ -309,16 +297,6 @@ class RetrievedGroups(GroupSource):
             for document in shard.documents
             for key in document.metadata
         )
-
-    @property
-    def unit_key(self) -> str:
-        """The metadata key that holds the unit id."""
-        return self._terms.unit_key
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The public parameters, ready for JSON; nothing in it depends on records."""
-        return {**self._terms.description(), "random": describe_source(self._random)}
 
     def prepare(self, question: str) -> Vectors:
         """Embed the question; the public half of a draw.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
-from langchain_dpicl.groups.base import GroupSource
+from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
     shallow_copy,
@@ -22,7 +22,6 @@ from langchain_dpicl.groups.terms import (
     SamplingTerms,
     check_enough_units,
     checked,
-    describe_source,
 )
 from langchain_dpicl.groups.units import canonical_unit_id
 from langchain_dpicl.mechanisms.source import checked_source
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.groups.terms import Grouping
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.relation import Relation
 
 
-class SampledGroups(GroupSource):
+class SampledGroups(TermedSource):
     """Slots from a fresh Poisson sample of units, for in-context exemplars.
 
     For every draw each unit is sampled with probability `sampling_rate`,
@@ -72,7 +70,7 @@ class SampledGroups(GroupSource):
     def __init__(
         self, terms: SamplingTerms, corpus: _Corpus, random: SecureRandom | None = None
     ) -> None:
-        self._terms = terms
+        self._terms: SamplingTerms = terms
         self._corpus = corpus
         self._random = checked(checked_source, random)
         # Writers take turns; readers use whatever corpus is in place.
@@ -205,16 +203,6 @@ class SampledGroups(GroupSource):
         return deleted
 
     @property
-    def relation(self) -> Relation:
-        """How one sampled unit more or less changes the slots."""
-        return self._terms.relation
-
-    @property
-    def n_groups(self) -> int:
-        """Public slot count: the number of model calls that the chain pads to."""
-        return self._terms.n_groups
-
-    @property
     def n_units(self) -> int:
         """Number of units, private: for the operator and the check of delta."""
         return len(self._corpus.unit_ids)
@@ -227,19 +215,9 @@ class SampledGroups(GroupSource):
         )
 
     @property
-    def unit_key(self) -> str:
-        """The metadata key that holds the unit id."""
-        return self._terms.unit_key
-
-    @property
     def sampling_rate(self) -> float:
         """Probability with which a unit is in a draw, an upper bound."""
         return self._terms.sampling_rate
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """The public parameters, ready for JSON; nothing in it depends on records."""
-        return {**self._terms.description(), "random": describe_source(self._random)}
 
     def prepare(self, question: str) -> None:
         """Do nothing: a draw does not look at the question."""

@@ -1,0 +1,159 @@
+"""What fails in one group or in all, and what the caller sees of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
+from fakes import AsyncScriptedModel, ScriptedModel, notes
+from langchain_core.prompts import PromptTemplate
+
+from langchain_dpicl import (
+    DPChain,
+    GroupCallError,
+    PublicCallError,
+    RetrievedGroups,
+    VoteOutputParser,
+)
+
+
+async def test_one_bad_group_changes_nothing_for_the_others(
+    groups: RetrievedGroups,
+) -> None:
+    def fragile(text: str) -> str:
+        if "Note 7." in text:
+            raise RuntimeError("canary-7f3a " + text)
+        return reply(text)
+
+    for model_class in (ScriptedModel, AsyncScriptedModel):
+        chain = DPChain(
+            groups=groups, model=model_class(reply=fragile), parser=PARSERS["ptr"]()
+        )
+        budget = rich(2)
+        for answer in (
+            chain.invoke(QUESTION, {"callbacks": [budget]}),
+            await chain.ainvoke(QUESTION, {"callbacks": [budget]}),
+        ):
+            assert record(answer)["status"] == "released"
+            assert "canary" not in repr(answer)
+
+
+@pytest.mark.parametrize("bad", ["", "   ", "\n"])
+def test_groups_that_say_nothing_abstain(groups: RetrievedGroups, bad: str) -> None:
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=lambda text: bad if "Lisinopril" in text else "No."),
+        parser=PARSERS["ptr"](),
+        budget=rich(),
+    )
+    answer = chain.invoke(QUESTION)
+    assert record(answer)["status"] == "fallback"
+    assert answer.content == "No."
+
+
+def test_a_model_that_always_fails_is_told_before_anything_is_charged(
+    groups: RetrievedGroups,
+) -> None:
+    def broken(text: str) -> str:
+        raise RuntimeError("canary-7f3a")
+
+    budget = rich()
+    chain = DPChain(
+        groups=groups, model=ScriptedModel(reply=broken), parser=PARSERS["ptr"]()
+    )
+    with pytest.raises(PublicCallError, match="RuntimeError") as caught:
+        chain.invoke(QUESTION, {"callbacks": [budget]})
+    assert "canary" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert budget.spent().queries == 0
+
+
+@pytest.mark.parametrize("on_failure", ["fallback", "abstain"])
+async def test_a_vote_whose_calls_all_fail_abstains(
+    groups: RetrievedGroups, on_failure: Any
+) -> None:
+    def broken(text: str) -> str:
+        raise RuntimeError("canary-7f3a")
+
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=broken),
+        parser=VoteOutputParser(labels=["a", "b"]),
+        on_failure=on_failure,
+        budget=rich(),
+    )
+    for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
+        assert record(answer)["status"] == "abstained"
+        assert answer.content == chain.abstain_text
+        assert "canary" not in repr(answer)
+    assert chain.budget is not None
+    assert chain.budget.spent().queries == 2
+
+
+def test_released_words_survive_a_failing_rewrite(groups: RetrievedGroups) -> None:
+    def no_rewrite(text: str) -> str:
+        if "word suggestions" in text:
+            raise RuntimeError("down")
+        return reply(text)
+
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=no_rewrite),
+        parser=PARSERS["ptr"](),
+        budget=rich(),
+    )
+    assert chain.invoke(QUESTION).content == "cough"
+    assert "".join(str(c.content) for c in chain.stream(QUESTION)) == "cough"
+
+
+def test_a_failing_item_of_a_batch_does_not_stop_the_others(
+    groups: RetrievedGroups,
+) -> None:
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=reply),
+        parser=PARSERS["vote"](),
+        budget=rich(2),
+    )
+    found = chain.batch([QUESTION] * 4, return_exceptions=True)
+    kinds = sorted(type(item).__name__ for item in found)
+    assert kinds == ["AIMessage"] * 2 + ["BudgetExhaustedError"] * 2
+
+
+def test_a_sealed_region_that_fails_is_charged_and_says_nothing(
+    groups: RetrievedGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: Any) -> None:
+        raise RuntimeError("canary-7f3a")
+
+    budget = rich()
+    chain = DPChain(
+        groups=groups, model=ScriptedModel(), parser=PARSERS["vote"](), budget=budget
+    )
+    monkeypatch.setattr(RetrievedGroups, "draw_prepared", broken)
+    with pytest.raises(GroupCallError) as caught:
+        chain.invoke(QUESTION)
+    assert "canary" not in str(caught.value)
+    assert caught.value.__context__ is None
+    assert budget.spent().queries == 1
+
+
+def test_a_record_that_cannot_be_written_into_the_prompt_silences_its_group_only() -> (
+    None
+):
+    documents = notes(300)
+    for document in documents[1:]:
+        document.metadata["visit"] = "May"
+    groups = RetrievedGroups.from_documents(
+        documents, EMBEDDING, unit_key="patient", n_groups=60
+    )
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=reply),
+        parser=PARSERS["ptr"](),
+        document_prompt=PromptTemplate.from_template("{visit}: {page_content}"),
+        budget=rich(),
+    )
+    assert record(chain.invoke(QUESTION))["status"] == "released"

@@ -1,0 +1,192 @@
+"""What the chain refuses, and that a refusal costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
+from fakes import ScriptedModel, notes
+from langchain_core.embeddings import Embeddings
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import PromptTemplate
+
+from langchain_dpicl import (
+    BudgetExhaustedError,
+    DPChain,
+    InvalidParameterError,
+    KSAPTROutputParser,
+    NoBudgetError,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+    SampledGroups,
+    UnsealableModelError,
+)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda chain: chain.invoke(QUESTION),
+        lambda chain: asyncio.run(chain.ainvoke(QUESTION)),
+        lambda chain: list(chain.stream(QUESTION)),
+        lambda chain: chain.batch([QUESTION]),
+    ],
+)
+def test_without_a_budget_nobody_is_asked(
+    groups: RetrievedGroups, ask: Callable[[DPChain], object]
+) -> None:
+    model = ScriptedModel(reply=reply)
+    chain = DPChain(groups=groups, model=model, parser=PARSERS["ptr"]())
+    with pytest.raises(NoBudgetError, match="callbacks"):
+        ask(chain)
+    assert model.asked == []
+
+
+def test_a_spent_budget_asks_no_group(groups: RetrievedGroups) -> None:
+    model = ScriptedModel(reply=reply)
+    chain = DPChain(
+        groups=groups, model=model, parser=PARSERS["vote"](), budget=rich(1)
+    )
+    chain.invoke(QUESTION)
+    model.asked.clear()
+    with pytest.raises(BudgetExhaustedError):
+        chain.invoke(QUESTION)
+    assert model.asked == []
+
+
+@pytest.mark.parametrize(
+    "question", ["", "  ", None, 3, {}, {"question": ""}, {"q": "x"}, ["x"]]
+)
+def test_a_missing_question_is_refused_uncharged(
+    groups: RetrievedGroups, question: Any
+) -> None:
+    budget = rich()
+    chain = DPChain(
+        groups=groups, model=ScriptedModel(), parser=PARSERS["vote"](), budget=budget
+    )
+    with pytest.raises(InvalidParameterError, match="question"):
+        chain.invoke(question)
+    assert budget.spent().queries == 0
+
+
+@pytest.mark.parametrize("name", ["context", "keywords"])
+def test_the_chains_own_variables_cannot_be_smuggled_in(
+    groups: RetrievedGroups, name: str
+) -> None:
+    chain = DPChain(
+        groups=groups, model=ScriptedModel(), parser=PARSERS["vote"](), budget=rich()
+    )
+    with pytest.raises(InvalidParameterError, match=name):
+        chain.invoke({"question": QUESTION, name: "mine"})
+
+
+def test_a_rewriting_prompt_that_cannot_be_filled_is_found_before_the_charge(
+    groups: RetrievedGroups,
+) -> None:
+    budget = rich()
+    prompt = PromptTemplate.from_template("{tone} {keywords} {question}")
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=reply),
+        parser=KSAPTROutputParser(k=1, prompt=prompt),
+        budget=budget,
+    )
+    with pytest.raises(InvalidParameterError, match="tone"):
+        chain.invoke(QUESTION)
+    assert budget.spent().queries == 0
+
+
+@pytest.mark.parametrize("vector", [[float("nan")] * 384, [0.0] * 384, [1.0] * 3])
+def test_a_bad_question_embedding_is_refused_uncharged(vector: list[float]) -> None:
+    class Bad(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return EMBEDDING.embed_documents(texts)
+
+        def embed_query(self, text: str) -> list[float]:
+            return vector
+
+    budget = rich()
+    groups = RetrievedGroups.from_documents(
+        notes(80), Bad(), unit_key="patient", n_groups=60
+    )
+    chain = DPChain(
+        groups=groups, model=ScriptedModel(), parser=PARSERS["vote"](), budget=budget
+    )
+    with pytest.raises(InvalidParameterError):
+        chain.invoke(QUESTION)
+    assert budget.spent().queries == 0
+
+
+def test_delta_too_large_for_the_corpus_is_refused_with_the_number(
+    groups: RetrievedGroups,
+) -> None:
+    budget = PrivacyBudgetHandler(epsilon=8, delta=0.01, queries=5, ledger=":memory:")
+    model = ScriptedModel(reply=reply)
+    chain = DPChain(groups=groups, model=model, parser=PARSERS["vote"](), budget=budget)
+    with pytest.raises(InvalidParameterError, match="300 units"):
+        chain.invoke(QUESTION)
+    assert model.asked == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"model": "openai:gpt"}, UnsealableModelError),
+        ({"groups": ["record canary-7f3a"]}, InvalidParameterError),
+        ({"parser": StrOutputParser()}, InvalidParameterError),
+        ({"on_failure": "canary-7f3a"}, InvalidParameterError),
+        ({"max_group_concurrency": 0}, InvalidParameterError),
+        ({"epsilon": 3}, InvalidParameterError),
+        (
+            {"prompt": PromptTemplate.from_template("{question}")},
+            InvalidParameterError,
+        ),
+        (
+            {"document_prompt": PromptTemplate.from_template("{vist}")},
+            InvalidParameterError,
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(
+    groups: RetrievedGroups, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    parts = {"groups": groups, "model": ScriptedModel(), "parser": PARSERS["vote"]()}
+    with pytest.raises(error) as caught:
+        DPChain(**{**parts, **changes})
+    assert "canary" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_a_range_of_k_is_refused_with_sampled_groups() -> None:
+    groups = SampledGroups.from_documents(
+        notes(100), unit_key="patient", n_groups=10, sampling_rate=0.1
+    )
+    with pytest.raises(InvalidParameterError, match="single k"):
+        DPChain(
+            groups=groups, model=ScriptedModel(), parser=KSAPTROutputParser(k=(1, 3))
+        )
+
+
+def test_an_embedding_server_that_is_down_costs_nothing() -> None:
+    class Down(Embeddings):
+        up = True
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return EMBEDDING.embed_documents(texts)
+
+        def embed_query(self, text: str) -> list[float]:
+            raise ConnectionError("refused")
+
+    budget = rich()
+    groups = RetrievedGroups.from_documents(
+        notes(80), Down(), unit_key="patient", n_groups=60
+    )
+    chain = DPChain(
+        groups=groups, model=ScriptedModel(), parser=PARSERS["vote"](), budget=budget
+    )
+    with pytest.raises(ConnectionError):
+        chain.invoke(QUESTION)
+    assert budget.spent().queries == 0
