@@ -83,16 +83,14 @@ class QueryRunner:
             return known
         released = self._release(self._ask(asking, child))
         wording = self._word(released)
-        said = (wording.text, wording.status)
+        said, failed = "", False
         if wording.prompt is not None:
             try:
-                said = (
-                    self.public.answers(wording.prompt, 1, child)[0],
-                    wording.status,
-                )
+                (said,) = self.public.answers(wording.prompt, 1, child)
             except PublicCallError:
-                said = wording.otherwise
-        return self._remember(asking, self._message(said, released))
+                failed = True
+        rest, status = wording.rest(said, failed=failed)
+        return self._remember(asking, self._message((said + rest, status), released))
 
     def stream(
         self, chunks: Iterator[Any], run_manager: Any, config: RunnableConfig
@@ -105,7 +103,7 @@ class QueryRunner:
             return
         released = self._release(self._ask(asking, child))
         wording = self._word(released)
-        last, said, whole = (wording.text, wording.status), "", False
+        said, failed, whole = "", False, False
         try:
             if wording.prompt is not None:
                 try:
@@ -113,13 +111,14 @@ class QueryRunner:
                         said += piece
                         yield AIMessageChunk(content=piece)
                 except PublicCallError:
-                    last = wording.otherwise
+                    failed = True
             whole = True
         finally:
             # Whoever stops listening half-way has paid, and can ask again for nothing.
-            text = said + last[0] if whole else wording.otherwise[0]
-            self._remember(asking, self._message((text, last[1]), released))
-        yield _chunk(self._message(last, released))
+            rest, status = wording.rest(said, failed=failed)
+            text = said + rest if whole else wording.otherwise[0]
+            self._remember(asking, self._message((text, status), released))
+        yield _chunk(self._message((rest, status), released))
 
     def _ask(self, asking: Asking, child: RunnableConfig) -> Asked:
         question = asking.question
@@ -160,14 +159,15 @@ class QueryRunner:
             return known
         released = await self._arelease(await self._aask(asking, child))
         wording = self._word(released)
-        said = (wording.text, wording.status)
+        said, failed = "", False
         if wording.prompt is not None:
             try:
-                answers = await self.public.aanswers(wording.prompt, 1, child)
-                said = (answers[0], wording.status)
+                (said,) = await self.public.aanswers(wording.prompt, 1, child)
             except PublicCallError:
-                said = wording.otherwise
-        return await self._aremember(asking, self._message(said, released))
+                failed = True
+        rest, status = wording.rest(said, failed=failed)
+        message = self._message((said + rest, status), released)
+        return await self._aremember(asking, message)
 
     async def astream(
         self, chunks: AsyncIterator[Any], run_manager: Any, config: RunnableConfig
@@ -180,7 +180,7 @@ class QueryRunner:
             return
         released = await self._arelease(await self._aask(asking, child))
         wording = self._word(released)
-        last, said, whole = (wording.text, wording.status), "", False
+        said, failed, whole = "", False, False
         try:
             if wording.prompt is not None:
                 try:
@@ -188,13 +188,14 @@ class QueryRunner:
                         said += piece
                         yield AIMessageChunk(content=piece)
                 except PublicCallError:
-                    last = wording.otherwise
+                    failed = True
             whole = True
         finally:
             # Whoever stops listening half-way has paid, and can ask again for nothing.
-            text = said + last[0] if whole else wording.otherwise[0]
-            await self._aremember(asking, self._message((text, last[1]), released))
-        yield _chunk(self._message(last, released))
+            rest, status = wording.rest(said, failed=failed)
+            text = said + rest if whole else wording.otherwise[0]
+            await self._aremember(asking, self._message((text, status), released))
+        yield _chunk(self._message((rest, status), released))
 
     async def _aask(self, asking: Asking, child: RunnableConfig) -> Asked:
         question = asking.question

@@ -54,13 +54,29 @@ class Wording:
         status: How the answer came about.
         text: What is said, if no model is asked.
         prompt: The public prompt whose answer is said; None if `text` is.
-        otherwise: What is said, and how it came about, if the model fails on it.
+        otherwise: What is said, and how it came about, if the model fails on it or
+            says nothing.
     """
 
     status: Status
     text: str = ""
     prompt: PromptValue | None = None
     otherwise: tuple[str, Status] = ("", Status.ABSTAINED)
+
+    def rest(self, said: str, *, failed: bool) -> tuple[str, Status]:
+        """Return what is still to be said, and how the answer came about.
+
+        Args:
+            said: What the model has said so far.
+            failed: Whether it failed on the way.
+        """
+        if self.prompt is None:
+            return self.text, self.status
+        if not failed and said.strip():
+            return "", self.status
+        # A model that says nothing loses a paid release like one that fails.
+        text, status = self.otherwise
+        return (f"\n{text}" if said.strip() else text), status
 
 
 class GroupPrompts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, record, reply, rich
 from fakes import AsyncScriptedModel, ScriptedModel, notes
@@ -16,9 +18,11 @@ from langchain_dpicl import (
     ESAOutputParser,
     InvalidParameterError,
     PrivacyBudgetHandler,
+    Relation,
     RetrievedGroups,
     SampledGroups,
     VoteOutputParser,
+    mechanisms,
 )
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.parsers import DPOutputParser
@@ -250,3 +254,44 @@ def test_esa_asks_the_model_for_its_candidates(groups: RetrievedGroups) -> None:
     assert chain.invoke(QUESTION).content == "A dry cough."
     # A group without records is asked as well; the public question has no records.
     assert len([text for text in model.asked if "Records:" not in text]) == 6
+
+
+@pytest.mark.parametrize(
+    ("terms", "relation"),
+    [
+        ({"grouping": "shard"}, Relation.REPLACE),
+        ({"grouping": "unit", "score_threshold": 0.1}, Relation.ADD_REMOVE),
+        (
+            {"grouping": "unit", "score_threshold": 0.1, "max_groups": 40},
+            Relation.REPLACE,
+        ),
+    ],
+    ids=["shard", "unit", "unit with a cap"],
+)
+async def test_the_mechanism_is_told_the_sources_relation_and_what_was_charged(
+    terms: dict[str, Any], relation: Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another relation the noise would be for another sensitivity."""
+    source = RetrievedGroups.from_documents(
+        notes(120), EMBEDDING, unit_key="patient", n_groups=60, **terms
+    )
+    told: list[dict[str, Any]] = []
+    original = mechanisms.noisy_counts
+
+    def spy(counts: Any, **kwargs: Any) -> Any:
+        told.append(kwargs)
+        return original(counts, **kwargs)
+
+    monkeypatch.setattr(mechanisms, "noisy_counts", spy)
+    chain = DPChain(
+        groups=source,
+        model=ScriptedModel(reply=reply),
+        parser=PARSERS["vote"](),
+        budget=rich(),
+    )
+    for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
+        kwargs = told.pop()
+        assert kwargs["relation"] is relation
+        (event,) = record(answer)["events"]
+        assert kwargs["noise_multiplier"] == event["noise_multiplier"]
+        assert record(answer)["relation"] == relation.value

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
 from fakes import AsyncScriptedModel, ScriptedModel, notes
+from langchain_core.messages import AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.prompts import PromptTemplate
 
 from langchain_dpicl import (
@@ -157,3 +159,43 @@ def test_a_record_that_cannot_be_written_into_the_prompt_silences_its_group_only
         budget=rich(),
     )
     assert record(chain.invoke(QUESTION))["status"] == "released"
+
+
+@pytest.mark.parametrize("model_class", [ScriptedModel, AsyncScriptedModel])
+async def test_released_words_survive_a_rewrite_that_says_nothing(
+    groups: RetrievedGroups, model_class: Any
+) -> None:
+    chain = DPChain(
+        groups=groups,
+        model=model_class(
+            reply=lambda text: " " if "word suggestions" in text else reply(text)
+        ),
+        parser=PARSERS["ptr"](),
+        budget=rich(),
+    )
+    assert str(chain.invoke(QUESTION).content).strip() == "cough"
+    assert str((await chain.ainvoke(QUESTION)).content).strip() == "cough"
+    streamed = "".join(str(chunk.content) for chunk in chain.stream(QUESTION))
+    assert streamed.strip() == "cough"
+
+
+def test_words_after_a_broken_off_rewrite_stand_on_a_line_of_their_own(
+    groups: RetrievedGroups,
+) -> None:
+    class BreakingOff(ScriptedModel):
+        def _stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if "word suggestions" not in str(messages[-1].content):
+                message = AIMessageChunk(content=reply(str(messages[-1].content)))
+                yield ChatGenerationChunk(message=message)
+                return
+            yield ChatGenerationChunk(message=AIMessageChunk(content="They rep"))
+            raise RuntimeError("connection lost")
+
+    chain = DPChain(
+        groups=groups,
+        model=BreakingOff(reply=reply),
+        parser=PARSERS["ptr"](),
+        budget=rich(),
+    )
+    streamed = "".join(str(chunk.content) for chunk in chain.stream(QUESTION))
+    assert streamed == "They rep\ncough"
