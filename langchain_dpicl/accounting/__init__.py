@@ -28,6 +28,12 @@ from langchain_dpicl.accounting.events import (
     repeat,
     total_delta0,
 )
+from langchain_dpicl.accounting.filters import (
+    STEPS,
+    Cost,
+    PrivacyFilter,
+    best_order,
+)
 from langchain_dpicl.accounting.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
@@ -37,13 +43,17 @@ from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 
 __all__ = [
+    "STEPS",
+    "Cost",
     "CrossCheck",
     "DeltaEvent",
     "Event",
     "ExponentialEvent",
     "GaussianEvent",
+    "PrivacyFilter",
     "PureEvent",
     "ZCDPEvent",
+    "best_order",
     "calibrate",
     "compose",
     "cross_check",

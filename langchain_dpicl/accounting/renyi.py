@@ -132,10 +132,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         if abs(following - x) <= 1e-12 * x:
             break
         x = following
-    bound = (
-        rho * (1 + x) + math.log(x) - math.log1p(x) - (log_delta + math.log1p(x)) / x
-    )
-    return max(0.0, bound) * _ROUND_UP
+    # Where epsilon is tiny its terms cancel, and a relative margin is not enough.
+    price, gain = -(log_delta + math.log1p(x)) / x, math.log1p(1 / x)
+    slack = 4e-15 * (gain + (math.log1p(x) - log_delta) / x)
+    return max(0.0, rho * (1 + x) - gain + price + slack) * _ROUND_UP
 
 
 @functools.lru_cache(maxsize=256)
@@ -168,8 +168,8 @@ def _sampled_cumulants(noise_multiplier: float, sampling_rate: float) -> Floats:
     return np.array(values) * _ROUND_UP
 
 
-def _divergence(event: Event, x: Floats) -> Floats:
-    """Return R(1 + x) of one use."""
+def divergence(event: Event, x: Floats) -> Floats:
+    """Return R(1 + x) of one use, a `DeltaEvent` excepted; rounded either way."""
     order = 1 + x
     if isinstance(event, GaussianEvent):
         plain = order * (inverse_square(event.noise_multiplier) / 2)
@@ -214,7 +214,7 @@ def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             total = np.zeros_like(x)
             for event in events:
-                total = total + event.count * _divergence(event, x)
+                total = total + event.count * divergence(event, x)
             shift = np.log(x) - np.log1p(x)
             price = (log_delta + np.log1p(x)) / x
             slack = _ROUNDING * (total + np.abs(shift) + np.abs(price))

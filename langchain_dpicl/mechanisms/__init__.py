@@ -9,6 +9,8 @@ the numbers come from.
 | `noisy_counts`, `noisy_argmax` | `voting.py` | Gaussian(z) |
 | `noisy_sum` | `embedding.py` | Gaussian(z) |
 | `ptr_top_k` | `keyword_ptr.py` | Gaussian(z), and delta0 |
+| `threshold_words` | `keyword_threshold.py` | Gaussian(z), and delta0 |
+| `exceeds` | `agreement.py` | Gaussian(z) |
 | `joint_top_k` | `keyword_joint.py` | exponential mechanism (epsilon) |
 | `choose_k`, `permute_and_flip` | `selection.py` | exponential mechanism; epsilon |
 
@@ -19,12 +21,18 @@ are exact, so no error term has to be added to a delta.
 
 from __future__ import annotations
 
+from langchain_dpicl.mechanisms.agreement import exceeds, exceeds_pass_rate
 from langchain_dpicl.mechanisms.embedding import noisy_sum
 from langchain_dpicl.mechanisms.keyword_joint import joint_top_k
 from langchain_dpicl.mechanisms.keyword_ptr import (
     ptr_pass_rate,
     ptr_top_k,
     required_gap,
+)
+from langchain_dpicl.mechanisms.keyword_threshold import (
+    required_count,
+    threshold_pass_rate,
+    threshold_words,
 )
 from langchain_dpicl.mechanisms.selection import choose_k, permute_and_flip
 from langchain_dpicl.mechanisms.source import (
@@ -38,6 +46,8 @@ __all__ = [
     "SecureRandom",
     "SeededRandom",
     "choose_k",
+    "exceeds",
+    "exceeds_pass_rate",
     "joint_top_k",
     "noisy_argmax",
     "noisy_counts",
@@ -45,6 +55,9 @@ __all__ = [
     "permute_and_flip",
     "ptr_pass_rate",
     "ptr_top_k",
+    "required_count",
     "required_gap",
     "system_random",
+    "threshold_pass_rate",
+    "threshold_words",
 ]

@@ -11,6 +11,9 @@ Every mechanism takes its sensitivity from this table and from nowhere else:
 | vote count of one class, L-infinity                 | 1          | 1        |
 | sum of vectors clipped to an L2 ball of radius R    | R          | 2 R      |
 | keyword count (an answer counts a word once)        | 1          | 1        |
+| all keyword counts, c words an answer, L2           | sqrt(c)    | sqrt(2c) |
+| words of one neighbor only, of either one           | c          | c        |
+| count of slots that agree with something public     | 1          | 1        |
 | gap H(k) - H(k+1) of sorted keyword counts          | 1          | 2        |
 | joint utility -max_i (H(i) - H(s_i))                | 1          | 2        |
 | top-k set is the same on all neighbors when gap is  | > 1        | > 2      |
@@ -19,9 +22,12 @@ Every mechanism takes its sensitivity from this table and from nowhere else:
 
 Why: an answer adds 0 or 1 to each count, so adding one moves every H(i) up by 0 or 1
 and a difference of two order statistics by at most 1; replacing is a removal followed
-by an addition. A vote moves one unit vector in, or one out and another in (distance
-sqrt(2)). Two points of a ball of radius R are at most 2 R apart. The rows for counts
-are checked by brute force in `tests/mechanisms/test_sensitivity.py`.
+by an addition. An answer of at most c words moves at most c counts by one, a
+replacement at most 2c of them; a word that only one of two neighbors has is one of the
+at most c words of *its* differing answer. A slot agrees with something public or does
+not, before and after. A vote moves one unit vector in, or one out and another in
+(distance sqrt(2)). Two points of a ball of radius R are at most 2 R apart. The rows for
+counts are checked by brute force in `tests/mechanisms/test_sensitivity.py`.
 """
 
 from __future__ import annotations
@@ -30,15 +36,18 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from langchain_dpicl.parameters import ParameterError, positive
+from langchain_dpicl.parameters import ParameterError, count, positive
 from langchain_dpicl.relation import Relation
 
 __all__ = [
+    "agreement_count",
     "checked_relation",
     "embedding_l2",
     "joint_utility",
     "keyword_gap",
+    "keyword_l2",
     "keyword_linf",
+    "new_keywords",
     "next_token_l2",
     "next_token_linf",
     "noise_scale",
@@ -46,6 +55,9 @@ __all__ = [
     "vote_l2",
     "vote_linf",
 ]
+
+MAX_WORDS = 1 << 16
+"""Most words of one answer that are counted: far beyond what makes sense."""
 
 _SQRT_2 = math.sqrt(2.0)
 """The float next above the square root of 2, not below: noise errs upward."""
@@ -75,6 +87,13 @@ def checked_relation(relation: Any) -> Relation:
 def _by_relation(relation: Relation | str, add_remove: float, replace: float) -> float:
     chosen = checked_relation(relation)
     return replace if chosen is Relation.REPLACE else add_remove
+
+
+def _checked_words(max_words: int) -> int:
+    words = count(max_words, "max_words")
+    if words > MAX_WORDS:
+        raise ParameterError(f"max_words must be at most {MAX_WORDS}, not {words}.")
+    return words
 
 
 def vote_l2(relation: Relation | str) -> float:
@@ -112,6 +131,49 @@ def embedding_l2(relation: Relation | str, radius: float) -> float:
 def keyword_linf(relation: Relation | str) -> float:
     """Return how far one keyword's count can move: 1."""
     return _by_relation(relation, 1.0, 1.0)
+
+
+def keyword_l2(relation: Relation | str, max_words: int) -> float:
+    """Return the L2 sensitivity of all keyword counts together.
+
+    Args:
+        relation: How the slots of neighbors differ.
+        max_words: Most different words c that one answer counts for.
+
+    Returns:
+        sqrt(c) under `ADD_REMOVE`, sqrt(2c) under `REPLACE`, never rounded down.
+
+    Example:
+        >>> keyword_l2(Relation.REPLACE, max_words=2)
+        2.0
+    """
+    words = _checked_words(max_words)
+    moved = int(_by_relation(relation, words, 2 * words))
+    root = math.sqrt(moved)
+    return root if Fraction(root) ** 2 >= moved else math.nextafter(root, math.inf)
+
+
+def new_keywords(relation: Relation | str, max_words: int) -> int:
+    """Return how many words one neighbor can have that the other has not: c.
+
+    Under `REPLACE` there may be as many again the other way round. They do not add up:
+    see the proof in `keyword_threshold.py`.
+
+    Args:
+        relation: How the slots of neighbors differ.
+        max_words: Most different words c that one answer counts for.
+
+    Example:
+        >>> new_keywords(Relation.REPLACE, max_words=2)
+        2
+    """
+    words = _checked_words(max_words)
+    return int(_by_relation(relation, words, words))
+
+
+def agreement_count(relation: Relation | str) -> int:
+    """Return how far the number of slots that agree with something public moves: 1."""
+    return int(_by_relation(relation, 1, 1))
 
 
 def keyword_gap(relation: Relation | str) -> int:

@@ -18,5 +18,6 @@ def test_import_is_light() -> None:
 
 
 def test_names_are_sorted_and_there() -> None:
-    assert list(accounting.__all__) == sorted(accounting.__all__)
+    names = sorted(accounting.__all__, key=lambda name: (not name.isupper(), name))
+    assert list(accounting.__all__) == names
     assert all(hasattr(accounting, name) for name in accounting.__all__)

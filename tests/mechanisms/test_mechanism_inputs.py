@@ -48,6 +48,53 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         mechanisms.required_gap,
         {"noise_multiplier": 1.0, "delta0": 1e-6, "relation": "replace"},
     ),
+    "threshold_words": (
+        mechanisms.threshold_words,
+        {
+            "counts": {"a": 3},
+            "max_words": 2,
+            "noise_multiplier": 1.0,
+            "delta0": 1e-6,
+            "relation": "replace",
+        },
+    ),
+    "threshold_pass_rate": (
+        mechanisms.threshold_pass_rate,
+        {
+            "count": 3,
+            "max_words": 2,
+            "noise_multiplier": 1.0,
+            "delta0": 1e-6,
+            "relation": "replace",
+        },
+    ),
+    "required_count": (
+        mechanisms.required_count,
+        {
+            "max_words": 2,
+            "noise_multiplier": 1.0,
+            "delta0": 1e-6,
+            "relation": "replace",
+        },
+    ),
+    "exceeds": (
+        mechanisms.exceeds,
+        {
+            "count": 3,
+            "threshold": 2.0,
+            "noise_multiplier": 1.0,
+            "relation": "replace",
+        },
+    ),
+    "exceeds_pass_rate": (
+        mechanisms.exceeds_pass_rate,
+        {
+            "count": 3,
+            "threshold": 2.0,
+            "noise_multiplier": 1.0,
+            "relation": "replace",
+        },
+    ),
     "choose_k": (
         mechanisms.choose_k,
         {"counts": {"a": 3}, "k_range": (1, 3), "epsilon": 1.0, "relation": "replace"},
@@ -62,6 +109,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
 }
 
+PLANNING = {
+    "ptr_pass_rate",
+    "required_gap",
+    "threshold_pass_rate",
+    "required_count",
+    "exceeds_pass_rate",
+}
+"""Calls that draw nothing."""
+
 PUBLIC: dict[str, list[Any]] = {
     "noise_multiplier": [0, -1.0, 1e-7, 1e7, math.nan, math.inf, "1", None, True],
     "relation": ["swap", None, 1],
@@ -70,6 +126,9 @@ PUBLIC: dict[str, list[Any]] = {
     "delta0": [0, 1, -0.1, 1.5, 1e-310, math.nan, "x"],
     "radius": [0, -1.0, 1e-200, 1e200, math.nan, math.inf, None],
     "gap": [-1, math.nan, math.inf, 1e12, None],
+    "count": [-1, math.nan, math.inf, 1e12, None],
+    "threshold": [math.nan, math.inf, -1e12, 1e12, "1", None, True],
+    "max_words": [0, -1, 1.5, math.nan, 10**9, "1", None, True],
     "k": [0, -1, 1.5, "1", None, True],
     "k_range": [(0, 2), (3, 1), [], (), 5, "ab", (1, 2.5), None, [1, 0]],
     "random": [np.random.default_rng(0), 1],
@@ -157,8 +216,7 @@ def test_the_plain_call_is_fine(name: str) -> None:
         pytest.param(name, parameter, value, id=f"{name}-{parameter}-{value!r:.12}")
         for name, (call, arguments) in CALLS.items()
         for parameter, values in PUBLIC.items()
-        if parameter in arguments
-        or (parameter == "random" and "gap" not in name and "rate" not in name)
+        if parameter in arguments or (parameter == "random" and name not in PLANNING)
         for value in values
     ],
 )
@@ -175,6 +233,7 @@ def test_public_parameters_are_checked_and_named(
         ("noisy_argmax", "counts", PRIVATE_COUNTS),
         ("joint_top_k", "counts", PRIVATE_COUNTS),
         ("ptr_top_k", "counts", PRIVATE_MAPPINGS),
+        ("threshold_words", "counts", PRIVATE_MAPPINGS),
         ("choose_k", "counts", PRIVATE_MAPPINGS),
         ("noisy_sum", "vectors", PRIVATE_VECTORS),
         ("permute_and_flip", "scores", PRIVATE_SCORES),
@@ -201,11 +260,12 @@ def test_too_many_columns_are_refused() -> None:
     assert "columns" in refusal("noisy_sum", vectors=np.zeros((1, 1_000_001), np.int8))
 
 
-def test_pass_rates_are_checked() -> None:
-    assert "pass_rate" in refusal("required_gap", pass_rate=1.0)
+@pytest.mark.parametrize("name", ["required_gap", "required_count"])
+def test_pass_rates_are_checked(name: str) -> None:
+    assert "pass_rate" in refusal(name, pass_rate=1.0)
 
 
-@pytest.mark.parametrize("name", ["ptr_top_k", "choose_k"])
+@pytest.mark.parametrize("name", ["ptr_top_k", "threshold_words", "choose_k"])
 def test_no_word_at_all_is_no_error_because_that_is_private(name: str) -> None:
     call, arguments = CALLS[name]
     call(**(arguments | {"counts": {}}))

@@ -73,6 +73,31 @@ def test_keyword_count(relation: Relation, pairs: Pairs) -> None:
     assert moved == sensitivity.keyword_linf(relation)
 
 
+@pytest.mark.parametrize("c", [1, 2, 3])
+def test_all_counts_of_answers_of_at_most_c_words(relation: Relation, c: int) -> None:
+    short = [answer for answer in ANSWERS if sum(answer) <= c]
+    ends = short if relation is Relation.REPLACE else [(0,) * WORDS]
+    moved, new = 0.0, 0
+    for rest in itertools.chain([(0,) * WORDS], short):
+        for one, two in itertools.product(short, ends):
+            x, y = add(rest, one), add(rest, two)
+            alone = [a for a, b in zip(x, y, strict=True) if a and not b]
+            assert set(alone) <= {1}
+            moved, new = max(moved, math.dist(x, y)), max(new, len(alone))
+    bound = sensitivity.keyword_l2(relation, c)
+    assert moved <= bound
+    # Two answers of three words each don't fit four words without sharing some.
+    if 2 * c <= WORDS or relation is Relation.ADD_REMOVE:
+        assert bound < moved * (1 + 1e-15)
+    assert new == sensitivity.new_keywords(relation, c)
+
+
+def test_slots_that_agree_with_something_public(relation: Relation) -> None:
+    ends = (False, True) if relation is Relation.REPLACE else (False,)
+    moved = max(abs(one - two) for one in (False, True) for two in ends)
+    assert moved == sensitivity.agreement_count(relation)
+
+
 def test_joint_utility(relation: Relation, pairs: Pairs) -> None:
     for k in (1, 2, 3):
         moved = 0
@@ -132,6 +157,11 @@ def test_irrational_sensitivities_err_upward() -> None:
     """The float is at least sqrt(2): its square, taken exactly, is at least 2."""
     numerator, denominator = sensitivity.vote_l2(Relation.REPLACE).as_integer_ratio()
     assert numerator**2 >= 2 * denominator**2
+    for c in range(1, 200):
+        numerator, denominator = sensitivity.keyword_l2(
+            Relation.ADD_REMOVE, c
+        ).as_integer_ratio()
+        assert numerator**2 >= c * denominator**2
 
 
 def test_the_noise_scale_is_never_rounded_down() -> None:

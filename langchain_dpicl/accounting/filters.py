@@ -1,0 +1,399 @@
+"""Privacy filters: how much of a budget each release costs, and when it is used up.
+
+A *plan* fixes its events before the first release. A *filter* bounds a run whose events
+are chosen as the answers come in: it admits the next events exactly while a running
+sum of their costs stays within a limit that was fixed at the start.
+
+    method   loss of an event                          limit of the sum
+    zcdp     rho, as in `accounting.rho`               largest rho with epsilon(rho,
+                                                       delta') <= epsilon
+    gdp      1 / z^2, unsampled Gaussians only         largest mu^2 with epsilon(mu,
+                                                       delta') <= epsilon
+    renyi    R(a) at one order a, fixed at the start   epsilon - log(1 - 1/a)
+                                                       + (log delta' + log a) / (a - 1)
+
+delta' is delta without the share that is set aside for additive failures: the sum of
+the `DeltaEvent`s has that share for a limit of its own.
+
+Privacy:
+    The run is (epsilon, delta)-DP as a whole, for any rule that chooses the next
+    events from everything seen so far, their number included:
+
+    * zcdp: Whitehouse, Ramdas, Rogers, Wu, "Fully-Adaptive Composition in Differential
+      Privacy" (ICML 2023), for approximate zCDP; the question is that of Rogers, Roth,
+      Ullman, Vadhan (2016). The conversion is Canonne, Kamath, Steinke (2020),
+      Proposition 12, at its best order.
+    * renyi: Feldman, Zrnic, "Individual Privacy Accounting via a Renyi Filter" (2021);
+      the same conversion at the fixed order.
+    * gdp: Smith, Thakurta, "Fully Adaptive Composition for Gaussian Differential
+      Privacy" (2022); Koskela, Tobaben, Honkela, "Individual Privacy Accounting with
+      Gaussian Differential Privacy" (2023). The conversion is exact (Balle, Wang 2018).
+    * Failures are added by a union bound, which doesn't care how they were chosen.
+
+    The same sum may be kept for each unit by itself (an individual filter), with the
+    loss of a release that the unit takes no part in being 0.
+
+    **What is not a filter.** To compose loss distributions or whole trade-off curves of
+    what was released and to stop where the curve meets (epsilon, delta) is not valid,
+    nor is the smallest Renyi bound over many orders. Each path of the run would be held
+    to a bound that suits this path, and a rule that picks the path by what it saw joins
+    the bad events of several: each is within delta, together they aren't. A sum at
+    one order has a fixed end on every path. zCDP may take its best order because its
+    loss is a line, R(a) <= a rho for *every* a: one and the same order, which depends
+    on (epsilon, delta') alone and not on the path, is best on all of them.
+
+    **A filter is not an odometer.** What is promised is the total. The figure for "so
+    far" (`PrivacyFilter.epsilon_spent`) is a report: no promise holds for a run that is
+    stopped because that figure has a certain value.
+
+Costs are integers, in steps of limit / `STEPS`, every cost rounded up. Sums of them are
+exact in any order, on any machine and in any database.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from langchain_dpicl import parameters
+from langchain_dpicl.accounting import limits
+from langchain_dpicl.accounting.composition import own_events
+from langchain_dpicl.accounting.events import DeltaEvent, Event, GaussianEvent
+from langchain_dpicl.accounting.gaussian import gaussian_epsilon
+from langchain_dpicl.accounting.renyi import Floats, divergence, zcdp_epsilon
+from langchain_dpicl.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from langchain_dpicl.accounting.composition import AnyEvent
+
+STEPS = 2**31 - 1
+"""Steps of a budget: a sum of two costs within it still fits 32 bits."""
+
+Method = Literal["zcdp", "gdp", "renyi"]
+_METHODS = ("zcdp", "gdp", "renyi")
+
+_SPREAD = np.geomspace(1e-4, 1e4, 401)
+_NEAR = np.geomspace(0.95, 1.05, 41)
+_WHOLE = np.arange(1.0, 257.0)
+
+
+class Cost(NamedTuple):
+    """What a release costs, or what was spent, in steps of an account's limit.
+
+    Example:
+        >>> Cost(loss=3, failure=0) == (3, 0)
+        True
+    """
+
+    loss: int
+    """Steps of the limit on the sum of losses."""
+
+    failure: int
+    """Steps of the limit on the sum of failure probabilities."""
+
+
+@dataclass(frozen=True)
+class PrivacyFilter:
+    """A limit on the sum of the costs of events that are chosen as a run goes.
+
+    Equal terms make equal filters. Of equal releases with limit / loss = x in exact
+    arithmetic, at least the whole part of x - x^2 / STEPS - 1e-8 x are admitted. Few
+    are lost (one at most for x below 40,000), but where x is a whole number above 1,
+    or that little above one, one is: noise for n releases is right when their cost is
+    at most `STEPS // n`.
+
+    Attributes:
+        method: `zcdp`, `gdp` or `renyi`; see the module docstring.
+        epsilon: Total privacy loss bound; above 0.
+        delta: Total failure probability, strictly between 0 and 1.
+        delta0_share: The part of delta that pays for `DeltaEvent`s, from 0 (none can
+            be paid for) to below 1. The conversion to epsilon has the rest.
+        order: For `renyi`: the order, above 1. None takes the best one for many small
+            Gaussian releases; the attribute then holds it.
+
+    Privacy: see the module docstring for theorems and their conditions. Unit and
+    relation are the events': one unit added or removed.
+
+    Raises:
+        ParameterError: If a parameter is out of its range, an order is given to another
+            method, or nothing is left of epsilon at that order.
+
+    Example:
+        >>> account = PrivacyFilter("zcdp", epsilon=1.0, delta=1e-6)
+        >>> cost = account.cost([GaussianEvent(100.0), DeltaEvent(1e-10)])
+        >>> spent, admitted = Cost(0, 0), 0
+        >>> while account.affords(spent, cost):
+        ...     spent = Cost(spent.loss + cost.loss, spent.failure + cost.failure)
+        ...     admitted += 1
+        >>> admitted
+        458
+        >>> 0.9 < account.epsilon_spent(spent) <= 1.0
+        True
+    """
+
+    method: Method
+    epsilon: float
+    delta: float
+    delta0_share: float = field(default=0.5, kw_only=True)
+    order: float | None = field(default=None, kw_only=True)
+    budget: float = field(init=False, repr=False, compare=False)
+    """The limit in its own units: rho, mu, or the Renyi divergence at the order."""
+    failure_budget: float = field(init=False, repr=False, compare=False)
+    """The limit on the sum of failure probabilities."""
+    delta_left: float = field(init=False, repr=False, compare=False)
+    """delta for the conversion: what the failures' budget leaves, rounded down."""
+
+    def __post_init__(self) -> None:
+        if self.method not in _METHODS:
+            raise ParameterError(
+                f"method must be one of {', '.join(_METHODS)}, not {self.method!r:.40}."
+            )
+        epsilon = parameters.epsilon(self.epsilon)
+        delta = parameters.delta(self.delta)
+        share = parameters.finite("delta0_share", self.delta0_share)
+        if not 0 <= share < 1:
+            raise ParameterError(
+                f"delta0_share must be at least 0 and below 1, not {share:g}."
+            )
+        if self.order is not None and self.method != "renyi":
+            raise ParameterError(f"Method {self.method!r} takes no order.")
+        failure = delta * share
+        left = _float_below(Fraction(delta) - Fraction(failure))
+        if left <= 0:
+            raise ParameterError(
+                f"delta0_share {share} leaves nothing of delta {delta:g} for the "
+                "conversion to epsilon."
+            )
+        order = None
+        if self.method == "renyi":
+            order = _usable_order(self.order, epsilon, left)
+            budget = limits.renyi_budget(order, epsilon, left)
+        elif self.method == "gdp":
+            budget = limits.gdp_budget(epsilon, left)
+        else:
+            budget = limits.zcdp_budget(epsilon, left)
+        if budget < limits.LEAST_BUDGET:
+            raise ParameterError(
+                f"epsilon {epsilon:g} and delta {delta:g} are too small for a filter."
+            )
+        own = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "delta0_share": share,
+            "order": order,
+            "budget": budget,
+            "failure_budget": failure,
+            "delta_left": left,
+        }
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def limit(self) -> Cost:
+        """What may be spent in all."""
+        return Cost(STEPS, STEPS)
+
+    def cost(self, events: Iterable[AnyEvent]) -> Cost:
+        """Return what a release costs, each component rounded up.
+
+        Args:
+            events: Events of this package, dp-accounting's `DpEvent`s, or both.
+
+        Returns:
+            Steps of the limit: (0, 0) for no events, and at least one step for any
+            positive loss or failure. Costs above the limit are returned as they are;
+            they may have hundreds of digits. Where `delta0_share` is 0, every
+            positive failure costs `STEPS + 1`, which nothing affords.
+
+        Raises:
+            ParameterError: If an event is unknown, or the method can't account for it.
+
+        Privacy: the cost depends on the events' public parameters alone.
+
+        Example:
+            >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
+            >>> account.cost([])
+            Cost(loss=0, failure=0)
+            >>> account.cost([GaussianEvent(1e-160)]).loss > STEPS
+            True
+        """
+        if not isinstance(events, (list, tuple)):
+            events = own_events(events)
+        try:
+            return _cost(self, tuple(events))
+        except TypeError:
+            # A composed `DpEvent` holds a list, and so has no hash.
+            return _cost(self, own_events(events))
+
+    def affords(self, spent: Cost, cost: Cost) -> bool:
+        """Return whether a further cost fits beside what was spent.
+
+        Args:
+            spent: Sum of the costs so far.
+            cost: The next release's.
+
+        Example:
+            >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
+            >>> account.affords(Cost(STEPS - 1, 0), Cost(1, 0))
+            True
+            >>> account.affords(Cost(STEPS, 0), Cost(1, 0))
+            False
+        """
+        return spent.loss + cost.loss <= STEPS and spent.failure + cost.failure <= STEPS
+
+    def epsilon_spent(self, cost: Cost) -> float:
+        """Return an upper bound of epsilon for what was spent, at the full delta.
+
+        The conversion has all of delta but the failures spent so far.
+
+        Args:
+            cost: Sum of the costs so far.
+
+        Returns:
+            epsilon: 0 for no loss, never above the filter's for a cost within the
+            limit, infinite for one beyond it.
+
+        Raises:
+            ParameterError: If the cost is not a pair of integers of 0 or more.
+
+        Privacy: a report, not a promise. The filter's total holds on every path; this
+        figure would hold for a run whose events had been fixed before.
+
+        Example:
+            >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
+            >>> account.epsilon_spent(Cost(0, 0))
+            0.0
+            >>> 0.4 < account.epsilon_spent(Cost(STEPS // 4, 0)) < 0.5
+            True
+        """
+        loss = parameters.count(cost[0], "cost.loss", minimum=0)
+        failure = parameters.count(cost[1], "cost.failure", minimum=0)
+        if loss > STEPS or failure > STEPS:
+            return math.inf
+        if loss == 0:
+            return 0.0
+        failed = Fraction(self.failure_budget) * failure / STEPS
+        delta = max(self.delta_left, _float_below(Fraction(self.delta) - failed))
+        used = loss / STEPS
+        if self.method == "gdp":
+            mu = self.budget * math.sqrt(used) * (1 + limits.SLACK)
+            found = gaussian_epsilon(mu, delta)
+        elif self.order is None:
+            rho = self.budget * used * (1 + limits.SLACK)
+            found = zcdp_epsilon(rho, delta)
+        else:
+            total = self.budget * used * (1 + limits.SLACK)
+            found = limits.renyi_epsilon_at(self.order, total, delta)
+        # What is within the limit is within epsilon, whatever this figure rounds to.
+        return min(found, self.epsilon)
+
+
+def best_order(
+    events: Iterable[AnyEvent],
+    epsilon: float,
+    delta: float,
+    *,
+    delta0_share: float = 0.5,
+) -> float:
+    """Return the order at which a mix of events can be repeated most often.
+
+    Args:
+        events: What a typical release is expected to cost; failures don't matter.
+        epsilon: Total privacy loss bound of the account; above 0.
+        delta: Its total failure probability, strictly between 0 and 1.
+        delta0_share: The part of delta that pays for failures.
+
+    Returns:
+        An order above 1, for `PrivacyFilter("renyi", ..., order=...)`.
+
+    Raises:
+        ParameterError: If a parameter is out of its range, an event is unknown, or
+            none of the events has a loss.
+
+    Privacy: choose the order before the account is opened, from the expected mix and
+    never from answers. Another mix than the expected one costs a smaller number of
+    releases, not privacy.
+
+    Example:
+        >>> mix = [GaussianEvent(2.0, sampling_rate=0.01), DeltaEvent(1e-12)]
+        >>> order = best_order(mix, epsilon=1.0, delta=1e-6)
+        >>> account = PrivacyFilter("renyi", 1.0, 1e-6, order=order)
+        >>> default = PrivacyFilter("renyi", 1.0, 1e-6)
+        >>> account.cost(mix).loss < default.cost(mix).loss
+        True
+    """
+    terms = PrivacyFilter("renyi", epsilon, delta, delta0_share=delta0_share)
+    mix = [event for event in own_events(events) if not isinstance(event, DeltaEvent)]
+    if not mix or terms.order is None:
+        raise ParameterError("The mix holds no event with a privacy loss.")
+    start, delta = terms.order - 1, terms.delta_left
+
+    def best_of(x: Floats) -> float:
+        orders = np.maximum(1 + x, limits.LEAST_ORDER)
+        budgets = [limits.renyi_budget(a, terms.epsilon, delta) for a in orders]
+        room = np.array(budgets)
+        with np.errstate(all="ignore"):
+            loss = sum(event.count * divergence(event, orders - 1) for event in mix)
+            repeats = np.where((room > 0) & (loss > 0), room / loss, 0.0)
+        return float(x[np.argmax(np.nan_to_num(repeats, nan=0.0))])
+
+    # The loss of a sampled Gaussian has its kinks at whole orders.
+    best = best_of(np.concatenate([[start], start * _SPREAD, _WHOLE]))
+    best = best_of(np.concatenate([[best], best * _NEAR]))
+    return max(limits.LEAST_ORDER, 1 + best)
+
+
+@functools.lru_cache(maxsize=4096)
+def _cost(account: PrivacyFilter, events: tuple[AnyEvent, ...]) -> Cost:
+    loss = failure = Fraction(0)
+    for event in own_events(events):
+        if isinstance(event, DeltaEvent):
+            failure += event.count * Fraction(event.delta0)
+        else:
+            loss += event.count * _loss(account, event)
+    budget = Fraction(account.budget)
+    if account.method == "gdp":
+        budget *= budget
+    steps = math.ceil(loss * STEPS / budget)
+    if not account.failure_budget:
+        return Cost(steps, STEPS + 1 if failure else 0)
+    return Cost(steps, math.ceil(failure * STEPS / Fraction(account.failure_budget)))
+
+
+def _loss(account: PrivacyFilter, event: Event) -> Fraction:
+    """Return the loss of one use, never below the true one."""
+    if account.order is not None:
+        return limits.renyi_loss(event, account.order)
+    if account.method == "zcdp":
+        return limits.exact_rho(event)
+    if isinstance(event, GaussianEvent) and event.sampling_rate == 1:
+        return 2 * limits.exact_rho(event)
+    raise ParameterError(
+        f"A 'gdp' filter adds up Gaussian events without sampling only, not {event!r}: "
+        "use the method 'zcdp', or 'renyi' for sampled ones."
+    )
+
+
+def _usable_order(order: float | None, epsilon: float, delta: float) -> float:
+    default = limits.default_order(epsilon, delta)
+    order = default if order is None else parameters.finite("order", order)
+    if order <= 1:
+        raise ParameterError(f"order must be above 1, not {order:g}.")
+    if limits.renyi_budget(order, epsilon, delta) <= 0:
+        raise ParameterError(
+            f"At order {order:g} the conversion alone costs more than epsilon "
+            f"{epsilon:g}. The best order for many small releases is {default!r}."
+        )
+    return order
+
+
+def _float_below(value: Fraction) -> float:
+    """Return the largest double that is not above `value`."""
+    number = float(value)
+    return number if number <= value else math.nextafter(number, -math.inf)

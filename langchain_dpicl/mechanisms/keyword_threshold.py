@@ -1,0 +1,256 @@
+r"""Keywords by a threshold: every word whose noisy count is clearly above one.
+
+For short answers: each counts for at most c = `max_words` different words. The sparse
+histogram of Korolova, Kenthapadi, Mishra, Ntoulas, *Releasing Search Queries and Clicks
+Privately*, WWW 2009, with Gaussian noise: Karrer, Kifer, Wilkins, Zhang, *Exact Privacy
+Analysis of the Gaussian Sparse Histogram Mechanism*, 2022.
+
+Let H(w) be the number of answers with word w. For neighbors x, x' let C be the words
+that occur in both, D those that occur in x alone, D' those in x' alone.
+
+1. *Sensitivity.* A word of D is in the answer that x has in place of the one of x' (or
+   of none), and in no other: its count is exactly 1, and |D| <= c. The same holds for
+   D'. The counts of the words in C differ by at most one each: by sqrt(c) in L2
+   (`ADD_REMOVE`) or sqrt(2c) (`REPLACE`).
+2. *Noise.* Each word with a positive count gets its own rounded Gaussian K of scale
+   sigma = z sqrt(c) or z sqrt(2c). It is released if H(w) + K > 1 + t, with t the least
+   quantile of K *as drawn* with P(K > t) <= delta0 / c. The others, of which there is
+   no list, are never released.
+3. *Event.* Gaussian(z) plus delta0, under both relations.
+
+*Proof of 3.* Let p = P(K > t), at most delta0 / c: the probability that a word of
+count 1 is released. M(x) releases a part of C and, independently, a part of D that is
+empty with probability a = (1-p)^|D|; M(x') likewise, with a' = (1-p)^|D'|. Write P and
+Q for the laws of what x and x' release of C. Both are the same post-processing of one
+Gaussian mechanism, so with delta_G its curve, P(S) - e^eps Q(S) <= delta_G(eps) for
+every set S and every real eps. Let b = min(a, a') >= 1 - c p >= 1 - delta0. For a set S
+of outputs, and S_C those of them without a word of D or D',
+
+    P(M(x) in S) - e^eps P(M(x') in S)
+      <= (1-a) + a P(S_C) - e^eps a' Q(S_C)
+      <= (1-a) + (a-b) P(S_C) + b (P(S_C) - e^eps Q(S_C))       as a' >= b
+      <= (1-a) + (a-b) + b delta_G(eps)
+       = 1 - b + b delta_G(eps)  <=  delta0 + (1-delta0) delta_G(eps).
+
+Exchanging x and x' gives the other direction. The last line is the curve of a Gaussian
+mechanism that fails altogether with probability delta0, at every real eps: so the
+release composes, and is amplified by sampling, as Gaussian(z) and delta0 are. Outputs
+with words of D', which are not in the first term, cost nothing by themselves: that
+is why c words pay for delta0, and not the 2c words of D and D' that a union bound over
+both worlds would count under `REPLACE`.
+
+*When to use which.* Propose-test-release (`keyword_ptr.py`) wants a gap below the k-th
+word and has noise 1 z or 2 z, whatever k is. This release wants no gap, so ties and
+several right words are fine. Under `REPLACE` its noise is 1.4 z for one word an answer,
+2 z for two, and grows from there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from langchain_dpicl import parameters
+from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
+from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.relation import Relation
+
+_MIN_DELTA0 = 1e-290
+"""Shared out among the most words it is still a number that can be computed with."""
+
+
+def threshold_words(
+    counts: Mapping[str, int],
+    max_words: int,
+    *,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+    random: SecureRandom | None = None,
+) -> frozenset[str]:
+    """Release the words whose noisy counts pass a threshold that rare words miss.
+
+    Args:
+        counts: In how many slots' answers each word occurs. An answer counts a word
+            once, and *counts for at most `max_words` different words*: the caller has
+            cut each answer by a public rule on that answer alone. That can't be seen
+            in the counts, so it is not checked here: with a longer answer among them
+            the promise does not hold. Words that are missing count 0; an empty mapping
+            is fine.
+        max_words: Most different words c that an answer counts for, public.
+        noise_multiplier: z = sigma / sensitivity of all counts together.
+        delta0: Bound on the probability that the words of one answer alone come out.
+        relation: How the slots of neighbors differ.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        The words, possibly none, possibly more than `max_words`. The set's iteration
+        order says nothing about counts: it is filled in alphabetical order. Sort it
+        before use.
+
+    Raises:
+        ParameterError: If an argument is malformed. Messages hold no word or count.
+
+    Privacy:
+        Unit and relation: one slot, as `relation` says. Sensitivity of the counts of
+        the words that both neighbors have, L2: sqrt(c) under `ADD_REMOVE`, sqrt(2c)
+        under `REPLACE`; at most c words are in one neighbor and not in the other, each
+        with count 1. Noise: rounded Gaussian, sigma = z * sensitivity, exact. Event:
+        Gaussian(z), and delta0 added to delta for every use. Source: the proof above;
+        Karrer, Kifer, Wilkins, Zhang (2022).
+
+    Example:
+        >>> votes = {"cough": 90, "fever": 88, "rash": 1}
+        >>> released = threshold_words(
+        ...     votes, 2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
+        ... )
+        >>> sorted(released)
+        ['cough', 'fever']
+    """
+    pairs = count_mapping(counts)
+    test = _word_test(max_words, noise_multiplier, delta0, relation)
+    source = checked_source(random)
+
+    # A word that is listed with 0 must be like one that is not listed.
+    seen = sorted((word, count) for word, count in pairs if count > 0)
+    noise = test.noise.draw(len(seen), source)
+    passed = test.passes(np.array([count for _, count in seen], np.int64), noise)
+    return frozenset(word for (word, _), out in zip(seen, passed, strict=True) if out)
+
+
+def threshold_pass_rate(
+    count: float,
+    *,
+    max_words: int,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+) -> float:
+    """Return the probability that `threshold_words` releases a word of a true count.
+
+    For planning, on a count that is assumed or public: the counts of real data are
+    private.
+
+    Args:
+        count: In how many answers the word is, at least 0.
+        max_words: Most different words that an answer counts for.
+        noise_multiplier: z = sigma / sensitivity of all counts together.
+        delta0: Bound on the probability that the words of one answer alone come out.
+        relation: How the slots of neighbors differ.
+
+    Returns:
+        The exact probability, to floating-point precision. 0 for a count of 0, and at
+        most `delta0 / max_words` for a count of 1.
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> rate = threshold_pass_rate(
+        ...     25, max_words=2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
+        ... )
+        >>> round(rate, 3)
+        0.866
+    """
+    test = _word_test(max_words, noise_multiplier, delta0, relation)
+    number = parameters.finite("count", count)
+    if not 0 <= number <= MAX_COUNT:
+        raise ParameterError(
+            f"count must be between 0 and {MAX_COUNT}, not {number:g}."
+        )
+    return test.pass_rate(number)
+
+
+def required_count(
+    *,
+    max_words: int,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+    pass_rate: float = 0.95,
+) -> float:
+    """Return the true count at which a word is released with the given probability.
+
+    Args:
+        max_words: Most different words that an answer counts for.
+        noise_multiplier: z = sigma / sensitivity of all counts together.
+        delta0: Bound on the probability that the words of one answer alone come out.
+        relation: How the slots of neighbors differ.
+        pass_rate: The probability to reach, strictly between 0 and 1.
+
+    Returns:
+        The smallest such count, at least 1, in answers. Counts are whole, so round it
+        up. It is one word's: several words come out together less often.
+
+    Raises:
+        ParameterError: If an argument is out of its range.
+
+    Example:
+        >>> count = required_count(
+        ...     max_words=2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
+        ... )
+        >>> round(count, 1)
+        27.2
+    """
+    test = _word_test(max_words, noise_multiplier, delta0, relation)
+    rate = parameters.delta(pass_rate, "pass_rate")
+    # P(K > t - e) >= rate iff P(K > e - t - 1) <= 1 - rate, by symmetry.
+    excess = max(0, test.quantile + test.noise.upper_quantile(1 - rate) + 1)
+    return 1 + excess / test.weight
+
+
+@dataclass(frozen=True)
+class _WordTest:
+    """The test of one word in grid steps; everything in it is public.
+
+    Attributes:
+        weight: Grid steps per answer.
+        noise: The distribution of K, in grid steps.
+        quantile: t with P(K > t) <= delta0 / c, in grid steps.
+    """
+
+    weight: int
+    noise: RoundedGaussian
+    quantile: int
+
+    def passes(
+        self, counts: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which words of positive counts are released, shape as `counts`."""
+        # int64 holds it: a weight of at most 2^29 times a count of at most 2^32.
+        released: npt.NDArray[np.bool_] = (
+            self.weight * counts + noise > self.weight + self.quantile
+        )
+        return released
+
+    def pass_rate(self, count: float) -> float:
+        if count == 0:
+            return 0.0
+        excess = self.weight * (count - 1)
+        return self.noise.tail(math.floor(self.quantile - excess))
+
+
+def _word_test(
+    max_words: int, noise_multiplier: float, delta0: float, relation: Relation | str
+) -> _WordTest:
+    z = parameters.noise_multiplier(noise_multiplier)
+    bound = parameters.delta(delta0, "delta0")
+    if bound < _MIN_DELTA0:
+        raise ParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
+    distance = sensitivity.keyword_l2(relation, max_words)
+    weight, noise = count_grid(sensitivity.noise_scale(z, distance))
+    share = bound / sensitivity.new_keywords(relation, max_words)
+    return _WordTest(weight, noise, noise.upper_quantile(share))
