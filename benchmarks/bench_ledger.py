@@ -6,8 +6,12 @@ A durable charge can't be faster than the disk's sync. The reference is a bare l
 one-row transactions through Python's own sqlite3 with the ledger's settings (WAL,
 synchronous=FULL), with as many writers, on the same disk and in turn with ours; the
 disk's bare sync is shown too. `--dir` says on which disk (default: the folder for
-temporary files, which on some systems is memory), `--url` names an empty database of
-another kind to add, such as a PostgreSQL test database; its tables stay there.
+temporary files, which on some systems is memory).
+
+A PostgreSQL server is started for the other rows, with its files where temporary files
+go; `--url` names another one, whose tables stay there. Two references: rows of nobody,
+whose commits share a sync; and the least that keeps one count for all, a counter and a
+row in one statement, which wait for each other as charges of one account do.
 """
 
 from __future__ import annotations
@@ -21,10 +25,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from postgres_server import temporary_postgres
 from rich.console import Console
 from rich.table import Table
 
@@ -252,19 +259,62 @@ def rates(what: str, ours: float, against: str, theirs: float, target: str) -> L
     )
 
 
-def server_line(url: str, count: int, rounds: int) -> Line:
-    single, many = [], []
+BARE_TABLES = (
+    "CREATE TABLE IF NOT EXISTS bare (id bigserial PRIMARY KEY, events text)",
+    "CREATE TABLE IF NOT EXISTS bare_count (id int PRIMARY KEY, used bigint)",
+    "INSERT INTO bare_count VALUES (1, 0) ON CONFLICT DO NOTHING",
+)
+BARE_ROW = "INSERT INTO bare (events) VALUES (%s)"
+BARE_COUNT = (
+    "WITH counted AS (UPDATE bare_count SET used = used + 1 RETURNING id) "
+    "INSERT INTO bare (events) SELECT %s FROM counted"
+)
+
+
+def bare_server_writer(statement: str, url: str, count: int) -> Callable[[], None]:
+    import psycopg
+
+    connection = psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+    connection.execute("SET synchronous_commit = on")
+
+    def write() -> None:
+        for _ in range(count):
+            connection.execute(statement, (ROW,))
+        connection.close()
+
+    return write
+
+
+def server_lines(url: str, count: int, rounds: int) -> list[Line]:
+    import psycopg
+
     open_budget(url, "bench").ledger.dispose()
-    for _ in range(rounds):
-        single.append(count / by_threads(our_writer(url, count), 1))
-        many.append(count / by_processes(our_writer, url, count // 8, 8))
-    return rates(
-        f"admit, durable in {url.partition(':')[0]}, 8 processes on one account",
-        statistics.median(many),
-        "1 thread",
-        statistics.median(single),
-        ">= 500/s in all",
-    )
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        for statement in BARE_TABLES:
+            connection.execute(statement)
+    makers = {
+        "ours": our_writer,
+        "rows": partial(bare_server_writer, BARE_ROW),
+        "counts": partial(bare_server_writer, BARE_COUNT),
+    }
+    lines = []
+    for processes, target in ((1, ""), (8, ">= 500/s in all")):
+        found: dict[str, list[float]] = {kind: [] for kind in makers}
+        each = count // processes
+        for _ in range(rounds):
+            for kind, make in makers.items():
+                seconds = by_processes(make, url, each, processes)
+                found[kind].append(each * processes / seconds)
+        ours = statistics.median(found["ours"])
+        what = f"admit, durable in PostgreSQL, {processes} on 1 account"
+        lines += [
+            rates(what, ours, against, statistics.median(found[kind]), target)
+            for kind, against in (
+                ("rows", "bare INSERT, as many processes"),
+                ("counts", "bare counter and INSERT, as many"),
+            )
+        ]
+    return lines
 
 
 def micro(seconds: float) -> str:
@@ -275,7 +325,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer runs")
     parser.add_argument("--dir", help="where the SQLite files go")
-    parser.add_argument("--url", help="another database to add")
+    parser.add_argument("--url", help="a PostgreSQL database to use")
     arguments = parser.parse_args()
     rounds, memory, durable = (3, 5_000, 400) if arguments.quick else (7, 20_000, 2_000)
 
@@ -284,8 +334,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.dir) as name:
         lines += sqlite_lines(Path(name), durable, rounds)
         sync = disk_sync(Path(name), 200)
-    if arguments.url:
-        lines.append(server_line(arguments.url, durable, rounds))
+    with nullcontext(arguments.url) if arguments.url else temporary_postgres() as url:
+        if url is not None:
+            lines += server_lines(url, durable, rounds)
     for line in lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.2f}"
         table.add_row(

@@ -35,7 +35,7 @@ from langchain_dpicl._version import __version__
 if TYPE_CHECKING:
     from langchain_dpicl import accounting, mechanisms, offline
     from langchain_dpicl.budget import PrivacyBudgetHandler
-    from langchain_dpicl.chain import DPChain
+    from langchain_dpicl.chain import DPChain, PublicFirstGate
     from langchain_dpicl.exceptions import (
         BudgetExhaustedError,
         DPError,
@@ -49,7 +49,12 @@ if TYPE_CHECKING:
         UnsealableModelError,
         UnsoundStoreError,
     )
-    from langchain_dpicl.groups import GroupSource, RetrievedGroups, SampledGroups
+    from langchain_dpicl.groups import (
+        GroupSource,
+        NoisyThreshold,
+        RetrievedGroups,
+        SampledGroups,
+    )
     from langchain_dpicl.ledger import Ledger
     from langchain_dpicl.outcome import Outcome, Status
     from langchain_dpicl.parsers import (
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
         ESAOutputParser,
         KSAJointOutputParser,
         KSAPTROutputParser,
+        KSAThresholdOutputParser,
         VoteOutputParser,
     )
     from langchain_dpicl.relation import Relation
@@ -72,13 +78,16 @@ __all__ = [
     "InvalidParameterError",
     "KSAJointOutputParser",
     "KSAPTROutputParser",
+    "KSAThresholdOutputParser",
     "Ledger",
     "LedgerError",
     "NoBudgetError",
+    "NoisyThreshold",
     "Outcome",
     "PlanMismatchError",
     "PrivacyBudgetHandler",
     "PublicCallError",
+    "PublicFirstGate",
     "Relation",
     "RetrievedGroups",
     "SampledGroups",
@@ -100,9 +109,12 @@ _HOMES = {
     "GroupSource": "groups",
     "KSAJointOutputParser": "parsers",
     "KSAPTROutputParser": "parsers",
+    "KSAThresholdOutputParser": "parsers",
     "Ledger": "ledger",
+    "NoisyThreshold": "groups",
     "Outcome": "outcome",
     "PrivacyBudgetHandler": "budget",
+    "PublicFirstGate": "chain",
     "Relation": "relation",
     "RetrievedGroups": "groups",
     "SampledGroups": "groups",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_dpicl._version import __version__
@@ -20,7 +21,9 @@ def privacy_record(
     groups: GroupSource,
     budget: PrivacyBudgetHandler,
     outcome: Outcome,
-    grant: Grant | None,
+    grants: Sequence[Grant] = (),
+    details: dict[str, Any] | None = None,
+    mechanism: str | None = None,
 ) -> dict[str, Any]:
     """Return what may be known about an answer, as JSON-able values.
 
@@ -30,7 +33,9 @@ def privacy_record(
         groups: The group source.
         budget: The account's handler.
         outcome: The mechanism's output.
-        grant: What was charged; None if nothing was.
+        grants: What was charged, in order; the last one is the mechanism's.
+        details: What was released besides, before the mechanism's output.
+        mechanism: What released it, if not the parser.
 
     Returns:
         `status`, `mechanism`, `parameters`, `keywords` and `details` of the release,
@@ -39,25 +44,26 @@ def privacy_record(
         differentially private output.
     """
     parameters = parser.public_parameters()
-    if grant is not None:
+    last = grants[-1] if grants else None
+    if last is not None:
         granted = {
-            "noise_multiplier": grant.noise_multiplier,
-            "epsilon": grant.epsilon,
-            "delta0": grant.delta0 or None,
+            "noise_multiplier": last.noise_multiplier,
+            "epsilon": last.epsilon,
+            "delta0": last.delta0 or None,
         }
         parameters.update({k: v for k, v in granted.items() if v is not None})
     record: dict[str, Any] = {
         "status": status.value,
-        "mechanism": parser.demand(groups.sampling_rate).mechanism,
+        "mechanism": mechanism or parser.demand(groups.sampling_rate).mechanism,
         "parameters": parameters,
         "keywords": list(outcome.keywords),
-        "details": outcome.details,
+        "details": {**(details or {}), **outcome.details},
         "unit_key": groups.unit_key,
         "relation": groups.relation.value,
         "groups": groups.description,
-        "events": [event_to_dict(e) for e in grant.events] if grant else [],
-        "charge": grant.sequence if grant else None,
-        "account": budget.public_state(grant),
+        "events": [event_to_dict(e) for grant in grants for e in grant.events],
+        "charge": last.sequence if last else None,
+        "account": budget.public_state(last),
         "library": __version__,
     }
     if parser.random is not None and not parser.random.secure:

@@ -45,7 +45,7 @@ def test_the_readme_starts_with_the_two_commands_and_shows_a_real_answer(
     readme = (ROOT / "README.md").read_text()
     assert readme.index("make demo") < readme.index("make test") < 400
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks(ROOT / "README.md")
+    example = blocks(ROOT / "README.md")[0]
     exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own docs
     content, status = capsys.readouterr().out.splitlines()
     assert f"# {content}" in example

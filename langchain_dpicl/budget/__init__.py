@@ -7,9 +7,10 @@ from langchain_dpicl.budget.demand import (
     PurePart,
 )
 from langchain_dpicl.budget.forecast import Forecast, forecast
-from langchain_dpicl.budget.handler import BudgetState, PrivacyBudgetHandler
+from langchain_dpicl.budget.handler import PrivacyBudgetHandler
 from langchain_dpicl.budget.lookup import find_budget
 from langchain_dpicl.budget.planning import plan_queries
+from langchain_dpicl.budget.state import BudgetState
 
 __all__ = [
     "BudgetState",

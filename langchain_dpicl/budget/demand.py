@@ -18,11 +18,12 @@ Privacy:
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from langchain_dpicl import parameters
 from langchain_dpicl.accounting import (
+    Cost,
     DeltaEvent,
     Event,
     ExponentialEvent,
@@ -32,7 +33,9 @@ from langchain_dpicl.accounting import (
     unsampled_epsilon,
 )
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.ledger.base import NOTHING
 from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.units import Collect
 
 DELTA0_SHARE = 0.5
 """The part of delta that a plan sets aside for the releases' own delta0."""
@@ -98,6 +101,8 @@ class Demand:
         sampling_rate: Poisson sampling rate of units; 1 without sampling.
         needs_delta0: Whether the mechanism may fail with probability delta0.
         delta0: That probability, if the user fixed it; None leaves it to the plan.
+        share: In an account without a plan: which part of one query's share the
+            release takes where its noise is left open.
 
     Raises:
         InvalidParameterError: If a fixed value is out of range, or several parts
@@ -109,10 +114,12 @@ class Demand:
     sampling_rate: float = 1.0
     needs_delta0: bool = False
     delta0: float | None = None
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         try:
             parameters.sampling_rate(self.sampling_rate)
+            parameters.positive("share", self.share)
             if self.delta0 is not None:
                 parameters.delta(self.delta0, "delta0")
             for part in self.parts:
@@ -192,6 +199,9 @@ class Grant:
         events: What was charged.
         account: The account that paid.
         sequence: The charge's number on that account.
+        spent: What the account's charges cost together, this one included.
+        collect: In a per-unit account, what charges the units that take part: the
+            group source calls it in the sealed region. None where everybody paid.
     """
 
     noise_multiplier: float | None
@@ -200,6 +210,8 @@ class Grant:
     events: tuple[Event, ...]
     account: str
     sequence: int
+    spent: Cost = NOTHING
+    collect: Collect | None = field(default=None, compare=False, repr=False)
 
 
 def read_parameters(

@@ -1,8 +1,9 @@
 """What a plan will be able to answer: computed from public numbers, before any record.
 
 A forecast says by how many groups the right answer must lead for a release to be right
-(or, for propose-test-release, to be made) with 95 % probability. It tells a user
-before the first question whether the groups are enough for the budget.
+(or, for propose-test-release, to be made) with 95 % probability; for a threshold
+release, in how many groups' answers a word must be. It tells a user before the first
+question whether the groups are enough for the budget.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from langchain_dpicl.relation import Relation
 
 PASS_RATE = 0.95
 
+THRESHOLD = "ksa/threshold"
+"""The mechanism whose words stand on their own: there is no lead over a next one."""
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -31,7 +35,8 @@ class Forecast:
         epsilon: Of its exponential or pure step, if it has one.
         delta0: Failure probability of one test, if it has one.
         noise: Standard deviation of the noise on a count of groups, if it is additive.
-        required_lead: By how many groups the right answer must lead for 95 %.
+        required_lead: By how many groups the right answer must lead for 95 %; for a
+            threshold release the number of groups with the word, whatever the others.
         groups: The number of groups.
         calls_per_query: Model calls of one query: groups, public answers, rewriting.
         queries: The number of queries.
@@ -61,13 +66,18 @@ class Forecast:
                 f"the noise: it takes {lead}. Use more groups (more people), fewer "
                 "queries, or a larger epsilon."
             )
+        if self.mechanism == THRESHOLD:
+            return (
+                f"A word must be in the answers of {lead} of {self.groups} groups to "
+                f"come out in {PASS_RATE:.0%} of cases."
+            )
         return (
             f"An answer must lead the next one by {lead} of {self.groups} groups to "
             f"come out in {PASS_RATE:.0%} of cases."
         )
 
 
-def forecast(
+def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     demand: Demand,
     *,
     epsilon: float,
@@ -77,6 +87,7 @@ def forecast(
     relation: Relation = Relation.REPLACE,
     public_calls: int = 0,
     choices: int = 2,
+    max_words: int = 2,
 ) -> Forecast:
     """Return what each query of a plan can do.
 
@@ -89,15 +100,17 @@ def forecast(
         relation: How neighboring slots differ.
         public_calls: Model calls without records, for one query.
         choices: Labels, candidates or domain words to choose among.
+        max_words: For a threshold release: how many words an answer counts for.
 
     Returns:
-        The forecast. It is exact for propose-test-release with a given k and a normal
-        approximation for the others.
+        The forecast. It is exact for propose-test-release with a given k and for one
+        word of a threshold release, and a normal approximation for the others.
 
     Raises:
         PlanMismatchError: If there is no such plan.
         InvalidParameterError: If there are fewer than one group or two choices, or
             the release is not a choice among counts (ESA by cosine).
+        ParameterError: If `max_words` is out of its range.
 
     Example:
         >>> from langchain_dpicl.budget import GaussianPart
@@ -117,7 +130,16 @@ def forecast(
     events = plan_queries(demand, epsilon=epsilon, delta=delta, queries=queries)
     z, eps, delta0 = read_parameters(demand, events)
     noise: float | None = None
-    if z is not None and demand.needs_delta0:
+    if z is not None and demand.mechanism == THRESHOLD:
+        noise = z * sensitivity.keyword_l2(relation, max_words)
+        lead = mechanisms.required_count(
+            max_words=max_words,
+            noise_multiplier=z,
+            delta0=delta0,
+            relation=relation,
+            pass_rate=PASS_RATE,
+        )
+    elif z is not None and demand.needs_delta0:
         noise = z * sensitivity.keyword_gap(relation)
         lead = mechanisms.required_gap(
             noise_multiplier=z, delta0=delta0, relation=relation, pass_rate=PASS_RATE

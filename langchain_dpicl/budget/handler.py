@@ -9,97 +9,80 @@ the handler up, call `admit`, and refuse to run where none is found.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from langchain_core.callbacks import BaseCallbackHandler
-from typing_extensions import Self
 
-from langchain_dpicl import accounting, parameters
 from langchain_dpicl.accounting import Event
+from langchain_dpicl.budget.commitment import Commitment
 from langchain_dpicl.budget.demand import Demand, Grant, read_parameters
-from langchain_dpicl.budget.planning import is_affordable, plan_queries
+from langchain_dpicl.budget.pricing import price_release
+from langchain_dpicl.budget.report import queries_left, spent_after, would_pay
+from langchain_dpicl.budget.state import BudgetState
+from langchain_dpicl.budget.terms import account_terms, described
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import (
+    AccountState,
     AccountTerms,
+    Charge,
     Ledger,
-    Plan,
     open_ledger,
 )
-from langchain_dpicl.parameters import ParameterError
-
-
-class BudgetState(float):
-    """An amount of epsilon, which also says at which delta and for how many queries.
-
-    It *is* the epsilon: compare it, format it, add it up as a number.
-
-    Attributes:
-        delta: The total failure probability at which this epsilon is stated.
-        queries: The number of queries it stands for.
-
-    Example:
-        >>> state = BudgetState(1.5, delta=1e-6, queries=2)
-        >>> state < 8, state.epsilon, state.queries
-        (True, 1.5, 2)
-    """
-
-    delta: float
-    queries: int
-
-    def __new__(cls, epsilon: float, *, delta: float, queries: int) -> Self:
-        """Make the amount."""
-        self = super().__new__(cls, epsilon)
-        self.delta = delta
-        self.queries = queries
-        return self
-
-    def __reduce__(self) -> tuple[Callable[..., BudgetState], tuple[Any, ...]]:
-        return (_budget_state, (float(self), self.delta, self.queries))
-
-    @property
-    def epsilon(self) -> float:
-        """The amount as a plain float."""
-        return float(self)
-
-    def __repr__(self) -> str:
-        return (
-            f"BudgetState(epsilon={float(self):.6g}, delta={self.delta:g}, "
-            f"queries={self.queries})"
-        )
-
-
-def _budget_state(epsilon: float, delta: float, queries: int) -> BudgetState:
-    return BudgetState(epsilon, delta=delta, queries=queries)
+from langchain_dpicl.units import Collect
 
 
 class PrivacyBudgetHandler(BaseCallbackHandler):
     """A privacy account, handed to chains in `config={"callbacks": [...]}`.
 
     The account is opened when the handler is made; the same name in the same ledger is
-    the same account, in every thread, process and run of the program. The noise of its
-    queries is calibrated once, at the first query, and stored with it.
+    the same account, in every thread, process and run of the program.
+
+    With `queries=` alone the account has a *plan*: that many equal releases, whose
+    noise is calibrated once, at the first query, and stored with the account. It is the
+    least noise there is for so many queries. With `accounting=` it has a *filter*: each
+    release is charged for what it is, parsers with different noise share the account,
+    and the noise may be chosen as the run goes.
 
     Args:
         epsilon: Total privacy loss bound of the account.
         delta: Total failure probability; must stay below 1 / (number of units).
         ledger: Where charges are kept: a SQLAlchemy URL, a `Ledger`, or `":memory:"`.
-        queries: How many releases the account pays for.
+        queries: How many releases the account pays for. With `accounting=` it is no
+            limit, but says how noise that a parser leaves open is chosen: so many such
+            releases would use up the account.
+        accounting: The filter. `zcdp` adds up any releases; `gdp` Gaussian ones
+            without sampling only, with a little less noise; `renyi` is for sampled
+            groups, at one order that is fixed now.
+        scope: `corpus`: every query charges everybody. `unit`: each unit has a balance
+            of its own, a query charges the units that take part, and who can't pay
+            takes no part; this needs retrieval by a score threshold. The account then
+            never ends.
         account: The account's name in the ledger.
+        delta0_share: With `accounting=`, the part of delta set aside for releases that
+            may fail (KSA-PTR, threshold release).
+        order: The order of a Renyi filter; None is the best one for many Gaussian
+            releases.
 
     Raises:
-        InvalidParameterError: If a number is out of its range.
+        InvalidParameterError: If an argument is out of its range, or neither
+            `queries` nor `accounting` is given.
         PlanMismatchError: If the account is open with other terms.
-        LedgerError: If the ledger can't be used.
+        LedgerError: If the ledger can't be used, or its journal is damaged.
 
     Privacy:
-        Every query charges every unit of the corpus (a *whole-corpus account*), which
-        is sound for any group source. The guarantee is (epsilon, delta) for all the
-        account's releases together, under the group source's neighboring relation,
-        against an adversary who chooses the questions adaptively: the events are fixed
-        before the first use, only the questions vary. A charge is durable before any
-        group call is made and before any noise is drawn; there are no refunds.
+        The guarantee is (epsilon, delta) for all the account's releases together, under
+        the group source's neighboring relation, against an adversary who chooses the
+        questions adaptively. Under a plan the events are fixed before the first use
+        and only the questions vary. Under a filter the events may depend on every
+        answer before (`accounting.PrivacyFilter`). With `scope="corpus"` a query
+        charges every unit, which is sound for any group source. With `scope="unit"`
+        the guarantee is (epsilon, delta) for each unit, for any number of queries:
+        whether a unit takes part depends on its own records, the public question and
+        threshold, and its own balance, and on nothing else (Feldman and Zrnic, 2021).
+        A charge is durable before any group call is made and before any noise is drawn;
+        there are no refunds.
 
     Example:
         >>> budget = PrivacyBudgetHandler(
@@ -107,51 +90,53 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         ... )
         >>> budget.spent().queries, budget.remaining().queries
         (0, 20)
+        >>> for_months = PrivacyBudgetHandler(
+        ...     epsilon=8, delta=1e-6, queries=20, scope="unit", ledger=":memory:"
+        ... )
+        >>> for_months.remaining().queries is None
+        True
     """
 
     # A handler's own hooks never veto; if one is ever added, it must not be swallowed.
     raise_error = True
     run_inline = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the account's terms, one by one
         self,
         *,
         epsilon: float,
         delta: float,
-        queries: int,
         ledger: str | Ledger,
+        queries: int | None = None,
+        accounting: Literal["zcdp", "gdp", "renyi"] | None = None,
+        scope: Literal["corpus", "unit"] = "corpus",
         account: str = "default",
+        delta0_share: float | None = None,
+        order: float | None = None,
     ) -> None:
         super().__init__()
-        try:
-            self._terms = AccountTerms(
-                name=account,
-                epsilon=parameters.epsilon(epsilon),
-                delta=parameters.delta(delta),
-                queries=parameters.count(queries, "queries"),
-            )
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        self._terms, self._queries = account_terms(
+            name=account,
+            epsilon=epsilon,
+            delta=delta,
+            queries=queries,
+            accounting=accounting,
+            scope=scope,
+            delta0_share=delta0_share,
+            order=order,
+        )
         self._ledger = open_ledger(ledger)
         self._ledger.open(self._terms)
-        self._plan: Plan | None = None
-        # Demands that were found to fit the plan: the comparison is not free.
-        self._fitting: set[tuple[Demand, str | None]] = set()
-        self._lock = threading.Lock()
+        self._commitment = Commitment(self._terms, self._queries, self._ledger)
 
     def __repr__(self) -> str:
-        terms = self._terms
         return (
-            f"PrivacyBudgetHandler(account={terms.name!r}, epsilon={terms.epsilon:g}, "
-            f"delta={terms.delta:g}, queries={terms.queries}, ledger={self._ledger!r})"
+            f"PrivacyBudgetHandler({described(self._terms, self._queries)}, "
+            f"ledger={self._ledger!r})"
         )
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        terms = self._terms
-        return (
-            _open_handler,
-            (terms.epsilon, terms.delta, terms.queries, self._ledger, terms.name),
-        )
+        return (_open_handler, (self._terms, self._queries, self._ledger))
 
     @property
     def account(self) -> str:
@@ -169,9 +154,19 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         return self._terms.delta
 
     @property
-    def queries(self) -> int:
-        """How many releases the account pays for in all."""
-        return self._terms.queries
+    def queries(self) -> int | None:
+        """How many releases the account pays for, or shares its budget into."""
+        return self._queries
+
+    @property
+    def accounting(self) -> str:
+        """`plan`, or the filter: `zcdp`, `gdp` or `renyi`."""
+        return self._terms.accounting
+
+    @property
+    def scope(self) -> str:
+        """`corpus` or `unit`: who is charged."""
+        return self._terms.scope
 
     @property
     def ledger(self) -> Ledger:
@@ -184,6 +179,7 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         *,
         unit_key: str | None = None,
         n_units: int | None = None,
+        charges_units: bool = False,
     ) -> Grant:
         """Charge one release, durably, and return what it may do.
 
@@ -192,28 +188,32 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             unit_key: The metadata key that names the protected unit; an account
                 protects one kind of unit.
             n_units: Number of units in the corpus, to check delta against.
+            charges_units: Whether the caller will name every unit that takes part to
+                the grant's `collect`.
 
         Returns:
             The parameters that the release must use.
 
         Raises:
-            InvalidParameterError: If delta is 1 / n_units or more.
+            InvalidParameterError: If delta is 1 / n_units or more, if noise is left
+                open that nothing determines, or if the account charges units and the
+                caller can't name them.
             PlanMismatchError: If the account's plan is for another kind of release, or
-                can't be made.
-            BudgetExhaustedError: If all queries are spent.
+                can't be made, or its filter can't add up such a release.
+            BudgetExhaustedError: If the account can't pay.
             LedgerError: If the ledger can't be used or the account is closed.
         """
         terms = self._terms
-        if n_units is not None and terms.delta * n_units >= 1:
-            raise InvalidParameterError(
-                f"delta {terms.delta:g} is too large for a corpus of {n_units} units: "
-                "a mechanism that publishes one random person's records outright "
-                f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
-            )
-        plan = self._plan_for(demand, unit_key)
-        charge = self._ledger.charge(terms.name)
+        self._require_possible(demand, n_units, charges_units=charges_units)
+        plan = self._commitment.plan_for(demand, unit_key)
+        if terms.filter is None:
+            charge = self._ledger.charge(terms.name)
+            expected = plan.events
+        else:
+            expected = price_release(demand, terms.filter, self._queries)
+            charge = self._ledger.charge(terms.name, expected)
         multiplier, epsilon, delta0 = read_parameters(demand, charge.events)
-        if charge.events != plan.events:
+        if charge.events != expected:
             raise PlanMismatchError(
                 f"Account {terms.name!r} was charged for another release than the one "
                 "planned; nothing was released."
@@ -225,6 +225,8 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             events=charge.events,
             account=charge.account,
             sequence=charge.sequence,
+            spent=charge.spent or charge.cost,
+            collect=self._collector(charge),
         )
 
     async def aadmit(
@@ -233,38 +235,46 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         *,
         unit_key: str | None = None,
         n_units: int | None = None,
+        charges_units: bool = False,
     ) -> Grant:
         """Charge one release without blocking the event loop; see `admit`."""
         return await asyncio.to_thread(
-            self.admit, demand, unit_key=unit_key, n_units=n_units
+            self.admit,
+            demand,
+            unit_key=unit_key,
+            n_units=n_units,
+            charges_units=charges_units,
         )
 
     def spent(self) -> BudgetState:
         """Return the epsilon that all releases so far have cost, at the full delta.
 
-        The figure is tight for what was charged (not the plan's share of it): after
-        the last query it equals the account's epsilon up to the calibration's slack.
+        Under a plan the figure is tight for what was charged: after the last query it
+        equals the account's epsilon up to the calibration's slack. In a per-unit
+        account it is what a unit has spent that took part in every query, an upper
+        bound for all of them: what a unit has really spent is private.
 
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        state = self._ledger.state(self._terms.name)
-        return self._spent(state.plan.events if state.plan else (), state.used)
+        return self._spent(self._ledger.state(self._terms.name))
 
     def remaining(self) -> BudgetState:
         """Return the epsilon and the queries that are left.
 
         Epsilon does not add up: the difference is what is left of the total, not the
-        cost of the remaining queries alone.
+        cost of the remaining queries alone. The number of queries is None where it is
+        not fixed: under a filter without `queries=`, and in a per-unit account, which
+        does not end.
 
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        spent = self.spent()
+        state = self._ledger.state(self._terms.name)
         return BudgetState(
-            max(self._terms.epsilon - spent, 0.0),
+            max(self._terms.epsilon - self._spent(state), 0.0),
             delta=self._terms.delta,
-            queries=self._terms.queries - spent.queries,
+            queries=queries_left(self._terms, self._queries, state),
         )
 
     def can_afford(self, event: Demand | Event | Sequence[Event] | None = None) -> bool:
@@ -275,24 +285,15 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
                 whether a query is left.
 
         Returns:
-            True if `admit` would charge it now.
+            True if `admit` would charge it now. A per-unit account always pays for
+            what a unit could pay out of a full balance; how many can is private.
         """
         state = self._ledger.state(self._terms.name)
-        if state.closed or state.used >= self._terms.queries:
+        if not would_pay(self._terms, self._queries, state, event):
             return False
-        if event is None:
-            return True
-        if isinstance(event, Demand):
-            return self._fits(event, state.plan)
-        events = tuple(event) if isinstance(event, Sequence) else (event,)
-        if state.plan is not None:
-            return events == state.plan.events
-        return is_affordable(
-            events,
-            epsilon=self._terms.epsilon,
-            delta=self._terms.delta,
-            queries=self._terms.queries,
-        )
+        if isinstance(event, Demand) and state.plan is None:
+            return self._commitment.can_plan(event)
+        return True
 
     def public_state(self, grant: Grant | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.
@@ -304,9 +305,11 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         if grant is None:
             spent = self.spent()
         else:
-            spent = self._spent(grant.events, grant.sequence)
+            spent = spent_after(self._terms, grant.events, grant.sequence, grant.spent)
         return {
             "name": self._terms.name,
+            "accounting": self._terms.accounting,
+            "scope": self._terms.scope,
             "epsilon": self._terms.epsilon,
             "delta": self._terms.delta,
             "epsilon_spent": spent.epsilon,
@@ -314,71 +317,66 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             "queries_spent": spent.queries,
         }
 
-    def _spent(self, events: tuple[Event, ...], used: int) -> BudgetState:
-        epsilon = accounting.spent(events, used, self._terms.delta)
-        return BudgetState(epsilon, delta=self._terms.delta, queries=used)
+    def require_filter(self, what: str) -> None:
+        """Refuse what charges more than one kind of release, under a plan.
 
-    def _plan_for(self, demand: Demand, unit_key: str | None) -> Plan:
-        with self._lock:
-            if self._plan is not None and (demand, unit_key) in self._fitting:
-                return self._plan
-            if self._plan is None:
-                self._plan = self._ledger.state(self._terms.name).plan
-            if self._plan is None:
-                self._plan = self._ledger.fix_plan(
-                    self._terms.name,
-                    Plan(
-                        demand={**demand.to_dict(), "unit_key": unit_key},
-                        events=self._plan_events(demand),
-                    ),
-                )
-            plan = self._plan
-        if not _same_release(plan.demand, demand.to_dict()):
-            raise PlanMismatchError(
-                f"Account {self.account!r} is planned for another kind of release than "
-                f"this {demand.mechanism} release: every one of its queries spends "
-                f"{_describe(plan.events)}. Use a parser that asks for the same, or "
-                "open an account of its own for this one."
+        Raises:
+            InvalidParameterError: If the account has a plan.
+        """
+        if self._terms.filter is None:
+            raise InvalidParameterError(
+                f"{what} charges releases of more than one kind, and account "
+                f"{self.account!r} has a plan of equal ones. Open an account with "
+                "accounting='zcdp' (or 'gdp') besides queries=."
             )
-        if unit_key != plan.demand.get("unit_key"):
-            raise PlanMismatchError(
-                f"Account {self.account!r} protects units named by "
-                f"{plan.demand['unit_key']!r}, this source names them by {unit_key!r}. "
-                "Open an account of its own for the other kind of unit."
+
+    def _collector(self, charge: Charge) -> Collect | None:
+        if self._terms.scope == "corpus":
+            return None
+        return partial(self._ledger.charge_units, charge)
+
+    def _require_possible(
+        self, demand: Demand, n_units: int | None, *, charges_units: bool
+    ) -> None:
+        terms = self._terms
+        if n_units is not None and terms.delta * n_units >= 1:
+            raise InvalidParameterError(
+                f"delta {terms.delta:g} is too large for a corpus of {n_units} units: "
+                "a mechanism that publishes one random person's records outright "
+                f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
             )
-        with self._lock:
-            self._fitting.add((demand, unit_key))
-        return plan
+        if terms.scope == "corpus":
+            return
+        if not charges_units:
+            raise InvalidParameterError(
+                f"Account {terms.name!r} charges units one by one, and this source of "
+                "groups can't name the units that take part: use retrieval by a public "
+                "score threshold (RetrievedGroups with score_threshold=), or an "
+                "account with scope='corpus'. Best-of-the-corpus retrieval can't be "
+                "charged by unit: who is in it depends on the others."
+            )
+        if demand.sampling_rate < 1:
+            raise InvalidParameterError(
+                f"Account {terms.name!r} charges units one by one, which has no proof "
+                "for sampled groups: use an account with scope='corpus'."
+            )
 
-    def _fits(self, demand: Demand, plan: Plan | None) -> bool:
-        if plan is not None:
-            return _same_release(plan.demand, demand.to_dict())
-        try:
-            self._plan_events(demand)
-        except PlanMismatchError:
-            return False
-        return True
-
-    def _plan_events(self, demand: Demand) -> tuple[Event, ...]:
-        return plan_queries(
-            demand,
-            epsilon=self._terms.epsilon,
-            delta=self._terms.delta,
-            queries=self._terms.queries,
-        )
+    def _spent(self, state: AccountState) -> BudgetState:
+        events = state.plan.events if state.plan else ()
+        return spent_after(self._terms, events, state.used, state.spent)
 
 
 def _open_handler(
-    epsilon: float, delta: float, queries: int, ledger: Ledger, account: str
+    terms: AccountTerms, queries: int | None, ledger: Ledger
 ) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(
-        epsilon=epsilon, delta=delta, queries=queries, ledger=ledger, account=account
+        epsilon=terms.epsilon,
+        delta=terms.delta,
+        ledger=ledger,
+        queries=queries,
+        accounting=None if terms.accounting == "plan" else terms.accounting,
+        scope=terms.scope,
+        account=terms.name,
+        delta0_share=terms.delta0_share,
+        order=terms.order,
     )
-
-
-def _same_release(planned: dict[str, Any], asked: dict[str, Any]) -> bool:
-    return {key: planned.get(key) for key in asked} == asked
-
-
-def _describe(events: tuple[Event, ...]) -> str:
-    return " and ".join(str(event) for event in events)

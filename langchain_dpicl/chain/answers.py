@@ -20,6 +20,7 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import GroupSource
@@ -35,6 +36,7 @@ def answer_key(
     parser: DPOutputParser,
     groups: GroupSource,
     model: Any,
+    gate: PublicFirstGate | None = None,
 ) -> str:
     """Return the key under which a question's answer is stored.
 
@@ -44,7 +46,7 @@ def answer_key(
         InvalidParameterError: If the input or the parser holds something that can't be
             told from others, such as a function.
     """
-    normalized = " ".join(unicodedata.normalize("NFKC", question.text).split())
+    normalized = " ".join(unicodedata.normalize("NFC", question.text).split())
     same = Question(normalized, question.variables)
     public = {
         "question": normalized,
@@ -55,6 +57,8 @@ def answer_key(
         "groups": groups.description,
         "model": named(model),
     }
+    if gate is not None:
+        public["gate"] = gate.public_parameters()
     try:
         text = json.dumps(public, sort_keys=True)
     except (TypeError, ValueError):
@@ -96,7 +100,7 @@ class StoredAnswers:
                 "charge": None,
                 "account": self.budget.public_state(),
             }
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise LedgerError(
                 "A stored answer can't be read: the ledger is damaged. Restore it."
             ) from None

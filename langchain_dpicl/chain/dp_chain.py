@@ -16,12 +16,14 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.chain.gate import PublicFirstGate
+from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.parsers import DPOutputParser
+from langchain_dpicl.parsers import DPOutputParser, PublicInput
 from langchain_dpicl.prompts import (
     ABSTAIN_TEXT,
     DOCUMENT_PROMPT,
@@ -48,6 +50,8 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             answer, labeled so, or a refusal.
         max_group_concurrency: Most group calls of one query in flight at once.
         cache: Whether a question that was paid for is answered again at no charge.
+        gate: Whether the model's own answer is released for the price of a test where
+            the groups agree with it.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -149,6 +153,10 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     ledger, at no charge (status `cached`). The stored answer does not know of records
     that came or went since, and the account must be for this corpus only."""
 
+    gate: PublicFirstGate | None = None
+    """Ask first whether the groups agree with the public answer, and release that one
+    for the price of the test; needs an account with `accounting=`."""
+
     _query: QueryRunner = PrivateAttr()
 
     def __init__(self, **kwargs: Any) -> None:
@@ -161,6 +169,8 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
                 )
         # Refuses a parser that can't be used with this source's sampling.
         self.parser.demand(self.groups.sampling_rate)
+        if self.gate is not None and not self.parser.knows_public_answers:
+            self.parser.public_answer(PublicInput())
         prompting = Prompting(
             self.prompt,
             self.public_prompt,
@@ -168,16 +178,20 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             self.document_separator,
         )
         prompting.check(self.groups.metadata_keys)
-        self._query = QueryRunner(
+        private = PrivatePart(
             groups=self.groups,
             parser=self.parser,
             prompting=prompting,
             sealed=SealedModel(self.model, self.max_group_concurrency),
+            gate=self.gate,
+            pad_calls=self.pad_calls,
+        )
+        self._query = QueryRunner(
+            private=private,
             public=PublicModel(self.model),
             budget=self.budget,
             on_failure=self.on_failure,
             abstain_text=self.abstain_text,
-            pad_calls=self.pad_calls,
             cache=bool(self.cache),
         )
 

@@ -14,26 +14,23 @@ the charge and releases nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableConfig, patch_config
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
-from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.chain.answers import StoredAnswers, answer_key
-from langchain_dpicl.chain.prompting import Prompting, Question, read_question
+from langchain_dpicl.chain.private_part import PrivatePart
+from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Wording
+from langchain_dpicl.chain.steps import Asked, Released, Wording
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.outcome import Outcome, Status
-from langchain_dpicl.parsers import DPOutputParser, PublicInput
+from langchain_dpicl.outcome import Status
+from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.record import privacy_record
-from langchain_dpicl.sealed import SealedModel, arun_sealed, run_sealed
 
 
 @dataclass(frozen=True)
@@ -50,27 +47,19 @@ class QueryRunner:
     """A chain's parts, and how they answer a question together.
 
     Attributes:
-        groups: The group source.
-        parser: The mechanism.
-        prompting: The templates.
-        sealed: The model, for the groups.
-        public: The model, for everything else.
+        private: Steps 3 and 4.
+        public: The model, for everything but the groups.
         budget: Who pays, unless the run names a handler.
         on_failure: What is given where the groups do not agree.
         abstain_text: The refusal.
-        pad_calls: Whether empty groups make a call too.
         cache: Whether answers that were paid for are stored and given again.
     """
 
-    groups: GroupSource
-    parser: DPOutputParser
-    prompting: Prompting
-    sealed: SealedModel
+    private: PrivatePart
     public: PublicModel
     budget: PrivacyBudgetHandler | None
     on_failure: Literal["fallback", "abstain"]
     abstain_text: str
-    pad_calls: bool
     cache: bool
 
     # -- the steps, sync ---------------------------------------------------------
@@ -81,7 +70,7 @@ class QueryRunner:
         asking = self._begin(value, run_manager)
         if (known := self._recall(asking)) is not None:
             return known
-        released = self._release(self._ask(asking, child))
+        released = self.private.release(self._ask(asking, child))
         wording = self._word(released)
         said, failed = "", False
         if wording.prompt is not None:
@@ -101,7 +90,7 @@ class QueryRunner:
         if (known := self._recall(asking)) is not None:
             yield _chunk(known)
             return
-        released = self._release(self._ask(asking, child))
+        released = self.private.release(self._ask(asking, child))
         wording = self._word(released)
         said, failed, whole = "", False, False
         try:
@@ -122,30 +111,12 @@ class QueryRunner:
 
     def _ask(self, asking: Asking, child: RunnableConfig) -> Asked:
         question = asking.question
-        prompt = self.prompting.public(question)
-        embedded = self.groups.prepare(question.text)
-        zero_shot = self.public.answers(prompt, self.parser.zero_shot_answers, child)
-        prepared = self.parser.prepare(self._public_input(question, zero_shot))
-        self.prompting.rewrite(self.parser.rewrite_prompt, question, "")
-        return Asked(question, asking.budget, embedded, zero_shot, prepared)
-
-    def _release(self, asked: Asked) -> Released:
-        settled = self.parser.settled(asked.prepared)
-        if settled is not None:
-            return Released(asked, settled, None)
-        grant = asked.budget.admit(
-            self.parser.demand(self.groups.sampling_rate),
-            unit_key=self.groups.unit_key,
-            n_units=self.groups.n_units,
-        )
-
-        def merge() -> Outcome:
-            drawn = self.groups.draw_prepared(asked.embedded)
-            asking = self._group_prompts(drawn, asked.question)
-            slots = asking.slots(self.sealed.answer(asking.prompts))
-            return self.parser.release(slots, **self._terms(asked, grant))
-
-        return Released(asked, run_sealed(merge), grant)
+        prompt = self.private.prompting.public(question)
+        embedded = self.private.groups.prepare(question.text)
+        zero_shot = self.public.answers(prompt, self._zero_shot_answers, child)
+        public = self._public_input(question, zero_shot)
+        prepared = self.private.parser.prepare(public)
+        return self._asked(asking, embedded, public, prepared)
 
     # -- the same steps, async ---------------------------------------------------
 
@@ -157,7 +128,7 @@ class QueryRunner:
         asking = self._begin(value, run_manager)
         if (known := await self._arecall(asking)) is not None:
             return known
-        released = await self._arelease(await self._aask(asking, child))
+        released = await self.private.arelease(await self._aask(asking, child))
         wording = self._word(released)
         said, failed = "", False
         if wording.prompt is not None:
@@ -178,7 +149,7 @@ class QueryRunner:
         if (known := await self._arecall(asking)) is not None:
             yield _chunk(known)
             return
-        released = await self._arelease(await self._aask(asking, child))
+        released = await self.private.arelease(await self._aask(asking, child))
         wording = self._word(released)
         said, failed, whole = "", False, False
         try:
@@ -199,32 +170,12 @@ class QueryRunner:
 
     async def _aask(self, asking: Asking, child: RunnableConfig) -> Asked:
         question = asking.question
-        prompt = self.prompting.public(question)
-        embedded = await self.groups.aprepare(question.text)
-        zero_shot = await self.public.aanswers(
-            prompt, self.parser.zero_shot_answers, child
-        )
-        prepared = await self.parser.aprepare(self._public_input(question, zero_shot))
-        self.prompting.rewrite(self.parser.rewrite_prompt, question, "")
-        return Asked(question, asking.budget, embedded, zero_shot, prepared)
-
-    async def _arelease(self, asked: Asked) -> Released:
-        settled = self.parser.settled(asked.prepared)
-        if settled is not None:
-            return Released(asked, settled, None)
-        grant = await asked.budget.aadmit(
-            self.parser.demand(self.groups.sampling_rate),
-            unit_key=self.groups.unit_key,
-            n_units=self.groups.n_units,
-        )
-
-        async def merge() -> Outcome:
-            drawn = await self.groups.adraw_prepared(asked.embedded)
-            asking = self._group_prompts(drawn, asked.question)
-            slots = asking.slots(await self.sealed.aanswer(asking.prompts))
-            return await self.parser.arelease(slots, **self._terms(asked, grant))
-
-        return Released(asked, await arun_sealed(merge), grant)
+        prompt = self.private.prompting.public(question)
+        embedded = await self.private.groups.aprepare(question.text)
+        zero_shot = await self.public.aanswers(prompt, self._zero_shot_answers, child)
+        public = self._public_input(question, zero_shot)
+        prepared = await self.private.parser.aprepare(public)
+        return self._asked(asking, embedded, public, prepared)
 
     # -- answers that were paid for before ---------------------------------------
 
@@ -248,15 +199,20 @@ class QueryRunner:
 
     def _begin(self, value: Any, run_manager: Any) -> Asking:
         budget = find_budget(self.budget, run_manager)
+        if self.private.gate is not None:
+            budget.require_filter("A public-first gate")
+        if self.private.groups.preliminary is not None:
+            budget.require_filter("A threshold chosen by noisy counts")
         question = read_question(value)
         if not self.cache:
             return Asking(question, budget, None)
         key = answer_key(
             question,
-            prompting=self.prompting,
-            parser=self.parser,
-            groups=self.groups,
-            model=self.sealed.model,
+            prompting=self.private.prompting,
+            parser=self.private.parser,
+            groups=self.private.groups,
+            model=self.private.sealed.model,
+            gate=self.private.gate,
         )
         return Asking(question, budget, StoredAnswers(budget, key))
 
@@ -265,23 +221,31 @@ class QueryRunner:
     ) -> PublicInput:
         return PublicInput(
             question=question.text,
-            prompt_text=self.prompting.fixed_text(question),
+            prompt_text=self.private.prompting.fixed_text(question),
             zero_shot=zero_shot,
         )
 
-    def _group_prompts(
-        self, drawn: Sequence[Sequence[Document]], question: Question
-    ) -> GroupPrompts:
-        pad_to = self.groups.n_groups if self.pad_calls else 0
-        return GroupPrompts(drawn, self.prompting, question, pad_to=pad_to)
+    @property
+    def _zero_shot_answers(self) -> int:
+        wanted = self.private.parser.zero_shot_answers
+        return max(wanted, 1) if self.private.gate is not None else wanted
 
-    def _terms(self, asked: Asked, grant: Grant) -> dict[str, Any]:
-        return {
-            "grant": grant,
-            "relation": self.groups.relation,
-            "slot_count": self.groups.n_groups,
-            "prepared": asked.prepared,
-        }
+    def _asked(
+        self, asking: Asking, embedded: Any, public: PublicInput, prepared: Any
+    ) -> Asked:
+        private = self.private
+        # A wording that can't be asked for must not fail after the charge.
+        private.prompting.rewrite(private.parser.rewrite_prompt, asking.question, "")
+        return Asked(
+            asking.question,
+            asking.budget,
+            embedded,
+            public.zero_shot,
+            prepared,
+            public_answer=private.parser.public_answer(public)
+            if private.gate is not None
+            else None,
+        )
 
     def _word(self, released: Released) -> Wording:
         """Decide how a release is put into words; see `Wording`."""
@@ -290,8 +254,8 @@ class QueryRunner:
             return Wording(outcome.status, outcome.text)
         if outcome.keywords:
             words = ", ".join(outcome.keywords)
-            prompt = self.prompting.rewrite(
-                self.parser.rewrite_prompt, asked.question, words
+            prompt = self.private.prompting.rewrite(
+                self.private.parser.rewrite_prompt, asked.question, words
             )
             # The words are paid for: they must not be lost with the wording.
             return Wording(
@@ -306,7 +270,7 @@ class QueryRunner:
             return Wording(Status.FALLBACK, asked.zero_shot[0])
         return Wording(
             Status.FALLBACK,
-            prompt=self.prompting.public(asked.question),
+            prompt=self.private.prompting.public(asked.question),
             otherwise=(self.abstain_text, Status.ABSTAINED),
         )
 
@@ -319,11 +283,13 @@ class QueryRunner:
     def _metadata(self, status: Status, released: Released) -> dict[str, Any]:
         record = privacy_record(
             status=status,
-            parser=self.parser,
-            groups=self.groups,
+            parser=self.private.parser,
+            groups=self.private.groups,
             budget=released.asked.budget,
             outcome=released.outcome,
-            grant=released.grant,
+            grants=released.grants,
+            details=released.asked.details,
+            mechanism=released.mechanism,
         )
         return {"privacy": record}
 

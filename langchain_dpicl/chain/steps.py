@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import FAILED, Slot
 
@@ -28,6 +29,8 @@ class Asked:
         embedded: What the group source made of the question.
         zero_shot: The model's answers to the question alone.
         prepared: What the parser made of those.
+        public_answer: What a public-first gate tests, where there is one.
+        details: What was released before the parser's own release.
     """
 
     question: Question
@@ -35,15 +38,29 @@ class Asked:
     embedded: Any
     zero_shot: tuple[str, ...]
     prepared: Any
+    public_answer: PublicAnswer | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def knowing(self, details: dict[str, Any]) -> Asked:
+        """Return the same question with more that is public about it."""
+        return replace(self, details={**self.details, **details})
 
 
 @dataclass(frozen=True)
 class Released:
-    """What came out of the sealed region, and what was charged for it."""
+    """What came out of the sealed region, and what was charged for it.
+
+    Attributes:
+        asked: The question.
+        outcome: What was released.
+        grants: The charges, in their order; none where public input settled it.
+        mechanism: What released it, if not the parser.
+    """
 
     asked: Asked
     outcome: Outcome
-    grant: Grant | None
+    grants: tuple[Grant, ...] = ()
+    mechanism: str | None = None
 
 
 @dataclass(frozen=True)

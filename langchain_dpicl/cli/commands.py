@@ -178,9 +178,30 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("ledger", help="look at accounts and their charges")
-    parser.add_argument("action", choices=["list", "show", "export", "close"])
-    parser.add_argument("account", nargs="?", help="for show, export and close")
+    parser = commands.add_parser(
+        "ledger",
+        help="look at accounts and their charges, and check them",
+        description=(
+            "list and show accounts; verify an account's journal (all accounts, if "
+            "none is named); export its terms and charges as JSON Lines, or with "
+            "--units what each unit has spent; close it for good; upgrade a ledger "
+            "that an older version wrote."
+        ),
+    )
+    parser.add_argument(
+        "action", choices=["list", "show", "verify", "export", "close", "upgrade"]
+    )
+    parser.add_argument("account", nargs="?", help="for show, verify, export and close")
+    parser.add_argument(
+        "--units",
+        action="store_true",
+        help="export the units' balances of a per-unit account: private",
+    )
+    parser.add_argument(
+        "--id-file",
+        metavar="FILE",
+        help="with --units: unit ids to look up, one a line",
+    )
     parser.add_argument(
         "--ledger",
         metavar="URL",

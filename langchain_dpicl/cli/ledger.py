@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from langchain_dpicl import accounting
-from langchain_dpicl.accounting import event_to_dict
+from langchain_dpicl.accounting import Cost, event_to_dict
+from langchain_dpicl.budget.report import spent_after
 from langchain_dpicl.cli.loading import sqlite_path
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
-from langchain_dpicl.ledger import Ledger, SQLLedger
+from langchain_dpicl.ledger import (
+    AccountState,
+    Ledger,
+    SQLLedger,
+    upgrade_ledger,
+)
+from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
 
 
 def run(options: argparse.Namespace) -> int:
@@ -22,6 +31,12 @@ def run(options: argparse.Namespace) -> int:
     if path is not None and not path.exists():
         # Opening would make an empty one.
         raise LedgerError(f"There is no ledger at {path}.")
+    if options.id_file and not options.units:
+        raise InvalidParameterError(
+            "--id-file looks people up in 'dpicl ledger export ACCOUNT --units'."
+        )
+    if options.action == "upgrade":
+        return _upgrade(options)
     ledger = SQLLedger(options.ledger)
     try:
         return _act(options, ledger)
@@ -31,8 +46,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _act(options: argparse.Namespace, ledger: Ledger) -> int:
     if options.action == "list":
-        _list(options, [_summary(ledger, name) for name in ledger.accounts()])
+        _list(options, [_summary(ledger.state(name)) for name in ledger.accounts()])
         return 0
+    if options.action == "verify":
+        return _verify(options, ledger)
     if not options.account:
         raise InvalidParameterError(
             f"Name an account: dpicl ledger {options.action} ACCOUNT. "
@@ -40,44 +57,154 @@ def _act(options: argparse.Namespace, ledger: Ledger) -> int:
         )
     if options.action == "close":
         ledger.close_account(options.account)
-        _print_json_or(options, _summary(ledger, options.account), "Closed.")
+        summary = _summary(ledger.state(options.account))
+        _print(json.dumps(summary) if options.json else "Closed.")
         return 0
-    charges = [
-        {
-            "account": options.account,
-            "sequence": record.charge.sequence,
-            "at": record.at.isoformat(),
-            "events": [event_to_dict(event) for event in record.charge.events],
-        }
-        for record in ledger.charges(options.account)
-    ]
     if options.action == "export":
-        for charge in charges:
-            print(json.dumps(charge))  # noqa: T201 - the command's output
+        lines = _units(options, ledger) if options.units else _journal(options, ledger)
+        for line in lines:
+            _print(json.dumps(line))
         return 0
-    summary = _summary(ledger, options.account)
+    return _show(options, ledger)
+
+
+def _show(options: argparse.Namespace, ledger: Ledger) -> int:
+    summary = _summary(ledger.state(options.account))
+    charges = [_charge(record) for record in ledger.charges(options.account)]
     if options.json:
-        print(json.dumps({**summary, "charges": charges}, indent=2))  # noqa: T201 - the command's output
+        _print(json.dumps({**summary, "charges": charges}, indent=2))
         return 0
     _list(options, [summary])
     table = Table("query", "charged at (UTC)", "events")
     for charge in charges:
-        table.add_row(str(charge["sequence"]), charge["at"], _short(charge["events"]))
+        at = charge["at"].partition(".")[0].replace("T", " ")
+        table.add_row(str(charge["sequence"]), at, _short(charge["events"]))
     Console().print(table)
     return 0
 
 
-def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
-    state = ledger.state(name)
-    spent = 0.0
-    if state.plan is not None and state.used:
-        spent = accounting.spent(state.plan.events, state.used, state.terms.delta)
+def _verify(options: argparse.Namespace, ledger: Ledger) -> int:
+    names = [options.account] if options.account else ledger.accounts()
+    rows = [_verified(ledger, name) for name in names]
+    if options.json:
+        _print(json.dumps(rows, indent=2))
+    else:
+        table = Table("account", "charges", "journal")
+        for row in rows:
+            charges = "" if row["charges"] is None else str(row["charges"])
+            found = row["damage"] or "whole"
+            table.add_row(escape(row["account"]), charges, escape(found))
+        Console().print(table)
+    return 1 if any(row["damage"] for row in rows) else 0
+
+
+def _verified(ledger: Ledger, name: str) -> dict[str, Any]:
+    """Check an account; one that is damaged does not hide the next."""
+    try:
+        return {
+            "account": name,
+            "charges": ledger.verify(name).used,
+            "damage": None,
+        }
+    except LedgerError as error:
+        if name not in ledger.accounts():
+            raise
+        return {"account": name, "charges": None, "damage": str(error)}
+
+
+def _upgrade(options: argparse.Namespace) -> int:
+    before = upgrade_ledger(options.ledger)
+    ledger = SQLLedger(options.ledger)
+    try:
+        accounts = [ledger.verify(name).terms.name for name in ledger.accounts()]
+    finally:
+        ledger.dispose()
+    found = {"schema_before": before, "accounts_verified": accounts}
+    text = f"Upgraded from schema version {before}; {len(accounts)} accounts verified."
+    _print(json.dumps(found) if options.json else text)
+    return 0
+
+
+def _journal(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """Yield an account's terms and plan, then its charges, oldest first.
+
+    Kept elsewhere, the digests show that the journal was not rewritten since.
+    """
+    state = ledger.state(options.account)
+    terms = state.terms
+    yield {
+        "account": terms.name,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "queries": terms.queries,
+        "accounting": terms.accounting,
+        "scope": terms.scope,
+        "order": terms.order,
+        "delta0_share": terms.delta0_share,
+        "plan": None if state.plan is None else state.plan.to_dict(),
+        "charges": state.used,
+        "closed": state.closed,
+    }
+    for record in ledger.charges(options.account):
+        yield {"account": terms.name, **_charge(record)}
+
+
+def _units(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, Any]]:
+    """Yield what each unit has spent: private, and for the operator alone."""
+    terms = ledger.state(options.account).terms
+    if terms.scope != "unit":
+        raise InvalidParameterError(
+            f"Account {terms.name!r} charges the whole corpus: it keeps no balances of "
+            "units."
+        )
+    balances = ledger.unit_balances(terms.name)
+    if not options.id_file:
+        for balance in balances:
+            yield {"tag": balance.tag, "share": _share(terms, balance.spent)}
+        return
+    lines = Path(options.id_file).read_text(encoding="utf-8").splitlines()
+    wanted = {line: ledger.unit_tag(terms.name, line) for line in lines if line.strip()}
+    tags = set(wanted.values())
+    spent = {found.tag: found.spent for found in balances if found.tag in tags}
+    for unit, tag in wanted.items():
+        share = _share(terms, spent.get(tag, NOTHING))
+        yield {"unit": unit, "tag": tag, "share": share}
+
+
+def _share(terms: AccountTerms, spent: Cost) -> float:
+    limit = terms.limit
+    return max(
+        spent.loss / limit.loss if limit.loss else 0.0,
+        spent.failure / limit.failure if limit.failure else 0.0,
+    )
+
+
+def _charge(record: ChargeRecord) -> dict[str, Any]:
+    charge = record.charge
     return {
-        "account": name,
-        "epsilon": state.terms.epsilon,
-        "delta": state.terms.delta,
+        "sequence": charge.sequence,
+        "at": record.at.isoformat(timespec="microseconds"),
+        "events": [event_to_dict(event) for event in charge.events],
+        "cost": charge.cost._asdict(),
+        "digest": record.digest,
+    }
+
+
+def _summary(state: AccountState) -> dict[str, Any]:
+    """Return an account in figures; per unit they bound what any unit has spent."""
+    terms = state.terms
+    events = () if state.plan is None else state.plan.events
+    spent = 0.0
+    if state.used:
+        spent = float(spent_after(terms, events, state.used, state.spent))
+    return {
+        "account": terms.name,
+        "accounting": terms.accounting,
+        "scope": terms.scope,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
         "epsilon_spent": spent,
-        "queries": state.terms.queries,
+        "queries": terms.queries,
         "queries_spent": state.used,
         "closed": state.closed,
     }
@@ -85,24 +212,27 @@ def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
 
 def _list(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     if options.json:
-        print(json.dumps(rows, indent=2))  # noqa: T201 - the command's output
+        _print(json.dumps(rows, indent=2))
         return
-    table = Table("account", "epsilon spent", "of", "delta", "queries", "of", "state")
+    table = Table("account", "accounting", "epsilon spent", "delta", "queries", "state")
     for row in rows:
+        per_unit = row["scope"] == "unit"
+        limit = "" if row["queries"] is None else f" of {row['queries']}"
         table.add_row(
-            row["account"],
-            f"{row['epsilon_spent']:.3f}",
-            f"{row['epsilon']:g}",
+            escape(row["account"]),
+            row["accounting"] + (" per unit" if per_unit else ""),
+            # No unit has spent more, and most have spent less.
+            ("\N{LESS-THAN OR EQUAL TO} " if per_unit else "")
+            + f"{row['epsilon_spent']:.3f} of {row['epsilon']:g}",
             f"{row['delta']:g}",
-            str(row["queries_spent"]),
-            str(row["queries"]),
+            f"{row['queries_spent']}{'' if per_unit else limit}",
             "closed" if row["closed"] else "open",
         )
     Console().print(table)
 
 
-def _print_json_or(options: argparse.Namespace, value: Any, text: str) -> None:
-    print(json.dumps(value) if options.json else text)  # noqa: T201 - the command's output
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - the command's output
 
 
 def _short(events: list[dict[str, Any]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -25,13 +25,30 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.relation import Relation
 
+
+class Method(NamedTuple):
+    """A method to compare.
+
+    Attributes:
+        kind: The mechanism.
+        public_calls: How many public model calls one query makes.
+        max_words: How many words an answer counts for, where there is a limit.
+    """
+
+    kind: str
+    public_calls: int
+    max_words: int = 2
+
+
 METHODS = {
-    "KSA-PTR, one k": ("ksa/ptr", 2),
-    "KSA-PTR, range of k": ("ksa/ptr range", 2),
-    "KSA-joint": ("ksa/joint", 1),
-    "voting, ESA by vote": ("vote", 0),
+    "KSA-PTR, one k": Method("ksa/ptr", 2),
+    "KSA-PTR, range of k": Method("ksa/ptr range", 2),
+    "KSA-threshold, 1 word": Method("ksa/threshold", 2, max_words=1),
+    "KSA-threshold, 2 words": Method("ksa/threshold", 2, max_words=2),
+    "KSA-joint": Method("ksa/joint", 1),
+    "voting, ESA by vote": Method("vote", 0),
 }
-"""The methods by name, and how many public model calls one query of each makes."""
+"""The methods by name."""
 
 PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 
@@ -61,18 +78,19 @@ def run(options: argparse.Namespace) -> int:
 def _forecast(
     name: str, options: argparse.Namespace, epsilon: float
 ) -> Forecast | DPError:
-    kind, public_calls = METHODS[name]
+    method = METHODS[name]
     rate = options.sampling_rate
     try:
         return forecast(
-            _demand(kind, rate),
+            _demand(method.kind, rate),
             epsilon=epsilon,
             delta=options.delta,
             queries=options.queries,
             groups=options.groups,
             relation=Relation(options.relation),
-            public_calls=public_calls,
+            public_calls=method.public_calls,
             choices=options.choices,
+            max_words=method.max_words,
         )
     except (PlanMismatchError, InvalidParameterError) as error:
         if rate == 1:
@@ -84,7 +102,7 @@ def _demand(kind: str, rate: float) -> Demand:
     if kind == "ksa/ptr range":
         parts = (ExponentialPart(ratio=SELECTION_RATIO), GaussianPart())
         return Demand(kind, parts, rate, needs_delta0=True)
-    if kind == "ksa/ptr":
+    if kind in {"ksa/ptr", "ksa/threshold"}:
         return Demand(kind, (GaussianPart(),), rate, needs_delta0=True)
     if kind == "ksa/joint":
         return Demand(kind, (ExponentialPart(),), rate)
@@ -134,9 +152,11 @@ def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) ->
     console.print(
         "z: noise multiplier. epsilon: of one query's exponential mechanism. noise: "
         "standard deviation on a count of groups. lead: by how many groups the answer "
-        "must be ahead of the next one to come out in 95 % of cases; with less, "
-        "KSA-PTR gives the public answer and the others choose more or less at "
-        "random. calls: model calls a query; ESA asks for its candidates besides."
+        "must be ahead of the next one to come out in 95 % of cases; for KSA-threshold "
+        "how many groups must use a word, whatever else they say. With less, KSA-PTR "
+        "and KSA-threshold give the public answer and the others choose more or less "
+        "at random. KSA-threshold counts only an answer's first words. calls: model "
+        "calls a query; ESA asks for its candidates besides."
     )
 
 

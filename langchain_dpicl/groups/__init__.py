@@ -14,12 +14,25 @@ way it touches it is the source's `relation`, and every sensitivity follows from
 
 A global top-k of the corpus, split into groups afterwards, is not offered: removing
 one unit lets another document in and can move every later one.
+
+`RetrievedGroups` with a threshold can charge each eligible unit, and nobody else, as
+per-unit accounts ask for: eligibility depends on the unit's own documents. Who can't
+name a threshold gives a `NoisyThreshold`, which chooses one for each question.
 """
 
 from __future__ import annotations
 
-from langchain_dpicl.groups.base import GroupSource
+from langchain_dpicl.groups.base import GroupSource, Refined
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
+from langchain_dpicl.groups.threshold import NoisyThreshold
+from langchain_dpicl.units import Collect
 
-__all__ = ["GroupSource", "RetrievedGroups", "SampledGroups"]
+__all__ = [
+    "Collect",
+    "GroupSource",
+    "NoisyThreshold",
+    "Refined",
+    "RetrievedGroups",
+    "SampledGroups",
+]

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.terms import describe_source
+from langchain_dpicl.units import Collect
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
     from typing_extensions import Self
 
+    from langchain_dpicl.budget.demand import Demand, Grant
     from langchain_dpicl.mechanisms import SecureRandom
     from langchain_dpicl.relation import Relation
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What `GroupSource.refine` made of a prepared question. Public throughout."""
+
+    prepared: Any
+    """For the same question, what `draw_prepared` needs."""
+
+    details: dict[str, Any]
+    """What was released on the way, ready for JSON, for the answer's record."""
 
 
 class GroupSource(ABC):
@@ -27,6 +43,14 @@ class GroupSource(ABC):
     alone, and the chain calls it *before* the charge, so that an embedding server
     that is down costs no budget. `draw_prepared` is the private half: it touches
     records, and the chain calls it after the charge.
+
+    A source with a `preliminary` releases something about its records before it draws:
+    the chain charges that first, calls `refine`, and draws from what it returns.
+
+    Under a per-unit account the chain gives `draw_prepared` (and `refine`) a `collect`,
+    and the source charges every eligible unit with it; see `charges_units`. Without a
+    per-unit account it gives none, so that a source that can't charge units may leave
+    the argument out of its signature.
 
     Privacy:
         For two corpora that differ by all documents of one unit, the slots differ as
@@ -73,6 +97,25 @@ class GroupSource(ABC):
         return 1.0
 
     @property
+    def charges_units(self) -> bool:
+        """Whether a draw can charge each unit that takes part, and nobody else.
+
+        Privacy:
+            True is a promise. Whether a unit is eligible is a function of its own
+            documents, the question, public parameters and what was released before,
+            of nothing else. Every eligible unit is asked to pay, also one that a cap
+            then leaves out, and one that does not pay changes nothing in the slots.
+            Membership of a ranked list is no such function: charging by it would
+            let a unit that was looked at, and lost, go free.
+        """
+        return False
+
+    @property
+    def preliminary(self) -> Demand | None:
+        """What `refine` releases before a draw; None where there is nothing."""
+        return None
+
+    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
@@ -96,28 +139,101 @@ class GroupSource(ABC):
         """Do the public half of a draw; the async twin of `prepare`."""
         return await asyncio.to_thread(self.prepare, question)
 
-    @abstractmethod
-    def draw_prepared(self, prepared: Any) -> list[list[Document]]:
-        """Do the private half of a draw.
+    def refine(
+        self,
+        prepared: Any,  # noqa: ARG002  # for sources that have a preliminary
+        *,
+        grant: Grant,  # noqa: ARG002
+        collect: Collect | None = None,  # noqa: ARG002
+    ) -> Refined:
+        """Release what `preliminary` announced, once it is charged.
 
         Args:
             prepared: What `prepare` returned for the question.
+            grant: What was charged for `preliminary`; its parameters are used.
+            collect: Charges units, under a per-unit account; None where the charge
+                was everybody's.
+
+        Returns:
+            The prepared question for `draw_prepared`, and what was released.
+
+        Raises:
+            InvalidParameterError: If there is nothing to release, or an argument
+                cannot be used.
+        """
+        raise InvalidParameterError(
+            f"{type(self).__name__} releases nothing before a draw: there is nothing "
+            "to refine, and preliminary is None."
+        )
+
+    async def arefine(
+        self, prepared: Any, *, grant: Grant, collect: Collect | None = None
+    ) -> Refined:
+        """Release what `preliminary` announced; the async twin of `refine`."""
+        refine = partial(self.refine, prepared, grant=grant, collect=collect)
+        return await asyncio.to_thread(refine)
+
+    @abstractmethod
+    def draw_prepared(
+        self, prepared: Any, *, collect: Collect | None = None
+    ) -> list[list[Document]]:
+        """Do the private half of a draw.
+
+        Args:
+            prepared: What `prepare` returned for the question, or `refine` where
+                there is a `preliminary`.
+            collect: Charges units, under a per-unit account. It is called once for
+                a draw, with all eligible units, and who does not pay is left out as
+                if not in the corpus. None: everyone may take part.
 
         Returns:
             The slots. Private: for the sealed region and for tests.
+
+        Raises:
+            InvalidParameterError: If a `collect` comes to a source that can't
+                charge units.
         """
 
-    async def adraw_prepared(self, prepared: Any) -> list[list[Document]]:
+    async def adraw_prepared(
+        self, prepared: Any, *, collect: Collect | None = None
+    ) -> list[list[Document]]:
         """Do the private half of a draw; the async twin of `draw_prepared`."""
-        return await asyncio.to_thread(self.draw_prepared, prepared)
+        # A source that charges no units may not know the argument.
+        given = {} if collect is None else {"collect": collect}
+        return await asyncio.to_thread(
+            partial(self.draw_prepared, prepared, **given),
+        )
 
     def draw(self, question: str) -> list[list[Document]]:
-        """Return the slots for a question; private, for the chain and for tests."""
+        """Return the slots for a question; private, for the chain and for tests.
+
+        Raises:
+            InvalidParameterError: If the source has a `preliminary`, which only a
+                budget can pay for.
+        """
+        self._refuse_without_budget()
         return self.draw_prepared(self.prepare(question))
 
     async def adraw(self, question: str) -> list[list[Document]]:
         """Return the slots for a question; the async twin of `draw`."""
+        self._refuse_without_budget()
         return await self.adraw_prepared(await self.aprepare(question))
+
+    def _refuse_without_budget(self) -> None:
+        if self.preliminary is not None:
+            raise InvalidParameterError(
+                f"Every draw of these groups releases {self.preliminary.mechanism} "
+                "first, so that it needs a budget: ask through a DPChain, or charge "
+                "for it and call refine(prepare(question), grant=...)."
+            )
+
+    def _check_collect(self, collect: Collect | None) -> None:
+        if collect is not None and not self.charges_units:
+            raise InvalidParameterError(
+                f"This {type(self).__name__} cannot charge units one by one: who is "
+                "in a slot depends on other units or on chance. Use RetrievedGroups "
+                "with a score_threshold, or an account of the whole corpus."
+            )
 
     def __repr__(self) -> str:
         # A runnable that cannot be serialized is dumped into traces with its repr,

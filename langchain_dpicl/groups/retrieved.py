@@ -5,31 +5,28 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import (
     aembed_documents,
     check_document_ids,
     check_embedding,
-    check_question,
     embed_documents,
-    shallow_copy,
     take_documents,
-    unit_question,
 )
-from langchain_dpicl.groups.selection import lowest
+from langchain_dpicl.groups.retrieving import RetrievingSource
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import (
     RetrievalTerms,
     check_enough_units,
     checked,
 )
-from langchain_dpicl.groups.units import canonical_unit_id, new_salt
+from langchain_dpicl.groups.threshold import NoisyThreshold
+from langchain_dpicl.groups.units import new_salt
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     import os
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.source import SecureRandom
 
 
-class RetrievedGroups(TermedSource):
+class RetrievedGroups(RetrievingSource):
     """Slots retrieved for a question; one unit touches one slot at most.
 
     `grouping="shard"`: units are hashed to `n_groups` shards by a keyed hash of their
@@ -55,7 +52,12 @@ class RetrievedGroups(TermedSource):
     The number of slots varies; `max_groups` keeps a uniformly random subset of the
     eligible units, fresh for each draw.
 
-    Scores are cosines, on their public scale from -1 to 1.
+    Scores are cosines, on their public scale from -1 to 1. Who can't name one gives a
+    `NoisyThreshold` as `score_threshold`: the number of units that should be eligible.
+    The threshold is then chosen for each question, by a release of its own.
+
+    With a threshold of either kind the groups can charge each eligible unit alone
+    (`charges_units`), as per-unit accounts ask for.
 
     Build it with `from_documents` or `load`. Adding, deleting and drawing may run in
     different threads: a draw sees the records before or after a change.
@@ -92,9 +94,9 @@ class RetrievedGroups(TermedSource):
         index: ShardIndex,
         random: SecureRandom | None = None,
     ) -> None:
-        self._terms: RetrievalTerms = terms
+        self._terms = terms
         self._embedding = embedding
-        self._index = index
+        self._index: ShardIndex = index
         self._random = checked(checked_source, random)
         # Writers take turns; readers use whatever index is in place.
         self._writing = threading.Lock()
@@ -109,7 +111,7 @@ class RetrievedGroups(TermedSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | None = None,
+        score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         progress: bool = False,
@@ -123,7 +125,8 @@ class RetrievedGroups(TermedSource):
             unit_key: The metadata key that holds the unit id.
             n_groups: Public slot count: number of shards, and of model calls.
             docs_per_group: Most documents in one slot.
-            score_threshold: Least cosine of a document that counts, public.
+            score_threshold: Least cosine of a document that counts, public; or a
+                `NoisyThreshold`, which chooses one for each question.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
             progress: Whether to draw a progress bar on standard error.
@@ -158,7 +161,7 @@ class RetrievedGroups(TermedSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | None = None,
+        score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         progress: bool = False,
@@ -284,11 +287,6 @@ class RetrievedGroups(TermedSource):
         return len(deleted)
 
     @property
-    def n_units(self) -> int:
-        """Number of units, private: for the operator and the check of delta."""
-        return self._index.n_units
-
-    @property
     def metadata_keys(self) -> frozenset[str]:
         """Every key that any record's metadata has: for the operator."""
         return frozenset(
@@ -297,64 +295,6 @@ class RetrievedGroups(TermedSource):
             for document in shard.documents
             for key in document.metadata
         )
-
-    def prepare(self, question: str) -> Vectors:
-        """Embed the question; the public half of a draw.
-
-        Args:
-            question: The public question.
-
-        Returns:
-            Its vector, scaled to norm 1, shape (1, dimension).
-
-        Raises:
-            InvalidParameterError: If the question is no text, or its vector is zero,
-                not finite, or of another dimension than the index.
-        """
-        check_question(question)
-        vector = self._embedding.embed_query(question)
-        return unit_question(vector, self._index.dimension)
-
-    async def aprepare(self, question: str) -> Vectors:
-        """Embed the question; the async twin of `prepare`."""
-        check_question(question)
-        vector = await self._embedding.aembed_query(question)
-        return unit_question(vector, self._index.dimension)
-
-    def draw_prepared(self, prepared: Vectors) -> list[list[Document]]:
-        """Search; the private half of a draw.
-
-        Args:
-            prepared: What `prepare` returned.
-
-        Returns:
-            The slots. By shard: `n_groups` of them, shard by shard, empty where
-            nothing passes. By unit: one for each eligible unit (at most
-            `max_groups`), in random order. The documents are copies.
-
-        Raises:
-            InvalidParameterError: If `prepared` is not what `prepare` returned.
-        """
-        index = self._index
-        if not isinstance(prepared, np.ndarray) or prepared.shape != (
-            1,
-            index.dimension,
-        ):
-            raise InvalidParameterError(
-                "draw_prepared() takes what prepare(question) returned."
-            )
-        terms = self._terms
-        if terms.grouping == "shard" or terms.score_threshold is None:
-            slots = index.top(prepared, terms.docs_per_group, terms.score_threshold)
-        else:
-            eligible = index.passing(
-                prepared, terms.docs_per_group, terms.score_threshold
-            )
-            priorities = self._random.words(len(eligible)).tolist()
-            unit_ids = [unit_id for unit_id, _ in eligible]
-            chosen = lowest(priorities, unit_ids, terms.max_groups)
-            slots = [eligible[place][1] for place in chosen]
-        return [[shallow_copy(document) for document in slot] for slot in slots]
 
     def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
         taken, unit_ids = take_documents(documents, self.unit_key)

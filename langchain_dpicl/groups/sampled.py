@@ -23,8 +23,8 @@ from langchain_dpicl.groups.terms import (
     check_enough_units,
     checked,
 )
-from langchain_dpicl.groups.units import canonical_unit_id
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.groups.terms import Grouping
     from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.units import Collect
 
 
 class SampledGroups(TermedSource):
@@ -225,16 +226,24 @@ class SampledGroups(TermedSource):
     async def aprepare(self, question: str) -> None:
         """Do nothing; the async twin of `prepare`."""
 
-    def draw_prepared(self, prepared: None) -> list[list[Document]]:
+    def draw_prepared(
+        self, prepared: None, *, collect: Collect | None = None
+    ) -> list[list[Document]]:
         """Sample units afresh and return their slots.
 
         Args:
             prepared: What `prepare` returned: None.
+            collect: None. A sampled event is charged to everybody: its amplification
+                rests on nobody knowing who was in the sample.
 
         Returns:
             The slots. By shard: `n_groups` of them, some may be empty. By unit: one
             for each sampled unit, in random order. The documents are copies.
+
+        Raises:
+            InvalidParameterError: If a `collect` is given.
         """
+        self._check_collect(collect)
         del prepared  # a sample must not depend on the question
         terms, corpus, random = self._terms, self._corpus, self._random
         sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)

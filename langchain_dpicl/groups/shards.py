@@ -16,11 +16,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import faiss
 import numpy as np
 
+from langchain_dpicl.groups.eligible import FoundUnits, ShardHits
 from langchain_dpicl.groups.units import keyed_slot, tie_key
 
 if TYPE_CHECKING:
@@ -37,34 +38,6 @@ _MAX_WORKERS = 16
 _TASKS_PER_WORKER = 4
 _PARALLEL_FROM = 50_000_000
 """Numbers to read (vectors x dimension) from which on threads pay."""
-
-
-class ShardSearch(Protocol):
-    """What `RetrievedGroups` asks of an index, whoever keeps the vectors.
-
-    Privacy:
-        An implementation must search each shard, or hold each unit against the
-        threshold, as if nothing else were there: exactly, or by an approximate index
-        that was built from that shard alone.
-    """
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-
-    @property
-    def n_units(self) -> int:
-        """Number of units, private."""
-
-    def top(
-        self, vector: Vectors, n: int, threshold: float | None
-    ) -> list[list[Document]]:
-        """Return for each shard its n best documents, best first."""
-
-    def passing(
-        self, vector: Vectors, n: int, threshold: float
-    ) -> list[tuple[str, list[Document]]]:
-        """Return each unit whose best document passes, with its n best documents."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -104,46 +77,49 @@ class Shard:
             return []
         # One more than asked for shows whether the cut falls into a tie, where FAISS
         # would keep the rows that came first.
-        scores, rows = (found[0] for found in self._search(vector, min(n + 1, total)))
+        found = self.index.search(vector, min(n + 1, total))
+        scores, rows = found[0][0], found[1][0]
         if len(rows) > n and scores[n] == scores[n - 1]:
             below = np.nextafter(scores[n - 1], np.float32(-np.inf))
             _, scores, rows = self.index.range_search(vector, float(below))
         if threshold is not None:
             keep = _passes(scores, threshold)
             scores, rows = scores[keep], rows[keep]
-        return self._ranked(rows, scores, salt)[:n]
+        return self.ranked(rows, scores, salt)[:n]
 
-    def passing(
-        self, vector: Vectors, n: int, threshold: float, salt: bytes
-    ) -> list[tuple[str, list[int]]]:
-        """Return each unit whose best document passes, with the rows of its n best."""
-        if self.index.ntotal == 0:
-            return []
+    def hits(self, vector: Vectors, threshold: float) -> ShardHits:
+        """Return every document that reaches the threshold, and whose they are."""
         below = np.nextafter(np.float32(max(threshold, -2.0)), np.float32(-np.inf))
         _, scores, rows = self.index.range_search(
             vector, -np.inf if threshold <= -1 else float(below)
         )
-        rows = rows[_passes(scores, threshold)]
-        if len(rows) == 0:
-            return []
-        eligible = np.zeros(len(self.unit_ids), bool)
-        eligible[self.units[rows]] = True
-        # A unit's other documents count too: they fill its slot up to n.
-        own = np.flatnonzero(eligible[self.units])
-        selector = faiss.IDSelectorBatch(own)
-        scores, rows = (found[0] for found in self._search(vector, len(own), selector))
-        by_unit = np.argsort(self.units[rows], kind="stable")
-        rows, scores = rows[by_unit], scores[by_unit]
-        cuts = np.flatnonzero(np.diff(self.units[rows])) + 1
-        return [
-            (
-                self.unit_ids[self.units[own_rows[0]]],
-                self._ranked(own_rows, own_scores, salt)[:n],
-            )
-            for own_rows, own_scores in zip(
-                np.split(rows, cuts), np.split(scores, cuts), strict=True
-            )
-        ]
+        keep = _passes(scores, threshold)
+        return ShardHits.of(self, rows[keep], scores[keep])
+
+    def scored(
+        self, vector: Vectors, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the scores of some rows, and the rows in the order of the scores."""
+        make: Any = faiss.SearchParameters  # Its keywords are not in its signature.
+        # Each row's product on its own, as in a search of all rows: the same bits.
+        only = make(sel=faiss.IDSelectorArray(rows))
+        scores, found = self.index.search(vector, len(rows), params=only)
+        return scores[0], found[0]
+
+    def ranked(
+        self, rows: NDArray[np.int64], scores: NDArray[np.float32], salt: bytes
+    ) -> list[int]:
+        """Return rows by score, best first, ties in the order of their digests."""
+        order = np.argsort(-scores, kind="stable")
+        best_first: list[int] = rows[order].tolist()
+        values: list[float] = scores[order].tolist()
+        if len(set(values)) == len(values):
+            return best_first
+        pairs = sorted(
+            zip(values, best_first, strict=True),
+            key=lambda pair: (-pair[0], self._tie_key(pair[1], salt)),
+        )
+        return [row for _, row in pairs]
 
     def with_rows(
         self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
@@ -186,26 +162,6 @@ class Shard:
         own = np.flatnonzero(self.units == self.unit_ids.index(unit_id))
         return [self.documents[row] for row in own]
 
-    def _search(self, vector: Vectors, n: int, selector: Any = None) -> Any:
-        if selector is None:
-            return self.index.search(vector, n)
-        make: Any = faiss.SearchParameters  # Its keywords are not in its signature.
-        return self.index.search(vector, n, params=make(sel=selector))
-
-    def _ranked(
-        self, rows: NDArray[np.int64], scores: NDArray[np.float32], salt: bytes
-    ) -> list[int]:
-        order = np.argsort(-scores, kind="stable")
-        best_first: list[int] = rows[order].tolist()
-        values: list[float] = scores[order].tolist()
-        if len(set(values)) == len(values):
-            return best_first
-        pairs = sorted(
-            zip(values, best_first, strict=True),
-            key=lambda pair: (-pair[0], self._tie_key(pair[1], salt)),
-        )
-        return [row for _, row in pairs]
-
     def _tie_key(self, row: int, salt: bytes) -> bytes:
         key = self._tie_keys.get(row)
         if key is None:
@@ -215,7 +171,10 @@ class Shard:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ShardIndex:
-    """All shards, and the secret salt that sends a unit to one of them."""
+    """All shards, and the secret salt that sends a unit to one of them.
+
+    Implements `search.ShardSearch`.
+    """
 
     shards: tuple[Shard, ...]
     """The shards; their number is public and never changes."""
@@ -316,16 +275,10 @@ class ShardIndex:
             for shard, rows in zip(self.shards, found, strict=True)
         ]
 
-    def passing(
-        self, vector: Vectors, n: int, threshold: float
-    ) -> list[tuple[str, list[Document]]]:
-        """Return each unit whose best document passes, with its n best documents."""
-        found = self._each(lambda shard: shard.passing(vector, n, threshold, self.salt))
-        return [
-            (unit_id, [shard.documents[row] for row in rows])
-            for shard, units in zip(self.shards, found, strict=True)
-            for unit_id, rows in units
-        ]
+    def eligible(self, vector: Vectors, threshold: float) -> FoundUnits:
+        """Return every unit whose own best document reaches the threshold."""
+        hits = self._each(lambda shard: shard.hits(vector, threshold))
+        return FoundUnits(vector, hits, self.salt)
 
     def _each(self, search: Callable[[Shard], _T]) -> list[_T]:
         workers = min(_cores(), len(self.shards), _MAX_WORKERS)

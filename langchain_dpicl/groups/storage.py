@@ -18,7 +18,6 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ def save(
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "terms": asdict(terms),
+            "terms": terms.to_dict(),
             "dimension": index.dimension,
             "documents": index.n_documents,
             "salt": index.salt.hex(),
@@ -212,7 +211,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
 
 def _read_terms(manifest: dict[str, Any]) -> tuple[RetrievalTerms, bytes]:
     try:
-        terms = RetrievalTerms(**manifest["terms"]).check()
+        terms = RetrievalTerms.from_dict(manifest["terms"])
         salt = bytes.fromhex(manifest["salt"])
     except (KeyError, TypeError, ValueError):
         terms, salt = None, b""

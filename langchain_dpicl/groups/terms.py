@@ -9,6 +9,7 @@ from typing_extensions import ParamSpec
 
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.relation import Relation
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ class RetrievalTerms:
     docs_per_group: int
     """Most documents in one slot."""
 
-    score_threshold: float | None
-    """Least cosine, in [-1, 1], of a document that counts; None: no threshold."""
+    score_threshold: float | NoisyThreshold | None
+    """Least cosine, in [-1, 1], of a document that counts; or how to choose one for
+    each question; None: no threshold."""
 
     grouping: Grouping
     """`"shard"`: units hashed to slots; `"unit"`: one unit, one slot."""
@@ -52,7 +54,7 @@ class RetrievalTerms:
                 for a global top-k.
         """
         threshold = self.score_threshold
-        if threshold is not None:
+        if threshold is not None and not isinstance(threshold, NoisyThreshold):
             threshold = checked(parameters.finite, "score_threshold", threshold)
             if not -1 <= threshold <= 1:
                 raise InvalidParameterError(
@@ -85,7 +87,8 @@ class RetrievalTerms:
         if self.score_threshold is None:
             raise InvalidParameterError(
                 'grouping="unit" needs score_threshold=, a public cosine that every '
-                "unit is held against alone. Taking the best units of the whole "
+                "unit is held against alone, or a NoisyThreshold that chooses one "
+                "for each question. Taking the best units of the whole "
                 "corpus instead is not supported: removing one unit would let "
                 "another one in, so that no unit's effect is bounded."
             )
@@ -107,18 +110,40 @@ class RetrievalTerms:
             more or less, `ADD_REMOVE`. With a cap, the slots are those of the
             eligible units with the smallest of independent priorities; one eligible
             unit more enters or does not, and pushes out one other at most:
-            `REPLACE`.
+            `REPLACE`. A threshold chosen for the question is released, and paid for,
+            before the draw: given it, the same holds.
         """
         if self.grouping == "unit" and self.max_groups is None:
             return Relation.ADD_REMOVE
         return Relation.REPLACE
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the terms alone, ready for JSON, as `from_dict` reads them."""
+        threshold = self.score_threshold
+        if isinstance(threshold, NoisyThreshold):
+            return {**asdict(self), "score_threshold": threshold.description()}
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> RetrievalTerms:
+        """Return the checked terms that `to_dict` made.
+
+        Raises:
+            InvalidParameterError: If a parameter is out of range.
+            TypeError: If a parameter is missing or unknown.
+        """
+        stored = dict(stored)
+        threshold = stored.get("score_threshold")
+        if isinstance(threshold, dict):
+            stored["score_threshold"] = NoisyThreshold(**threshold)
+        return cls(**stored).check()
 
     def description(self) -> dict[str, Any]:
         """Return the terms and what follows from them, ready for JSON."""
         return {
             "source": "RetrievedGroups",
             "retrieval": "threshold" if self.score_threshold is not None else "shard",
-            **asdict(self),
+            **self.to_dict(),
             "relation": self.relation.value,
         }
 

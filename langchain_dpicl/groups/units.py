@@ -10,17 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import unicodedata
-from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
 
 SALT_BYTES = 32
-_MAX_INTEGER_BITS = 1024
 _SHARD = b"dpicl.shard"
 _TIE = b"dpicl.tie"
 
@@ -69,26 +67,6 @@ def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
             "string or an integer."
         )
     return unit_id
-
-
-def canonical_unit_id(value: Any) -> str | None:
-    """Return a unit id's one spelling, or None where the value cannot be an id.
-
-    Example:
-        >>> canonical_unit_id(" p-1 "), canonical_unit_id(1.0)
-        ('p-1', None)
-    """
-    if isinstance(value, str):
-        # str.__str__ also undoes subclasses that print differently, such as enums.
-        text = str.__str__(value).strip()
-        return unicodedata.normalize("NFC", text) or None
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, Integral):
-        number = int(value)
-        # Python refuses to print integers of thousands of digits.
-        return str(number) if number.bit_length() <= _MAX_INTEGER_BITS else None
-    return None
 
 
 def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:

@@ -1,9 +1,15 @@
 """The durable record of what every account promised and what it has spent.
 
-`Ledger` is the contract; `SQLLedger` keeps it in any SQLAlchemy database (SQLite by
-default), `MemoryLedger` in this process for tests and notebooks. `open_ledger` turns
-what a user passes as `ledger=` into one of them.
+`Ledger` is the contract; `SQLLedger` keeps it in SQLite or PostgreSQL, `MemoryLedger`
+in this process for tests and notebooks. `open_ledger` turns what a user passes as
+`ledger=` into one of them; `upgrade_ledger` brings the tables of an older version up to
+date. SQLAlchemy is loaded only when a SQL ledger is opened.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.ledger.base import (
     AccountState,
@@ -14,7 +20,10 @@ from langchain_dpicl.ledger.base import (
 )
 from langchain_dpicl.ledger.memory import MemoryLedger
 from langchain_dpicl.ledger.opening import open_ledger
-from langchain_dpicl.ledger.sql import SQLLedger
+
+if TYPE_CHECKING:
+    from langchain_dpicl.ledger.sql import SQLLedger
+    from langchain_dpicl.ledger.upgrade import upgrade_ledger
 
 __all__ = [
     "AccountState",
@@ -25,4 +34,13 @@ __all__ = [
     "Plan",
     "SQLLedger",
     "open_ledger",
+    "upgrade_ledger",
 ]
+
+_LAZY = {"SQLLedger": "sql", "upgrade_ledger": "upgrade"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

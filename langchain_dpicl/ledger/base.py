@@ -1,34 +1,54 @@
 """What a ledger promises, and the values that go in and out of it.
 
 A ledger holds *accounts*. An account is opened once with its terms: the total
-(epsilon, delta) and the number of queries. The first query fixes the *plan*: the exact
-events that each query releases. From then on a charge is one use of the plan.
+(epsilon, delta) and how it is accounted for. Under a *plan* the first query fixes the
+exact events that each query releases, and a charge is one use of it. Under a *filter*
+each charge names its own events, and their costs add up to a limit. The account of a
+whole corpus charges everybody at once; a *per-unit* account keeps a balance for every
+unit and charges those that take part.
 
 Every ledger keeps these promises:
 
-* **Durable before noise.** `charge` returns only when the charge would survive the
-  death of this process.
-* **Never overspent.** The number of charges never passes the account's `queries`,
-  whatever the number of threads and processes.
+* **Durable before noise.** A charge returns only when it would survive the death of
+  this process.
+* **Never overspent.** What was charged never passes the account's limit (in a per-unit
+  account: any unit's limit), whatever the number of threads and processes.
 * **Fixed before the first use.** Terms and plan are written once and never change.
 * **Fail closed.** Whatever goes wrong raises; no path returns a charge that was not
   written.
-* **No refunds, no private text.** A charge is never taken back, and a ledger holds
-  public parameters only.
+* **No refunds, no private text.** A charge is never taken back. Accounts and journal
+  hold public parameters only. Balances of units are private; they are kept under keyed
+  hashes of the unit ids, and nobody but an operator's export reads them.
 """
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from langchain_dpicl.accounting import Event, event_from_dict, event_to_dict
+from langchain_dpicl.accounting import (
+    Cost,
+    Event,
+    PrivacyFilter,
+    event_from_dict,
+    event_to_dict,
+)
 from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
 from langchain_dpicl.parameters import ParameterError
 
 NAME_LIMIT = 200
+
+NOTHING = Cost(0, 0)
+PLAN_USE = Cost(1, 0)
+"""One use of a plan, whose limit counts uses."""
+
+Filter = Literal["zcdp", "gdp", "renyi"]
+Accounting = Literal["plan", "zcdp", "gdp", "renyi"]
+Scope = Literal["corpus", "unit"]
 
 
 @dataclass(frozen=True)
@@ -39,13 +59,22 @@ class AccountTerms:
         name: The account's name, unique in its ledger.
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
-        queries: How many releases the account pays for.
+        queries: Under a plan, how many releases the account pays for; else None.
+        accounting: `plan`, or the filter that adds up what was charged.
+        scope: Whether a charge is everybody's or that of the units that take part.
+        order: The order of a Renyi filter; else None.
+        delta0_share: The part of delta that a filter sets aside for failure
+            probabilities; None under a plan.
     """
 
     name: str
     epsilon: float
     delta: float
-    queries: int
+    queries: int | None = None
+    accounting: Accounting = "plan"
+    scope: Scope = "corpus"
+    order: float | None = None
+    delta0_share: float | None = None
 
     def require_same(self, stored: AccountTerms) -> None:
         """Refuse to use an account under other terms than it was opened with.
@@ -57,10 +86,10 @@ class AccountTerms:
             PlanMismatchError: If any of the terms differ.
         """
         differing = [
-            f"{field.name} is {getattr(stored, field.name)}, "
-            f"not {getattr(self, field.name)}"
-            for field in fields(self)
-            if getattr(self, field.name) != getattr(stored, field.name)
+            f"{term.name} is {getattr(stored, term.name)}, "
+            f"not {getattr(self, term.name)}"
+            for term in fields(self)
+            if getattr(self, term.name) != getattr(stored, term.name)
         ]
         if differing:
             raise PlanMismatchError(
@@ -69,15 +98,49 @@ class AccountTerms:
                 "fact: use the stored terms, or open an account with another name."
             )
 
+    @property
+    def filter(self) -> PrivacyFilter | None:
+        """The filter that adds up what was charged; None under a plan.
+
+        Raises:
+            LedgerError: If there is no such filter.
+        """
+        return None if self.accounting == "plan" else _filter_of(self)
+
+    @property
+    def limit(self) -> Cost:
+        """What may be charged in all: to the account, or to each unit."""
+        found = self.filter
+        return Cost(self.queries or 0, 0) if found is None else found.limit
+
+
+@functools.lru_cache(maxsize=256)
+def _filter_of(terms: AccountTerms) -> PrivacyFilter:
+    if terms.accounting == "plan" or terms.delta0_share is None:
+        raise LedgerError(f"Account {terms.name!r} has terms that make no filter.")
+    try:
+        return PrivacyFilter(
+            terms.accounting,
+            terms.epsilon,
+            terms.delta,
+            delta0_share=terms.delta0_share,
+            order=terms.order,
+        )
+    except ParameterError as error:
+        raise LedgerError(
+            f"Account {terms.name!r} has terms that make no filter ({error})."
+        ) from None
+
 
 @dataclass(frozen=True)
 class Plan:
-    """What each query of an account releases, fixed at the first query.
+    """What the queries of an account have in common, fixed at the first query.
 
     Attributes:
         demand: What the releasing parser asked for, in words of `Demand.to_dict`;
-            another parser may use the plan exactly when it asks for the same.
-        events: The calibrated events of one query.
+            another parser may use the plan exactly when it asks for the same. Under a
+            filter only the unit's key.
+        events: The calibrated events of one query; none under a filter.
     """
 
     demand: dict[str, Any]
@@ -106,7 +169,7 @@ class Plan:
                 f"or damaged ({error}). Nothing is released on a plan that can't be "
                 "understood."
             ) from None
-        if not events or not isinstance(demand, dict):
+        if not isinstance(demand, dict):
             raise LedgerError("The account's plan can't be read: it is damaged.")
         return cls(demand=demand, events=events)
 
@@ -117,30 +180,37 @@ class AccountState:
 
     Attributes:
         terms: What the account promises.
-        plan: What each query releases; None before the first query.
-        used: How many queries have been charged.
+        plan: What its queries have in common; None before the first query.
+        used: How many charges there are.
         closed: Whether an operator has closed the account.
+        spent: The charges' costs together. In a per-unit account no unit has spent
+            more, and most have spent less.
     """
 
     terms: AccountTerms
     plan: Plan | None
     used: int
     closed: bool
+    spent: Cost = NOTHING
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One use of the plan, written.
+    """A release that was charged, written.
 
     Attributes:
         account: The account that paid.
-        sequence: 1 for the account's first query, and so on without gaps.
+        sequence: 1 for the account's first charge, and so on without gaps.
         events: What this release may spend.
+        cost: The same, in steps of the account's limit.
+        spent: The costs of all charges up to this one; None where nobody asked.
     """
 
     account: str
     sequence: int
     events: tuple[Event, ...]
+    cost: Cost = PLAN_USE
+    spent: Cost | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -149,11 +219,26 @@ class ChargeRecord:
 
     Attributes:
         charge: The charge.
-        at: When it was written, in UTC.
+        at: When it was written, in UTC; it never goes backwards, and decides nothing.
+        digest: The hash chain up to this charge; empty where there is none.
     """
 
     charge: Charge
     at: datetime
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class UnitBalance:
+    """What one unit has spent: private, for an operator's export.
+
+    Attributes:
+        tag: Keyed hash of the unit's id; `Ledger.unit_tag` computes it.
+        spent: Steps of the account's limit.
+    """
+
+    tag: str
+    spent: Cost
 
 
 class Ledger(ABC):
@@ -165,7 +250,8 @@ class Ledger(ABC):
 
         Raises:
             PlanMismatchError: If it is open under other terms.
-            LedgerError: If the ledger can't be used.
+            LedgerError: If the ledger can't be used, or the account's journal is
+                damaged.
         """
 
     @abstractmethod
@@ -177,13 +263,41 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def charge(self, name: str) -> Charge:
-        """Charge one query, durably, or raise.
+    def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
+        """Charge one release, durably, or raise.
+
+        In a per-unit account this writes the release's price into the journal, and
+        `charge_units` then collects it.
+
+        Args:
+            name: The account.
+            events: What the release may spend. None is one use of the plan.
 
         Raises:
-            BudgetExhaustedError: If all queries are spent.
+            BudgetExhaustedError: If the account can't pay.
+            PlanMismatchError: If the events are not the plan's.
             LedgerError: If the ledger can't be used, the account is unknown, closed,
                 or has no plan yet.
+        """
+
+    @abstractmethod
+    def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
+        """Charge every unit that can pay, durably; say which ones did.
+
+        Private in, private out: for the sealed region. A unit that the ledger has
+        never seen has spent nothing. Deleting a unit's records leaves its balance.
+
+        Args:
+            charge: The charge whose price is collected.
+            unit_ids: All units that would take part, each once, as
+                `canonical_unit_id` spells them.
+
+        Returns:
+            For each unit whether it has paid. Who has not must take no part.
+
+        Raises:
+            LedgerError: If the ledger can't be used, the account is closed, is not a
+                per-unit account, or a unit is named twice.
         """
 
     @abstractmethod
@@ -197,6 +311,14 @@ class Ledger(ABC):
     @abstractmethod
     def close_account(self, name: str) -> None:
         """Close an account for good: it pays for nothing any more."""
+
+    @abstractmethod
+    def verify(self, name: str) -> AccountState:
+        """Check an account from its terms to its last charge; return its state.
+
+        Raises:
+            LedgerError: If a row was edited, deleted or added, or can't be read.
+        """
 
     @abstractmethod
     def store_answer(self, name: str, key: str, answer: str) -> None:
@@ -219,3 +341,11 @@ class Ledger(ABC):
     @abstractmethod
     def charges(self, name: str) -> list[ChargeRecord]:
         """Return an account's charges, oldest first."""
+
+    @abstractmethod
+    def unit_balances(self, name: str) -> Iterator[UnitBalance]:
+        """Yield what each unit has spent, by tag: private, for an operator's export."""
+
+    @abstractmethod
+    def unit_tag(self, name: str, unit_id: str | int) -> str:
+        """Return the tag under which a per-unit account keeps a unit: private."""

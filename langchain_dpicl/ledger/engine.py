@@ -1,31 +1,166 @@
-"""Opening the database: how SQLite is made durable and serial."""
+"""Opening the database: how a transaction is made durable, serial and bounded in time.
+
+The driver's own transactions are switched off, and every transaction begins with a
+statement of ours that says what it must be. This holds whatever the defaults of file,
+server, database and role are, and behind a connection pooler too.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
 
 SQLITE_WAIT_SECONDS = 60.0
 """How long a writer waits for another one's transaction, a millisecond each."""
 
+MODE = "dpicl_mode"
+"""The execution option that says which `Mode` a transaction has."""
+
+SQLITE_SWITCH_SECONDS = 10.0
+"""How long a new file waits for a moment without other users."""
+
+POSTGRES_DRIVER = "postgresql+psycopg"
+
+POSTGRES_LIMITS: dict[str, int] = {
+    "connect_timeout": 10,
+    # A machine that is gone answers no probe: 15 + 3 * 5 seconds.
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""When a connection is given up, in libpq's words; the URL may say otherwise."""
+
+
+class Mode(str, Enum):
+    """What a transaction is for."""
+
+    READ = "read"
+    """One snapshot; nothing is written, and nobody waits."""
+
+    WRITE = "write"
+    """Serial among those that lock the same account; durable when it commits."""
+
+    CHARGE = "charge"
+    """The same, but durable only after `FLUSH`: for rows that many wait for.
+
+    PostgreSQL releases a row when its transaction is committed, and syncs the disk
+    before that. With one account, every charge would wait for the syncs of all those
+    before it. So the commit does not wait for the disk; `FLUSH` does, and there one
+    sync serves all who wait.
+    """
+
+    FLUSH = "flush"
+    """Everything that was committed before is on disk when this ends.
+
+    The database's log is one sequence. A message behind the charge is written to it,
+    and its commit waits until the log is on disk up to there. A crash in between may
+    lose the charge; but whoever made it is still waiting, and is told that it failed.
+    """
+
+
+def _begin_writing(synchronous_commit: str) -> tuple[str, str]:
+    settings = (
+        "SELECT set_config('lock_timeout', '30s', true), "
+        "set_config('statement_timeout', '60s', true), "
+        f"set_config('synchronous_commit', '{synchronous_commit}', true)"
+    )
+    return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings
+
+
+_FLUSH = (
+    "SELECT set_config('synchronous_commit', 'on', true), "
+    "pg_logical_emit_message(true, 'dpicl', '')"
+)
+
+POSTGRES_BEGIN: dict[Mode, tuple[str, ...]] = {
+    Mode.READ: (
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        "SELECT set_config('statement_timeout', '600s', true)",
+    ),
+    # Whatever the default of server, database and role is.
+    Mode.WRITE: _begin_writing("on"),
+    Mode.CHARGE: _begin_writing("off"),
+    Mode.FLUSH: ("BEGIN READ WRITE", _FLUSH, "COMMIT"),
+}
+"""The statements with which a transaction begins; a flush is over with them."""
+
+
+def parse_url(url: str | URL) -> URL:
+    """Return the URL of a database that keeps what it is given.
+
+    Raises:
+        LedgerError: If it can't be parsed, or is a SQLite database without a file.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise LedgerError(
+            "The ledger's URL can't be parsed. It looks like "
+            "'sqlite:///clinic.db' or 'postgresql+psycopg://user@host/db'."
+        ) from None
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (
+        None,
+        "",
+        ":memory:",
+    ):
+        raise LedgerError(
+            "'sqlite://' without a file forgets its charges. Name a file "
+            "('sqlite:///clinic.db'), or pass ':memory:' if the account is to "
+            "end with this process."
+        )
+    return parsed
+
 
 def open_engine(url: URL) -> Engine:
     """Return an engine whose transactions are what the ledger needs.
 
+    Args:
+        url: Of a SQLite file or a PostgreSQL database.
+
     Raises:
-        LedgerError: If there is no driver for the URL.
+        LedgerError: If the ledger does not know the kind of database, or there is no
+            driver for it.
     """
+    kind = url.get_backend_name()
+    if kind == "postgresql" and url.drivername == kind:
+        url = url.set(drivername=POSTGRES_DRIVER)
+    if kind != "sqlite" and url.drivername != POSTGRES_DRIVER:
+        # The URL itself is not shown: it can hold a password.
+        raise LedgerError(
+            f"A ledger can't be kept in {url.drivername!r}: it needs SQLite "
+            "('sqlite:///clinic.db') or PostgreSQL through psycopg 3 "
+            "('postgresql+psycopg://user@host/db')."
+        )
     try:
-        if url.get_backend_name() != "sqlite":
-            return create_engine(url, pool_pre_ping=True, hide_parameters=True)
+        if kind == "sqlite":
+            engine = create_engine(
+                url,
+                connect_args={"timeout": SQLITE_WAIT_SECONDS},
+                hide_parameters=True,
+            )
+            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+            return engine
         engine = create_engine(
             url,
-            connect_args={"timeout": SQLITE_WAIT_SECONDS},
+            connect_args={
+                name: value
+                for name, value in POSTGRES_LIMITS.items()
+                if name not in url.query
+            },
             hide_parameters=True,
         )
     except (SQLAlchemyError, ImportError) as error:
@@ -33,18 +168,63 @@ def open_engine(url: URL) -> Engine:
             f"No driver for the ledger's URL ({type(error).__name__}). Install "
             "one, for instance langchain-dpicl[postgres] for PostgreSQL."
         ) from None
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    event.listen(engine, "connect", _prepare_postgres)
+    event.listen(engine, "begin", _begin_postgres)
     return engine
 
 
 def use_write_ahead_log(engine: Engine) -> None:
-    """Switch a SQLite file to write-ahead logging, which stays with the file."""
+    """Switch a SQLite file to write-ahead logging, which stays with the file.
+
+    With it a commit is one sync. A file that is in use can't be switched, and SQLite
+    does not wait for its turn here.
+
+    Raises:
+        LedgerError: If others use the file all the time, or it can't be written.
+    """
+    last = time.monotonic() + SQLITE_SWITCH_SECONDS
+    while not _has_write_ahead_log(engine):
+        if time.monotonic() > last:
+            raise LedgerError(
+                "The ledger's file can't be switched to write-ahead logging: other "
+                "programs use it, or it can't be written. Nothing was released."
+            )
+        time.sleep(0.001 + secrets.randbelow(20) / 1000)
+
+
+def _has_write_ahead_log(engine: Engine) -> bool:
     connection = engine.raw_connection()
     try:
-        connection.cursor().execute("PRAGMA journal_mode=WAL").close()
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        return bool(cursor.fetchone() == ("wal",))
+    except sqlite3.OperationalError:
+        return False
     finally:
         connection.close()
+
+
+def flush(connection: Connection) -> None:
+    """Wait until what `Mode.CHARGE` has committed is on disk.
+
+    Args:
+        connection: Outside a transaction.
+    """
+    if connection.dialect.name == "postgresql":
+        with connection.execution_options(**{MODE: Mode.FLUSH}).begin():
+            """The mode is all there is to it; SQLite's own commit has synced."""
+
+
+@contextmanager
+def lock_everything(connection: Connection) -> Iterator[None]:
+    """Hold the whole ledger in one transaction, or fail if it is in use."""
+    with connection.begin():
+        if connection.dialect.name == "postgresql":
+            tables = inspect(connection).get_table_names()
+            ours = sorted(name for name in tables if name.startswith("dpicl_"))
+            if ours:
+                connection.exec_driver_sql(f"LOCK TABLE {', '.join(ours)}")
+        yield
 
 
 def dispose(engine: Engine, pid: int) -> None:
@@ -57,6 +237,11 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     # The driver's own transactions begin too late, at the first write: take them over.
     connection.isolation_level = None
     cursor = connection.cursor()
+    # Small pages, of a new file only: a charge of many units touches one page each,
+    # and each is written whole. They are moved out of the log 8 MB at a time.
+    cursor.execute("PRAGMA page_size=1024")
+    cursor.execute("PRAGMA wal_autocheckpoint=8192")
+    cursor.execute("PRAGMA cache_size=-16384")
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
@@ -64,5 +249,18 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A reader sees one snapshot without the lock, and waits for no writer.
-    reads = connection.get_execution_options().get("dpicl_reads", False)
+    reads = _mode(connection) is Mode.READ
     connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+def _prepare_postgres(connection: Any, _record: object) -> None:
+    # The driver would send a BEGIN of its own; its commit and rollback stay in use.
+    connection.autocommit = True
+
+
+def _begin_postgres(connection: Connection) -> None:
+    connection.exec_driver_sql("; ".join(POSTGRES_BEGIN[_mode(connection)]))
+
+
+def _mode(connection: Connection) -> Mode:
+    return Mode(connection.get_execution_options().get(MODE, Mode.WRITE))

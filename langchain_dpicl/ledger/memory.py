@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
+from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger.balances import (
+    UnitBalances,
+    UnitRows,
+    has_repeats,
+    new_key,
+    unit_tag,
+)
 from langchain_dpicl.ledger.base import (
     AccountState,
     AccountTerms,
@@ -15,10 +24,16 @@ from langchain_dpicl.ledger.base import (
     ChargeRecord,
     Ledger,
     Plan,
+    UnitBalance,
 )
-from langchain_dpicl.ledger.refusals import (
-    require_chargeable,
+from langchain_dpicl.ledger.charging import (
+    charged,
+    repeated_unit,
     require_name,
+    require_per_unit,
+    require_unit_account,
+    require_unit_id,
+    require_unused,
     unknown_account,
 )
 
@@ -41,8 +56,11 @@ class MemoryLedger(Ledger):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._accounts: dict[str, AccountState] = {}
-        self._times: dict[str, list[datetime]] = {}
+        self._journal: dict[str, list[ChargeRecord]] = {}
         self._answers: dict[tuple[str, str], str] = {}
+        self._rows = UnitRows()
+        self._balances: dict[str, UnitBalances] = {}
+        self._key = new_key()
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
@@ -63,7 +81,9 @@ class MemoryLedger(Ledger):
             if state is None:
                 state = AccountState(terms, None, 0, closed=False)
                 self._accounts[terms.name] = state
-                self._times[terms.name] = []
+                self._journal[terms.name] = []
+                if terms.scope == "unit":
+                    self._balances[terms.name] = UnitBalances(terms.limit)
         terms.require_same(state.terms)
         return state
 
@@ -72,19 +92,33 @@ class MemoryLedger(Ledger):
         with self._lock:
             state = self._account(name)
             if state.plan is None:
+                require_unused(state)
                 state = replace(state, plan=plan)
                 self._accounts[name] = state
         return state.plan or plan
 
-    def charge(self, name: str) -> Charge:
-        """Charge one query, or raise."""
+    def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
+        """Charge one release, or raise."""
         with self._lock:
-            state = self._account(name)
-            plan = require_chargeable(state)
-            used = state.used + 1
-            self._accounts[name] = replace(state, used=used)
-            self._times[name].append(datetime.now(timezone.utc))
-        return Charge(account=name, sequence=used, events=plan.events)
+            state, charge = charged(self._account(name), events)
+            self._accounts[name] = state
+            journal = self._journal[name]
+            now = datetime.now(timezone.utc)
+            at = max(now, journal[-1].at) if journal else now
+            journal.append(ChargeRecord(charge, at))
+        return charge
+
+    def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
+        """Charge every unit that can pay; say which ones did."""
+        with self._lock:
+            require_unit_account(self._account(charge.account))
+            self._require_written(charge)
+            rows = self._rows.of(unit_ids)
+            if has_repeats(rows):
+                raise repeated_unit()
+            paid = self._balances[charge.account].charge(rows, charge.cost)
+        found: list[bool] = paid.tolist()
+        return found
 
     def state(self, name: str) -> AccountState:
         """Return an account's state."""
@@ -95,6 +129,16 @@ class MemoryLedger(Ledger):
         """Close an account for good."""
         with self._lock:
             self._accounts[name] = replace(self._account(name), closed=True)
+
+    def verify(self, name: str) -> AccountState:
+        """Check that the charges add up to what was spent."""
+        with self._lock:
+            state = self._account(name)
+            costs = [record.charge.cost for record in self._journal[name]]
+            total = Cost(sum(c.loss for c in costs), sum(c.failure for c in costs))
+        if total != state.spent or len(costs) != state.used:
+            raise LedgerError(f"Account {name!r} is damaged: its charges don't add up.")
+        return state
 
     def store_answer(self, name: str, key: str, answer: str) -> None:
         """Keep a released answer of an account."""
@@ -111,17 +155,41 @@ class MemoryLedger(Ledger):
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""
         with self._lock:
+            self._require_same_process()
             return sorted(self._accounts)
 
     def charges(self, name: str) -> list[ChargeRecord]:
         """Return an account's charges, oldest first."""
         with self._lock:
-            state = self._account(name)
-            events = state.plan.events if state.plan else ()
-            return [
-                ChargeRecord(Charge(name, number, events), at)
-                for number, at in enumerate(self._times[name], start=1)
+            self._account(name)
+            return list(self._journal[name])
+
+    def unit_balances(self, name: str) -> Iterator[UnitBalance]:
+        """Yield what each unit has spent, by tag: private, for an operator's export."""
+        with self._lock:
+            self._account(name)
+            balances = self._balances.get(name)
+            found = [
+                UnitBalance(unit_tag(self._key, unit_id).hex(), spent)
+                for row, unit_id in enumerate(self._rows.ids())
+                if balances is not None and (spent := balances.spent(row)) != Cost(0, 0)
             ]
+        yield from sorted(found, key=lambda balance: balance.tag)
+
+    def unit_tag(self, name: str, unit_id: str | int) -> str:
+        """Return the tag under which a per-unit account keeps a unit: private."""
+        with self._lock:
+            require_per_unit(self._account(name))
+        return unit_tag(self._key, require_unit_id(unit_id)).hex()
+
+    def _require_written(self, charge: Charge) -> None:
+        journal = self._journal[charge.account]
+        place = charge.sequence - 1
+        if not 0 <= place < len(journal) or journal[place].charge != charge:
+            raise LedgerError(
+                f"Account {charge.account!r} has no charge {charge.sequence} at this "
+                "price: no unit was charged."
+            )
 
     def _account(self, name: str) -> AccountState:
         self._require_same_process()

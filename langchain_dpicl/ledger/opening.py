@@ -5,7 +5,6 @@ from __future__ import annotations
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger.base import Ledger
 from langchain_dpicl.ledger.memory import MemoryLedger
-from langchain_dpicl.ledger.sql import SQLLedger
 
 IN_MEMORY = ":memory:"
 
@@ -32,6 +31,8 @@ def open_ledger(ledger: object) -> Ledger:
     if ledger == IN_MEMORY:
         return MemoryLedger()
     if isinstance(ledger, str) and "://" in ledger:
+        from langchain_dpicl.ledger.sql import SQLLedger
+
         return SQLLedger(ledger)
     raise LedgerError(
         "ledger must be a SQLAlchemy URL such as 'sqlite:///clinic.db', a Ledger, or "

@@ -1,27 +1,329 @@
-"""Reading and writing the ledger's rows, inside somebody's transaction."""
+"""Reading and writing an account's rows, inside somebody's transaction.
+
+Whatever is read is checked against the journal's head before it is used: this costs the
+same however long the journal is. `ledger/verification.py` checks the whole of it.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, inspect, select
+from sqlalchemy import Connection, insert, update
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Event, event_from_dict, event_to_dict
+from langchain_dpicl.accounting import Cost, event_from_dict
+from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger import statements
+from langchain_dpicl.ledger import journal, statements
+from langchain_dpicl.ledger.balances import new_key
 from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
-from langchain_dpicl.ledger.refusals import require_chargeable, unknown_account
-from langchain_dpicl.ledger.schema import (
-    SCHEMA_VERSION,
-    SQLITE_APPLICATION_ID,
-    metadata,
-    version_table,
-)
+from langchain_dpicl.ledger.charging import charged, require_unused, unknown_account
+from langchain_dpicl.ledger.schema import account_table
+
+_ACCOUNTING = ("plan", "zcdp", "gdp", "renyi")
+_SCOPES = ("corpus", "unit")
+
+Opening = tuple[Any, ...]
+"""The columns of an account that its chain starts with, as they are stored."""
 
 
+@dataclass(frozen=True)
+class Account:
+    """An account's row.
+
+    Attributes:
+        number: Its id in the database.
+        state: The account.
+        opening: What is fixed before the first charge, as stored.
+        head: `journal.head_of` what its row and its journal say.
+        unit_key: The key of its tags; None where the whole corpus is charged.
+        balances: The digest of its units' balances; None likewise.
+    """
+
+    number: int
+    state: AccountState
+    opening: Opening
+    head: str
+    unit_key: bytes | None
+    balances: str | None
+
+    @property
+    def start(self) -> str:
+        """The journal's digest before the first charge."""
+        return _start(self.state.terms, self.unit_key, self.opening[-1])
+
+
+@dataclass(frozen=True)
+class Last:
+    """The end of an account's journal: sequence 0 and the start before any charge."""
+
+    sequence: int
+    digest: str
+    at: datetime | None
+
+
+def damaged(name: str, where: str, why: str) -> LedgerError:
+    """Return the error for an account whose rows can't be trusted."""
+    return LedgerError(
+        f"Account {name!r} is damaged {where}: {why}. Nothing is released from it. "
+        "Restore the ledger, or open an account with another name: a new promise."
+    )
+
+
+def find_account(
+    connection: Connection, name: str, *, lock: bool = False
+) -> Account | None:
+    """Return an account as its row says, or None.
+
+    Args:
+        connection: In a transaction.
+        name: The account.
+        lock: Whether its row is to be locked, where the database locks rows.
+
+    Raises:
+        LedgerError: If the row can't be read.
+    """
+    statement = statements.LOCK_ACCOUNT if lock else statements.READ_ACCOUNT
+    row = connection.execute(statement, {"name": name}).one_or_none()
+    return None if row is None else account_of(row)
+
+
+def account_of(row: Any) -> Account:
+    """Return the account that a row tells of.
+
+    Raises:
+        LedgerError: If the row can't be read.
+    """
+    opening = (
+        row.name,
+        row.epsilon,
+        row.delta,
+        row.queries,
+        row.accounting,
+        row.scope,
+        row.renyi_order,
+        row.delta0_share,
+        row.unit_key,
+        row.plan,
+    )
+    try:
+        terms, plan = _read_opening(opening)
+        spent = Cost(int(row.spent_loss), int(row.spent_failure))
+        used = int(row.used)
+    except (LedgerError, TypeError, ValueError, AttributeError, OverflowError):
+        raise damaged(
+            row.name,
+            "in its terms or plan",
+            "they can't be read; another version wrote them, or somebody edited them",
+        ) from None
+    return Account(
+        number=row.id,
+        state=AccountState(terms, plan, used, bool(row.closed), spent),
+        opening=opening,
+        head=str(row.head),
+        unit_key=row.unit_key,
+        balances=row.balances_digest,
+    )
+
+
+def read_account(
+    connection: Connection, name: str, *, lock: bool = False
+) -> tuple[Account, Last]:
+    """Return an account whose row and journal's end agree.
+
+    Raises:
+        LedgerError: If there is no such account, or it is damaged.
+    """
+    account = find_account(connection, name, lock=lock)
+    if account is None:
+        raise unknown_account(name)
+    return account, require_end(connection, account)
+
+
+def require_end(connection: Connection, account: Account) -> Last:
+    """Return the end of an account's journal, if its row agrees with it.
+
+    Raises:
+        LedgerError: If it doesn't.
+    """
+    row = connection.execute(
+        statements.LAST_CHARGE, {"number": account.number}
+    ).one_or_none()
+    return end_of(account, row)
+
+
+def end_of(account: Account, row: Any) -> Last:
+    """Return the end of an account's journal, given the last row of it or None.
+
+    Raises:
+        LedgerError: If the account's counter and head don't agree with it.
+    """
+    state = account.state
+    last = (
+        Last(0, account.start, None)
+        if row is None
+        else Last(row.sequence, row.digest, journal.utc(row.charged_at))
+    )
+    if state.used != last.sequence:
+        raise damaged(
+            state.terms.name,
+            f"at charge {min(state.used, last.sequence) + 1}",
+            f"its counter says {state.used} charges, its journal ends at "
+            f"{last.sequence}",
+        )
+    if account.head != journal.head_of(last.digest, state, account.balances):
+        raise damaged(
+            state.terms.name,
+            f"at charge {last.sequence}",
+            "its journal does not end where its head says, or a sum was edited",
+        )
+    return last
+
+
+def write_account(connection: Connection, terms: AccountTerms) -> None:
+    """Write a new account's row.
+
+    Raises:
+        LedgerError: If its terms can't be written.
+    """
+    key = new_key() if terms.scope == "unit" else None
+    balances = None if key is None else journal.NO_BALANCES
+    state = AccountState(terms, None, 0, closed=False)
+    try:
+        columns = {
+            "name": terms.name,
+            "epsilon": float(terms.epsilon).hex(),
+            "delta": float(terms.delta).hex(),
+            "queries": terms.queries,
+            "accounting": terms.accounting,
+            "scope": terms.scope,
+            "renyi_order": _hex(terms.order),
+            "delta0_share": _hex(terms.delta0_share),
+            "head": journal.head_of(journal.after_terms(terms, key), state, balances),
+        }
+    except (TypeError, ValueError, OverflowError):
+        raise LedgerError(
+            f"Account {terms.name!r} can't be opened: its terms are not finite numbers."
+        ) from None
+    connection.execute(
+        insert(account_table).values(
+            **columns,
+            plan=None,
+            used=0,
+            spent_loss=0,
+            spent_failure=0,
+            closed=False,
+            unit_key=key,
+            balances_digest=balances,
+            library=__version__,
+            created_at=datetime.now(timezone.utc),
+        )
+    )
+
+
+def write_plan(connection: Connection, account: Account, plan: Plan) -> None:
+    """Write an account's plan, once.
+
+    Raises:
+        LedgerError: If the account was charged or closed before.
+    """
+    require_unused(account.state)
+    text = journal.canonical(plan.to_dict())
+    connection.execute(
+        update(account_table)
+        .where(account_table.c.id == account.number)
+        .values(
+            plan=text,
+            head=journal.head_of(
+                journal.after_plan(account.start, text), account.state, account.balances
+            ),
+        )
+    )
+
+
+def write_charge(
+    connection: Connection,
+    account: Account,
+    last: Last,
+    events: Sequence[Event] | None,
+) -> Charge:
+    """Check, count and write one charge; the commit is the caller's.
+
+    Raises:
+        BudgetExhaustedError: If the account can't pay.
+        LedgerError: If the account can't be charged.
+    """
+    charge, values = next_charge(account, last, events)
+    counted = connection.execute(statements.COUNT_CHARGE, values).rowcount
+    require_counted(charge, counted)
+    connection.execute(statements.WRITE_CHARGE, values)
+    return charge
+
+
+def require_counted(charge: Charge, rows: int) -> None:
+    """Refuse a charge that did not change exactly its account's row.
+
+    Raises:
+        LedgerError: If it changed another number of rows.
+    """
+    if rows != 1:
+        raise LedgerError(
+            f"The ledger did not count the charge of account {charge.account!r}."
+        )
+
+
+def next_charge(
+    account: Account, last: Last, events: Sequence[Event] | None
+) -> tuple[Charge, dict[str, Any]]:
+    """Return the next charge of an account, and the values that its statements bind.
+
+    Raises:
+        BudgetExhaustedError: If the account can't pay.
+        LedgerError: If the account can't be charged.
+    """
+    state, charge = charged(account.state, events)
+    text = _events_text(charge.events)
+    # Several hosts have several clocks; their order is that of the charges.
+    now = datetime.now(timezone.utc)
+    at = now if last.at is None else max(now, last.at)
+    name = state.terms.name
+    digest = journal.after_charge(
+        last.digest, name, charge.sequence, text, charge.cost, at
+    )
+    return charge, {
+        "number": account.number,
+        "now": charge.sequence,
+        "loss": state.spent.loss,
+        "failure": state.spent.failure,
+        "digest": digest,
+        "head": journal.head_of(digest, state, account.balances),
+        "events": text,
+        "cost_loss": charge.cost.loss,
+        "cost_failure": charge.cost.failure,
+        "charged_at": at,
+    }
+
+
+def close_account(connection: Connection, account: Account, last: Last) -> None:
+    """Close an account, once; its journal ends here."""
+    if not account.state.closed:
+        closed = replace(account.state, closed=True)
+        connection.execute(
+            update(account_table)
+            .where(account_table.c.id == account.number)
+            .values(
+                closed=True,
+                head=journal.head_of(last.digest, closed, account.balances),
+            )
+        )
+
+
+@functools.lru_cache(maxsize=4096)
 def read_events(stored: str) -> tuple[Event, ...]:
     """Return the events of a stored charge.
 
@@ -30,103 +332,47 @@ def read_events(stored: str) -> tuple[Event, ...]:
     """
     try:
         return tuple(event_from_dict(event) for event in json.loads(stored))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise LedgerError(
             "A charge can't be read: it was written by another version or damaged."
         ) from None
 
 
-def require_ledger(connection: Connection) -> None:
-    """Create the tables in an empty database; refuse any but our own."""
-    sqlite = connection.dialect.name == "sqlite"
-    tables = set(inspect(connection).get_table_names())
-    ours = version_table.name in tables
-    if sqlite:
-        application_id = connection.exec_driver_sql("PRAGMA application_id").scalar()
-        if tables and (not ours or application_id != SQLITE_APPLICATION_ID):
-            raise LedgerError(
-                "The SQLite file is not a privacy ledger but some other database. "
-                "Name a file of its own."
-            )
-    if not ours:
-        metadata.create_all(connection)
-        connection.execute(
-            insert(version_table).values(
-                version=SCHEMA_VERSION,
-                library=__version__,
-                created_at=datetime.now(timezone.utc),
-            )
-        )
-        if sqlite:
-            connection.exec_driver_sql(f"PRAGMA application_id={SQLITE_APPLICATION_ID}")
-        return
-    missing = set(metadata.tables) - tables
-    version = connection.execute(select(func.max(version_table.c.version))).scalar()
-    if missing or version is None:
-        raise LedgerError("The ledger is damaged: tables are missing. Restore it.")
-    if version != SCHEMA_VERSION:
-        raise LedgerError(
-            f"The ledger has schema version {version}, this library knows "
-            f"{SCHEMA_VERSION}. Use the library version that wrote it, or newer."
-        )
+@functools.lru_cache(maxsize=4096)
+def _events_text(events: tuple[Event, ...]) -> str:
+    return journal.events_text(events)
 
 
-def find_account(connection: Connection, name: str) -> Any:
-    """Return an account's row, locked where the database locks rows, or None."""
-    return connection.execute(statements.FIND_ACCOUNT, {"name": name}).one_or_none()
+@functools.lru_cache(maxsize=1024)
+def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
+    name, epsilon, delta, queries, accounting, scope, order, share, key, plan = opening
+    if accounting not in _ACCOUNTING or scope not in _SCOPES:
+        raise ValueError
+    if (scope == "unit") != isinstance(key, bytes):
+        raise ValueError
+    terms = AccountTerms(
+        name=name,
+        epsilon=float.fromhex(epsilon),
+        delta=float.fromhex(delta),
+        queries=None if queries is None else int(queries),
+        accounting=accounting,
+        scope=scope,
+        order=None if order is None else float.fromhex(order),
+        delta0_share=None if share is None else float.fromhex(share),
+    )
+    if terms.filter is None and queries is None:
+        raise ValueError
+    return terms, None if plan is None else Plan.from_dict(json.loads(plan))
 
 
-def read_account(connection: Connection, name: str) -> tuple[int, AccountState]:
-    """Return an account's number and state.
-
-    Raises:
-        LedgerError: If there is no such account, or it is damaged.
-    """
-    row = find_account(connection, name)
-    if row is None:
-        raise unknown_account(name)
+@functools.lru_cache(maxsize=1024)
+def _start(terms: AccountTerms, unit_key: bytes | None, plan: str | None) -> str:
     try:
-        terms = AccountTerms(
-            name=row.name,
-            epsilon=float.fromhex(row.epsilon),
-            delta=float.fromhex(row.delta),
-            queries=int(row.queries),
-        )
-        plan = None if row.plan is None else Plan.from_dict(json.loads(row.plan))
-        used = int(row.used)
-    except (TypeError, ValueError, AttributeError):
-        raise LedgerError(f"Account {name!r} is damaged: it can't be read.") from None
-    last = connection.execute(statements.LAST_SEQUENCE, {"number": row.id}).scalar()
-    if used != (last or 0) or used < 0:
-        raise LedgerError(
-            f"Account {name!r} is damaged: its counter says {used} charges, its "
-            f"journal ends at {last or 0}. Restore the ledger; nothing is released "
-            "from it."
-        )
-    return row.id, AccountState(terms, plan, used, bool(row.closed))
+        start = journal.after_terms(terms, unit_key)
+    except (ValueError, TypeError):
+        raise damaged(terms.name, "in its terms", "they are no numbers") from None
+    return start if plan is None else journal.after_plan(start, plan)
 
 
-def write_charge(connection: Connection, name: str) -> Charge:
-    """Check, count and write one charge; the commit is the caller's.
-
-    Raises:
-        BudgetExhaustedError: If all queries are spent.
-        LedgerError: If the account can't be charged.
-    """
-    number, state = read_account(connection, name)
-    plan = require_chargeable(state)
-    sequence = state.used + 1
-    connection.execute(
-        statements.COUNT_CHARGE, {"number": number, "seen": state.used, "now": sequence}
-    )
-    events = json.dumps([event_to_dict(e) for e in plan.events], sort_keys=True)
-    connection.execute(
-        statements.WRITE_CHARGE,
-        {
-            "account_id": number,
-            "sequence": sequence,
-            "events": events,
-            "charged_at": datetime.now(timezone.utc),
-        },
-    )
-    return Charge(account=name, sequence=sequence, events=plan.events)
+def _hex(number: float | None) -> str | None:
+    return None if number is None else float(number).hex()

@@ -1,18 +1,22 @@
-"""The ledger's tables. They hold public parameters only.
+"""Tables of a SQL ledger.
 
-The numbers that decide (epsilon, delta, the events' scales) are stored as text of
-`float.hex` or as JSON, both exact: a guarantee must not change by a rounding in a
-database column.
+Events and plans are stored as JSON, the floats of the terms as `float.hex()`: a
+guarantee must not change by a rounding in a database column. Costs are integers.
+
+A change of these tables is a new `SCHEMA_VERSION` and a new file in
+`ledger/migrations/versions`; a test holds the two together.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     DateTime,
     ForeignKey,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -20,7 +24,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
 
 metadata = MetaData()
@@ -40,10 +44,21 @@ account_table = Table(
     Column("name", String(200), nullable=False, unique=True),
     Column("epsilon", String(40), nullable=False),
     Column("delta", String(40), nullable=False),
-    Column("queries", Integer, nullable=False),
+    Column("queries", Integer, nullable=True),
+    Column("accounting", String(20), nullable=False),
+    Column("scope", String(20), nullable=False),
+    Column("renyi_order", String(40), nullable=True),
+    Column("delta0_share", String(40), nullable=True),
     Column("plan", Text, nullable=True),
     Column("used", Integer, nullable=False),
+    Column("spent_loss", BigInteger, nullable=False),
+    Column("spent_failure", BigInteger, nullable=False),
     Column("closed", Boolean, nullable=False),
+    # The journal's last digest; see `ledger/journal.py`.
+    Column("head", String(64), nullable=False),
+    # For per-unit accounts: the key of the tags, and all balances in one digest.
+    Column("unit_key", LargeBinary, nullable=True),
+    Column("balances_digest", String(64), nullable=True),
     Column("library", String(40), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
@@ -63,8 +78,23 @@ charge_table = Table(
     Column("account_id", ForeignKey("dpicl_account.id"), nullable=False),
     Column("sequence", Integer, nullable=False),
     Column("events", Text, nullable=False),
+    Column("cost_loss", BigInteger, nullable=False),
+    Column("cost_failure", BigInteger, nullable=False),
     Column("charged_at", DateTime(timezone=True), nullable=False),
+    Column("digest", String(64), nullable=False),
     # Two writers that both believe to be query number n can't both be right: the
     # database itself refuses the second, whatever the isolation level.
     UniqueConstraint("account_id", "sequence", name="dpicl_charge_once"),
+)
+
+unit_table = Table(
+    "dpicl_unit",
+    metadata,
+    Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
+    # A keyed hash of the unit's id: no id is ever in the database.
+    Column("tag", LargeBinary, primary_key=True),
+    Column("loss", Integer, nullable=False),
+    Column("failure", Integer, nullable=False),
+    # The rows live in the primary key's tree, not beside it: half the bytes.
+    sqlite_with_rowid=False,
 )

@@ -1,28 +1,41 @@
-"""A ledger in a SQL database, through SQLAlchemy; SQLite is the embedded default.
+"""A ledger in a SQL database: SQLite, the embedded default, or PostgreSQL.
 
-A charge is one transaction: lock the account's row, check, count, write the charge,
-commit. SQLite takes the write lock at the start of it (`BEGIN IMMEDIATE`) and syncs
-the disk at its end (`synchronous=FULL`), so that neither two processes nor a power cut
-can spend a query twice. Databases with row locks use `SELECT ... FOR UPDATE`. Whatever
+A charge is one transaction: lock the account's row, check it against the journal,
+count, write the charge, commit. SQLite takes the write lock at the start of it (`BEGIN
+IMMEDIATE`) and syncs the disk at its end (`synchronous=FULL`), so that neither two
+processes nor a power cut can spend a query twice. PostgreSQL locks the row (`SELECT ...
+FOR UPDATE`) and syncs whatever its own default says (`synchronous_commit=on`). Whatever
 the isolation level, the unique (account, sequence) pair lets only one writer win.
+
+A transaction is run again only when the database said that it was undone: a deadlock, a
+conflict of two, a row that another writer wrote first. When a connection breaks while
+the transaction commits, nobody knows whether it did: that is an error, the charge may
+stand, and nothing is released. Losing budget is allowed, losing a charge is not.
+
+The whole journal of an account is checked before the ledger uses it, and again when its
+terms or plan are not those that were checked; each charge after that checks counter,
+head and last entry.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, insert, make_url, select, update
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy import URL, Connection, insert, select
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from langchain_dpicl._version import __version__
+from langchain_dpicl.accounting import Cost
+from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger import journal, messages, statements
+from langchain_dpicl.ledger.balances import unit_tag
 from langchain_dpicl.ledger.base import (
     AccountState,
     AccountTerms,
@@ -30,30 +43,64 @@ from langchain_dpicl.ledger.base import (
     ChargeRecord,
     Ledger,
     Plan,
+    UnitBalance,
 )
-from langchain_dpicl.ledger.engine import dispose, open_engine, use_write_ahead_log
-from langchain_dpicl.ledger.refusals import require_name
+from langchain_dpicl.ledger.charging import (
+    require_name,
+    require_per_unit,
+    require_unit_id,
+    require_units,
+    unknown_account,
+)
+from langchain_dpicl.ledger.collecting import collect
+from langchain_dpicl.ledger.creation import (
+    create_ledger,
+    require_version,
+    schema_version,
+)
+from langchain_dpicl.ledger.engine import (
+    MODE,
+    Mode,
+    dispose,
+    flush,
+    open_engine,
+    parse_url,
+    use_write_ahead_log,
+)
 from langchain_dpicl.ledger.rows import (
+    Account,
+    Last,
+    Opening,
+    close_account,
     find_account,
     read_account,
     read_events,
-    require_ledger,
+    write_account,
     write_charge,
+    write_plan,
 )
-from langchain_dpicl.ledger.schema import account_table, answer_table, charge_table
+from langchain_dpicl.ledger.schema import account_table, answer_table
+from langchain_dpicl.ledger.verification import require_balances, require_chain
 
 T = TypeVar("T")
+
+_TRIES = 6
+_FIRST_WAIT_MS = 20
+_UNDONE = ("40001", "40P01")  # serialization failure, deadlock
+_DISCONNECTED = ("08", "57P")  # connection exceptions, the server was shut down
+_PAGE = 10_000
 
 
 class SQLLedger(Ledger):
     """Accounts in a SQL database that many threads, processes and hosts share.
 
     Args:
-        url: A SQLAlchemy URL. `sqlite:///clinic.db` is a file beside the program.
+        url: A SQLAlchemy URL. `sqlite:///clinic.db` is a file beside the program;
+            `postgresql+psycopg://user@host/db` a server that several hosts use.
 
     Raises:
         LedgerError: If the database can't be opened, is not a ledger, or was written
-            by a newer version.
+            by another version.
 
     Example:
         >>> import tempfile, pathlib
@@ -67,31 +114,21 @@ class SQLLedger(Ledger):
     """
 
     def __init__(self, url: str | URL) -> None:
-        try:
-            parsed = make_url(url)
-        except ArgumentError:
-            raise LedgerError(
-                "The ledger's URL can't be parsed. It looks like "
-                "'sqlite:///clinic.db' or 'postgresql+psycopg://user@host/db'."
-            ) from None
-        if parsed.get_backend_name() == "sqlite" and parsed.database in (
-            None,
-            "",
-            ":memory:",
-        ):
-            raise LedgerError(
-                "'sqlite://' without a file forgets its charges. Name a file "
-                "('sqlite:///clinic.db'), or pass ':memory:' if the account is to "
-                "end with this process."
-            )
+        parsed = parse_url(url)
         self._name = parsed.render_as_string(hide_password=True)
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        # Accounts whose journal was found whole, from these terms and this plan on.
+        self._checked: dict[str, Opening] = {}
         self._engine = open_engine(parsed)
+        driver: Any = self._engine.dialect.loaded_dbapi
+        self._driver_error: type[Exception] = driver.Error
         # A handler that goes out of use must not leave open connections behind.
         weakref.finalize(self, dispose, self._engine, self._pid)
         try:
-            self._run(require_ledger)
+            if self._run(schema_version, mode=Mode.READ) is None:
+                self._run(create_ledger)
+            require_version(self._run(schema_version, mode=Mode.READ) or 0, self._name)
             if self._engine.dialect.name == "sqlite":
                 use_write_ahead_log(self._engine)
         except LedgerError:
@@ -115,32 +152,21 @@ class SQLLedger(Ledger):
         self._engine.dispose()
 
     def open(self, terms: AccountTerms) -> AccountState:
-        """Open an account, or find it open under the same terms."""
-        require_name(terms.name)
+        """Open an account, or find it open under the same terms; check its journal."""
+        name = require_name(terms.name)
 
-        def find_or_create(connection: Connection) -> AccountState:
-            if find_account(connection, terms.name) is None:
-                connection.execute(
-                    insert(account_table).values(
-                        name=terms.name,
-                        epsilon=terms.epsilon.hex(),
-                        delta=terms.delta.hex(),
-                        queries=terms.queries,
-                        plan=None,
-                        used=0,
-                        closed=False,
-                        library=__version__,
-                        created_at=datetime.now(timezone.utc),
-                    )
-                )
-            _, state = read_account(connection, terms.name)
-            return state
+        def find(connection: Connection) -> AccountState | None:
+            account = find_account(connection, name)
+            return None if account is None else self._whole(connection, account)
 
-        try:
-            state = self._run(find_or_create)
-        except _LostRaceError:
-            # Another process created the account between our look and our insert.
-            state = self._run(find_or_create)
+        def create(connection: Connection) -> AccountState:
+            if find_account(connection, name) is None:
+                write_account(connection, terms)
+            # Locked: another process may charge it between the row and its journal.
+            account, _ = read_account(connection, name, lock=True)
+            return self._whole(connection, account)
+
+        state = self._run(find, mode=Mode.READ) or self._run(create)
         terms.require_same(state.terms)
         return state
 
@@ -148,47 +174,72 @@ class SQLLedger(Ledger):
         """Store the plan unless one is stored; return the one that holds."""
 
         def fix(connection: Connection) -> Plan:
-            connection.execute(
-                update(account_table)
-                .where(account_table.c.name == name, account_table.c.plan.is_(None))
-                .values(plan=json.dumps(plan.to_dict(), sort_keys=True))
-            )
-            _, state = read_account(connection, name)
-            if state.plan is None:
+            account, _ = self._locked(connection, name)
+            if account.state.plan is None:
+                write_plan(connection, account, plan)
+                account, _ = self._locked(connection, name)
+            if account.state.plan is None:
                 raise LedgerError("The ledger did not store the plan.")
-            return state.plan
+            return account.state.plan
 
+        self._check_first(name)
         return self._run(fix)
 
-    def charge(self, name: str) -> Charge:
-        """Charge one query; the charge is on disk when this returns."""
-        try:
-            return self._run(lambda connection: write_charge(connection, name))
-        except _LostRaceError:
-            raise LedgerError(
-                f"Account {name!r} was charged by another process at the same moment "
-                "and the database did not serialize the two; nothing was released. "
-                "Ask again."
-            ) from None
+    def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
+        """Charge one release; the charge is on disk when this returns."""
+        self._check_first(name)
+
+        def write(connection: Connection) -> Charge:
+            account, last = self._locked(connection, name)
+            return write_charge(connection, account, last, events)
+
+        def write_quickly(
+            connection: Connection, begun: Callable[[], None]
+        ) -> Charge | None:
+            return messages.charge(connection, name, self._checked[name], events, begun)
+
+        if self._engine.dialect.name == "postgresql":
+            charge = self._try(write_quickly)
+            if charge is not None:
+                return charge
+        return self._run(write, mode=Mode.CHARGE)
+
+    def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
+        """Charge every unit that can pay, on disk; say which ones did."""
+        self._check_first(charge.account)
+
+        def write(connection: Connection) -> list[bool]:
+            account, last = self._locked(connection, charge.account)
+            require_units(account.state, unit_ids)
+            return collect(connection, account, last, charge, unit_ids)
+
+        return self._run(write, mode=Mode.CHARGE)
 
     def state(self, name: str) -> AccountState:
         """Return an account's state."""
         return self._run(
-            lambda connection: read_account(connection, name)[1], reads=True
+            lambda connection: read_account(connection, name)[0].state, mode=Mode.READ
         )
 
     def close_account(self, name: str) -> None:
         """Close an account for good."""
-
-        def close(connection: Connection) -> None:
-            read_account(connection, name)
-            connection.execute(
-                update(account_table)
-                .where(account_table.c.name == name)
-                .values(closed=True)
+        self._check_first(name)
+        self._run(
+            lambda connection: close_account(
+                connection, *self._locked(connection, name)
             )
+        )
 
-        self._run(close)
+    def verify(self, name: str) -> AccountState:
+        """Check an account from its terms to its last charge, and all balances."""
+
+        def check(connection: Connection) -> AccountState:
+            account = _found(connection, name)
+            self._whole(connection, account)
+            require_balances(connection, account)
+            return account.state
+
+        return self._run(check, mode=Mode.READ)
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""
@@ -196,81 +247,158 @@ class SQLLedger(Ledger):
             lambda connection: sorted(
                 connection.execute(select(account_table.c.name)).scalars()
             ),
-            reads=True,
+            mode=Mode.READ,
         )
 
     def charges(self, name: str) -> list[ChargeRecord]:
         """Return an account's charges, oldest first."""
 
         def read(connection: Connection) -> list[ChargeRecord]:
-            number, _ = read_account(connection, name)
-            rows = connection.execute(
-                select(charge_table)
-                .where(charge_table.c.account_id == number)
-                .order_by(charge_table.c.sequence)
-            )
+            account, _ = read_account(connection, name)
+            rows = connection.execute(statements.JOURNAL, {"number": account.number})
             return [
                 ChargeRecord(
-                    Charge(name, row.sequence, read_events(row.events)), row.charged_at
+                    Charge(
+                        name,
+                        row.sequence,
+                        read_events(row.events),
+                        Cost(row.cost_loss, row.cost_failure),
+                    ),
+                    journal.utc(row.charged_at),
+                    row.digest,
                 )
                 for row in rows
             ]
 
-        return self._run(read, reads=True)
+        return self._run(read, mode=Mode.READ)
+
+    def unit_balances(self, name: str) -> Iterator[UnitBalance]:
+        """Yield what each unit has spent, by tag: private, for an operator's export.
+
+        The balances are read in pages; those charged meanwhile may show either value.
+        """
+        after = b""
+
+        def read(connection: Connection) -> list[UnitBalance]:
+            account, _ = read_account(connection, name)
+            rows = connection.execute(
+                statements.BALANCES_PAGE,
+                {"number": account.number, "after": after, "size": _PAGE},
+            )
+            return [
+                UnitBalance(bytes(tag).hex(), Cost(loss, failure))
+                for tag, loss, failure in rows
+            ]
+
+        while page := self._run(read, mode=Mode.READ):
+            # One row stands for nobody, and has spent nothing.
+            yield from (balance for balance in page if any(balance.spent))
+            after = bytes.fromhex(page[-1].tag)
+
+    def unit_tag(self, name: str, unit_id: str | int) -> str:
+        """Return the tag under which a per-unit account keeps a unit: private."""
+        known_as = require_unit_id(unit_id)
+
+        def find(connection: Connection) -> str:
+            account, _ = read_account(connection, name)
+            require_per_unit(account.state)
+            return unit_tag(account.unit_key or b"", known_as).hex()
+
+        return self._run(find, mode=Mode.READ)
 
     def store_answer(self, name: str, key: str, answer: str) -> None:
         """Keep a released answer of an account; the first one under a key stays."""
 
         def store(connection: Connection) -> None:
-            number, _ = read_account(connection, name)
-            kept = select(answer_table.c.key).where(
-                answer_table.c.account_id == number, answer_table.c.key == key
-            )
-            if connection.execute(kept).first() is None:
+            # Its row alone: beside one who charges, row and journal are read apart.
+            number = _found(connection, name).number
+            kept = {"number": number, "wanted": key}
+            if connection.execute(statements.FIND_ANSWER, kept).first() is None:
                 connection.execute(
                     insert(answer_table).values(
                         account_id=number, key=key, answer=answer
                     )
                 )
 
-        # Whoever came first with the same key has stored as good an answer.
-        with suppress(_LostRaceError):
-            self._run(store)
+        self._run(store)
 
     def stored_answer(self, name: str, key: str) -> str | None:
         """Return the answer kept under a key, or None."""
 
         def find(connection: Connection) -> str | None:
-            number, _ = read_account(connection, name)
+            number = read_account(connection, name)[0].number
             found = connection.execute(
-                select(answer_table.c.answer).where(
-                    answer_table.c.account_id == number, answer_table.c.key == key
-                )
+                statements.FIND_ANSWER, {"number": number, "wanted": key}
             ).scalar()
             return None if found is None else str(found)
 
-        return self._run(find, reads=True)
+        return self._run(find, mode=Mode.READ)
 
-    def _run(self, work: Callable[[Connection], T], *, reads: bool = False) -> T:
-        """Run `work` in one transaction; every database error becomes `LedgerError`."""
-        failure: str
-        try:
-            with self._connection(reads) as connection:
-                return work(connection)
-        except IntegrityError:
-            lost_race = True
-            failure = "IntegrityError"
-        except SQLAlchemyError as error:
-            lost_race = False
-            original = getattr(error, "orig", None)
-            failure = type(original or error).__name__
-        except OSError as error:
-            lost_race = False
-            failure = type(error).__name__
+    def _check_first(self, name: str) -> None:
+        """Check a journal before its account's row is locked: it may be long."""
+        if name not in self._checked:
+            self._run(
+                lambda connection: self._whole(connection, _found(connection, name)),
+                mode=Mode.READ,
+            )
+
+    def _locked(self, connection: Connection, name: str) -> tuple[Account, Last]:
+        """Lock an account's row; return the account if it can be trusted."""
+        account, last = read_account(connection, name, lock=True)
+        if self._checked.get(name) != account.opening:
+            self._whole(connection, account)
+        return account, last
+
+    def _whole(self, connection: Connection, account: Account) -> AccountState:
+        require_chain(connection, account)
+        self._checked[account.state.terms.name] = account.opening
+        return account.state
+
+    def _run(self, work: Callable[[Connection], T], *, mode: Mode = Mode.WRITE) -> T:
+        """Run `work` in one transaction, again if it was undone."""
+
+        def transaction(connection: Connection, begun: Callable[[], None]) -> T:
+            with connection.execution_options(**{MODE: mode}).begin():
+                begun()
+                done = work(connection)
+            if mode is Mode.CHARGE:
+                flush(connection)
+            return done
+
+        return self._try(transaction)
+
+    def _try(self, use: Callable[[Connection, Callable[[], None]], T]) -> T:
+        """Call `use` with a connection; every database error becomes `LedgerError`.
+
+        Args:
+            use: Takes a connection, and a function to call when its transaction stands:
+                before that, a connection from the pool may turn out to be broken, and
+                nothing was done with it.
+        """
+        failure = ""
+        for trial in range(_TRIES):
+            begun = threading.Event()
+            try:
+                with self._connected() as connection:
+                    return use(connection, begun.set)
+            except (SQLAlchemyError, self._driver_error) as error:
+                cause = getattr(error, "orig", None) or error
+                again = _was_undone(error, cause)
+                if not begun.is_set() and _is_disconnected(error, cause):
+                    # Its neighbors in the pool are broken too.
+                    self._engine.dispose()
+                    again = True
+                failure = type(cause).__name__
+            except (OSError, ValueError, OverflowError) as error:
+                # Drivers raise the last two for values that a column can't hold.
+                again = False
+                failure = type(error).__name__
+            if not again:
+                break
+            # Those that collided must not come back at the same moment.
+            time.sleep(secrets.randbelow(_FIRST_WAIT_MS << trial) / 1000)
         # Raised here, outside the handlers: a driver's message can hold SQL values and
         # passwords, and must not travel as the cause or context of ours.
-        if lost_race:
-            raise _LostRaceError
         raise LedgerError(
             f"The ledger {self._name} can't be used ({failure}); nothing was "
             "released. Check that the database is up, that "
@@ -278,7 +406,7 @@ class SQLLedger(Ledger):
         )
 
     @contextmanager
-    def _connection(self, reads: bool) -> Iterator[Connection]:  # noqa: FBT001 - internal
+    def _connected(self) -> Iterator[Connection]:
         if os.getpid() != self._pid:
             with self._lock:
                 if os.getpid() != self._pid:
@@ -286,12 +414,29 @@ class SQLLedger(Ledger):
                     # owns the old ones, so they are dropped without being closed.
                     self._engine.dispose(close=False)
                     self._pid = os.getpid()
-        with (
-            self._engine.connect() as connection,
-            connection.execution_options(dpicl_reads=reads).begin(),
-        ):
+        with self._engine.connect() as connection:
             yield connection
 
 
-class _LostRaceError(Exception):
-    """A unique constraint refused a row that another writer wrote first."""
+def _found(connection: Connection, name: str) -> Account:
+    account = find_account(connection, name)
+    if account is None:
+        raise unknown_account(name)
+    return account
+
+
+def _was_undone(error: Exception, cause: Exception) -> bool:
+    """Return whether the database itself said that the transaction left nothing."""
+    return isinstance(error, IntegrityError) or _state(cause) in _UNDONE
+
+
+def _is_disconnected(error: Exception, cause: Exception) -> bool:
+    """Return whether a connection of the pool has turned out to be broken."""
+    if isinstance(error, SQLAlchemyError):
+        return bool(getattr(error, "connection_invalidated", False))
+    state = _state(cause)
+    return not state or state.startswith(_DISCONNECTED)
+
+
+def _state(cause: Exception) -> str:
+    return getattr(cause, "sqlstate", None) or ""

@@ -6,19 +6,38 @@ that is kept is also compiled only once.
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, func, insert, select, update
+from typing import Any
 
-from langchain_dpicl.ledger.schema import account_table, charge_table
-
-FIND_ACCOUNT = (
-    select(account_table)
-    .where(account_table.c.name == bindparam("name"))
-    .with_for_update()
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    Integer,
+    String,
+    Text,
+    bindparam,
+    insert,
+    select,
+    update,
 )
-"""An account by `name`; its row stays locked until the transaction ends."""
 
-LAST_SEQUENCE = select(func.max(charge_table.c.sequence)).where(
-    charge_table.c.account_id == bindparam("number")
+from langchain_dpicl.ledger.schema import (
+    account_table,
+    answer_table,
+    charge_table,
+    unit_table,
+)
+
+READ_ACCOUNT = select(account_table).where(account_table.c.name == bindparam("name"))
+"""An account by `name`."""
+
+LOCK_ACCOUNT = READ_ACCOUNT.with_for_update()
+"""The same; its row stays locked until the transaction ends."""
+
+LAST_CHARGE = (
+    select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
+    .where(charge_table.c.account_id == bindparam("number"))
+    .order_by(charge_table.c.sequence.desc())
+    .limit(1)
 )
 """The last charge in the journal of account `number`.
 
@@ -26,15 +45,89 @@ A statement of its own, after the account's row is locked: in PostgreSQL a subqu
 the locking statement would see the journal as it was before the wait for the lock.
 """
 
+LAST_CHARGE_OF = (
+    select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
+    .where(
+        charge_table.c.account_id
+        == select(account_table.c.id)
+        .where(account_table.c.name == bindparam("name"))
+        .scalar_subquery()
+    )
+    .order_by(charge_table.c.sequence.desc())
+    .limit(1)
+)
+"""The same, of the account called `name`."""
+
 COUNT_CHARGE = (
     update(account_table)
     .where(
         account_table.c.id == bindparam("number"),
-        account_table.c.used == bindparam("seen"),
+        account_table.c.used == bindparam("now") - 1,
     )
-    .values(used=bindparam("now"))
+    .values(
+        used=bindparam("now"),
+        spent_loss=bindparam("loss"),
+        spent_failure=bindparam("failure"),
+        head=bindparam("head"),
+    )
 )
-"""Move the counter of account `number` from `seen` to `now`."""
+"""Count the charge `now` of account `number`; write the new sums and head."""
 
-WRITE_CHARGE = insert(charge_table)
-"""Write a charge into the journal."""
+_counted = COUNT_CHARGE.returning(account_table.c.id).cte("counted")
+_WRITTEN = {
+    "account_id": bindparam("number", type_=Integer),
+    "sequence": bindparam("now", type_=Integer),
+    "events": bindparam("events", type_=Text),
+    "cost_loss": bindparam("cost_loss", type_=BigInteger),
+    "cost_failure": bindparam("cost_failure", type_=BigInteger),
+    "charged_at": bindparam("charged_at", type_=DateTime(timezone=True)),
+    "digest": bindparam("digest", type_=String),
+}
+
+WRITE_CHARGE = insert(charge_table).values(_WRITTEN)
+"""Write the same charge into the journal."""
+
+_values: list[Any] = list(_WRITTEN.values())
+
+COUNT_AND_WRITE_CHARGE = insert(charge_table).from_select(
+    list(_WRITTEN), select(*_values).where(_counted.c.id.is_not(None))
+)
+"""Both at once, for a database that can: nothing is written if nothing was counted."""
+
+JOURNAL = (
+    select(charge_table)
+    .where(charge_table.c.account_id == bindparam("number"))
+    .order_by(charge_table.c.sequence)
+)
+"""The charges of account `number`, oldest first."""
+
+PRICE = select(charge_table.c.cost_loss, charge_table.c.cost_failure).where(
+    charge_table.c.account_id == bindparam("number"),
+    charge_table.c.sequence == bindparam("sequence"),
+)
+"""What the charge `sequence` of account `number` costs each unit."""
+
+DIGEST_BALANCES = (
+    update(account_table)
+    .where(account_table.c.id == bindparam("number"))
+    .values(balances_digest=bindparam("digest"), head=bindparam("head"))
+)
+"""Write the digest of all balances of account `number`, and its head."""
+
+BALANCES = select(unit_table.c.tag, unit_table.c.loss, unit_table.c.failure).where(
+    unit_table.c.account_id == bindparam("number")
+)
+"""All balances of account `number`, in no order."""
+
+BALANCES_PAGE = (
+    BALANCES.where(unit_table.c.tag > bindparam("after"))
+    .order_by(unit_table.c.tag)
+    .limit(bindparam("size"))
+)
+"""The first `size` balances of account `number` with a tag beyond `after`."""
+
+FIND_ANSWER = select(answer_table.c.answer).where(
+    answer_table.c.account_id == bindparam("number"),
+    answer_table.c.key == bindparam("wanted"),
+)
+"""The answer that account `number` keeps under the key `wanted`."""

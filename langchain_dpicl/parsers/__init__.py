@@ -5,6 +5,7 @@
 | `VoteOutputParser` | one of your labels |
 | `ESAOutputParser` | one of several public candidate answers |
 | `KSAPTROutputParser` | words that nearly all groups used, or nothing |
+| `KSAThresholdOutputParser` | the words of short answers that enough groups used |
 | `KSAJointOutputParser` | the k most used words of a public domain, ranked |
 """
 
@@ -12,6 +13,7 @@ from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import ESAOutputParser
 from langchain_dpicl.parsers.ksa_joint import KSAJointOutputParser
 from langchain_dpicl.parsers.ksa_ptr import KSAPTROutputParser
+from langchain_dpicl.parsers.ksa_threshold import KSAThresholdOutputParser
 from langchain_dpicl.parsers.vote import VoteOutputParser
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "ESAOutputParser",
     "KSAJointOutputParser",
     "KSAPTROutputParser",
+    "KSAThresholdOutputParser",
     "PublicInput",
     "VoteOutputParser",
 ]

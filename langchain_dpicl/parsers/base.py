@@ -8,7 +8,7 @@ caller vouches that no person's records reached more than one of the candidates.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -46,6 +46,20 @@ class PublicInput:
     question: str = ""
     prompt_text: str = ""
     zero_shot: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class PublicAnswer:
+    """The answer to the question alone, in the form in which groups can agree with it.
+
+    Attributes:
+        text: What would be released.
+        agrees: Whether one group's answer says the same: a public rule about that
+            answer alone.
+    """
+
+    text: str
+    agrees: Callable[[str], bool]
 
 
 class DPOutputParser(BaseGenerationOutputParser[str]):
@@ -133,6 +147,29 @@ class DPOutputParser(BaseGenerationOutputParser[str]):
     def settled(self, prepared: Any) -> Outcome | None:  # noqa: ARG002 - overridden
         """Return the outcome if public input alone decides it, so nobody pays."""
         return None
+
+    @property
+    def knows_public_answers(self) -> bool:
+        """Whether `public_answer` is there for a public-first gate."""
+        return False
+
+    def public_answer(self, public: PublicInput) -> PublicAnswer | None:  # noqa: ARG002 - overridden
+        """Return the zero-shot answer as groups can agree with it.
+
+        Args:
+            public: What is public about the query, with one zero-shot answer at least.
+
+        Returns:
+            None where it says nothing that a group could agree with.
+
+        Raises:
+            InvalidParameterError: If this kind of release has no such form.
+        """
+        raise InvalidParameterError(
+            f"{type(self).__name__} has no public answer to agree with: all that it "
+            "can release is a public candidate already. Use gate= with "
+            "VoteOutputParser, KSAPTROutputParser or KSAThresholdOutputParser."
+        )
 
     @abstractmethod
     def release(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.prompts import BasePromptTemplate
-from pydantic import Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
@@ -14,20 +12,12 @@ from langchain_dpicl.budget import Demand, ExponentialPart, GaussianPart
 from langchain_dpicl.budget.demand import SELECTION_RATIO, Grant, Part
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.outcome import Outcome, Status
-from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
-from langchain_dpicl.parsers.words import (
-    STOP_WORDS,
-    Tokenizer,
-    keyword_counts,
-    refuse_unnamed,
-    tokenize,
-)
-from langchain_dpicl.prompts import KEYWORD_PROMPT
+from langchain_dpicl.parsers.keywords import KeywordOutputParser
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import Slot
 
 
-class KSAPTROutputParser(DPOutputParser):
+class KSAPTROutputParser(KeywordOutputParser):
     """Release the k words that nearly all groups used, or nothing.
 
     It needs no list of possible answers. It answers where the groups agree: the k-th
@@ -77,21 +67,6 @@ class KSAPTROutputParser(DPOutputParser):
     selection_epsilon: float | None = None
     """epsilon of choosing k from a range; None leaves it to the plan."""
 
-    tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
-    """From text to words; None is `langchain_dpicl.parsers.words.tokenize`."""
-
-    stop_words: Collection[str] = Field(default=STOP_WORDS, repr=False)
-    """Public words that are never counted."""
-
-    drop_public_words: bool = True
-    """Whether words of the question, of the prompts and of the public zero-shot answer
-    are left out: they carry no news and would use up the gap."""
-
-    prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
-        default=KEYWORD_PROMPT, exclude=True, repr=False
-    )
-    """The rewriting prompt, with `keywords` and `question`."""
-
     @override
     def check(self) -> None:
         """Refuse a k or a range that makes no sense."""
@@ -110,18 +85,6 @@ class KSAPTROutputParser(DPOutputParser):
         first, last = self._range
         return first < last
 
-    @property
-    @override
-    def zero_shot_answers(self) -> int:
-        """One, whose words are left out."""
-        return 1 if self.drop_public_words else 0
-
-    @property
-    @override
-    def rewrite_prompt(self) -> BasePromptTemplate[Any]:
-        """The rewriting prompt."""
-        return self.prompt
-
     @override
     def demand(self, sampling_rate: float = 1.0) -> Demand:
         """Return what one test asks of the account."""
@@ -130,16 +93,6 @@ class KSAPTROutputParser(DPOutputParser):
             choice = ExponentialPart(self.selection_epsilon, SELECTION_RATIO)
             parts = (choice, *parts)
         return Demand("ksa/ptr", parts, sampling_rate, True, self.delta0)
-
-    @override
-    def prepare(self, public: PublicInput) -> frozenset[str]:
-        """Return the words that are not counted for this question."""
-        dropped = {word.casefold() for word in self.stop_words}
-        if self.drop_public_words:
-            words = self.tokenizer or tokenize
-            for text in (public.question, public.prompt_text, *public.zero_shot):
-                dropped.update(words(text))
-        return frozenset(dropped)
 
     @override
     def release(
@@ -154,11 +107,7 @@ class KSAPTROutputParser(DPOutputParser):
         """Count words, test the gap, and release the words on a pass."""
         if grant.noise_multiplier is None:
             raise InvalidParameterError("The grant holds no noise for the test.")
-        counts = keyword_counts(
-            (slot.text for slot in slots if slot.text is not None),
-            tokenizer=self.tokenizer or tokenize,
-            dropped=prepared,
-        )
+        counts = self._counts(slots, prepared)
         k = self._range[0]
         if self._has_choice:
             if grant.epsilon is None:
@@ -187,13 +136,6 @@ class KSAPTROutputParser(DPOutputParser):
                 },
             )
         return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
-
-    @override
-    def cache_parameters(self, question: str) -> dict[str, Any]:
-        """Return every public parameter that an answer depends on."""
-        refuse_unnamed(self.tokenizer)
-        known = super().cache_parameters(question)
-        return {**known, "stop_words": sorted(self.stop_words)}
 
     @override
     def public_parameters(self) -> dict[str, Any]:

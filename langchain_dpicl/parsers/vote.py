@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from statistics import NormalDist
 from typing import Any, Literal
 
 from pydantic import PrivateAttr
@@ -16,7 +17,7 @@ from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.outcome import Outcome, Status
-from langchain_dpicl.parsers.base import DPOutputParser
+from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import attempt
@@ -24,6 +25,11 @@ from langchain_dpicl.slots import Slot
 
 FAILURE_MARGIN = 3.0
 """Standard deviations by which failed calls must exceed half of all slots."""
+
+_NORMAL = NormalDist()
+
+EMPTY_LEVEL = 0.05
+"""How often a vote that nobody has cast may pass for one."""
 
 
 class VoteOutputParser(DPOutputParser):
@@ -39,7 +45,9 @@ class VoteOutputParser(DPOutputParser):
         post-processing. Source: Wu et al. (ICLR 2024), Algorithm 1 and Theorem 3.
         Failed calls are one bin more of the same histogram: a slot still adds 1 to one
         bin, so no sensitivity changes. When clearly more than half of the slots failed
-        the outcome is a fallback instead of the argmax of noise.
+        the outcome is a fallback instead of the argmax of noise. In a per-unit account
+        it is one too when the noisy histogram looks as if nobody had voted: people
+        drop out there without anybody being told.
         With `mechanism="permute_and_flip"`: L-infinity sensitivity 1, acceptance
         exp(epsilon (count - max) / 2), event: pure epsilon. Source: McKenna and Sheldon
         (NeurIPS 2020), Theorem 1.
@@ -114,6 +122,20 @@ class VoteOutputParser(DPOutputParser):
         )
         return Demand(f"vote/{self.mechanism}", (part,), sampling_rate)
 
+    @property
+    @override
+    def knows_public_answers(self) -> bool:
+        """The model may know the label without the records."""
+        return True
+
+    @override
+    def public_answer(self, public: PublicInput) -> PublicAnswer | None:
+        """Return the label that the zero-shot answer votes for, if any."""
+        label = self.choice(public.zero_shot[0]) if public.zero_shot else None
+        if label is None:
+            return None
+        return PublicAnswer(self.labels[label], lambda text: self.choice(text) == label)
+
     @override
     def release(
         self,
@@ -157,6 +179,11 @@ class VoteOutputParser(DPOutputParser):
                 details={"noisy_votes": votes, "reason": "most group calls failed"},
             )
         winner = int(noisy[:-1].argmax())
+        if grant.collect is not None and _looks_empty(noisy.tolist(), sigma):
+            return Outcome(
+                Status.FALLBACK,
+                details={"noisy_votes": votes, "reason": "next to nobody voted"},
+            )
         return Outcome(
             Status.RELEASED, self.labels[winner], details={"noisy_votes": votes}
         )
@@ -197,6 +224,17 @@ class VoteOutputParser(DPOutputParser):
     def public_parameters(self) -> dict[str, Any]:
         """Return the label set and the mechanism."""
         return {"labels": list(self.labels), "mechanism": self.mechanism}
+
+
+def _looks_empty(noisy: Sequence[float], sigma: float) -> bool:
+    """Return whether noisy counts are no larger than the noise alone makes them.
+
+    Neither the largest of them, at `EMPTY_LEVEL` for all together, nor their sum is.
+    """
+    bins = len(noisy)
+    largest = sigma * _NORMAL.inv_cdf(1 - EMPTY_LEVEL / bins)
+    total = sigma * math.sqrt(bins) * _NORMAL.inv_cdf(1 - EMPTY_LEVEL)
+    return max(noisy) < largest and sum(noisy) < total
 
 
 def _contains(words: tuple[str, ...], form: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.sealed import attempt
@@ -74,6 +75,7 @@ def keyword_counts(
     *,
     tokenizer: Tokenizer = tokenize,
     dropped: Collection[str] = STOP_WORDS,
+    max_words: int | None = None,
 ) -> Counter[str]:
     """Count in how many answers each word occurs.
 
@@ -81,18 +83,22 @@ def keyword_counts(
         answers: One text per slot that answered.
         tokenizer: From text to words.
         dropped: Public words that are not counted.
+        max_words: How many different words an answer counts for, the first ones that
+            are not dropped; None is all.
 
     Returns:
         H(w), the number of answers that contain w. One answer adds at most 1 to any
-        count, whatever its length.
+        count, whatever its length, and to at most `max_words` of them.
 
     Example:
         >>> sorted(keyword_counts(["cough, cough", "Dry cough"]).items())
         [('cough', 2), ('dry', 1)]
+        >>> sorted(keyword_counts(["cough, cough", "Dry cough"], max_words=1).items())
+        [('cough', 1), ('dry', 1)]
     """
     counts: Counter[str] = Counter()
     for answer in answers:
-        counts.update(_words(answer, tokenizer, dropped))
+        counts.update(_words(answer, tokenizer, dropped, max_words))
     return counts
 
 
@@ -150,16 +156,24 @@ def named(thing: object) -> list[str]:
     ]
 
 
-def _words(answer: str, tokenizer: Tokenizer, dropped: Collection[str]) -> set[str]:
-    """Return an answer's words; an answer that can't be read has none.
+def _words(
+    answer: str,
+    tokenizer: Tokenizer,
+    dropped: Collection[str],
+    max_words: int | None,
+) -> list[str]:
+    """Return an answer's first different words; one that can't be read has none.
 
     The tokenizer may be the user's: what it does with one answer must not stop the
     release of all the others.
     """
-    found = attempt(
-        lambda: {str(word) for word in tokenizer(answer)}.difference(dropped)
-    )
-    return found or set()
+
+    def read() -> list[str]:
+        different = dict.fromkeys(str(word) for word in tokenizer(answer))
+        kept = (word for word in different if word not in dropped)
+        return list(islice(kept, max_words))
+
+    return attempt(read) or []
 
 
 def _entries(

@@ -7,6 +7,14 @@ nor an exception carries its data out. Nothing else in the library calls a model
 """
 
 from langchain_dpicl.sealed.calls import SealedModel
+from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.sealed.region import aattempt, arun_sealed, attempt, run_sealed
 
-__all__ = ["SealedModel", "aattempt", "arun_sealed", "attempt", "run_sealed"]
+__all__ = [
+    "Hidden",
+    "SealedModel",
+    "aattempt",
+    "arun_sealed",
+    "attempt",
+    "run_sealed",
+]

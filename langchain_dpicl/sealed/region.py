@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.exceptions import DPError, GroupCallError
+from langchain_dpicl.sealed.hidden import Hidden
 
 T = TypeVar("T")
 
@@ -90,13 +91,13 @@ async def arun_sealed(step: Callable[[], Coroutine[Any, Any, T]]) -> T:
     # asyncio's own `context=` argument exists only from Python 3.11 on.
     task = sealed_context().run(asyncio.ensure_future, _aguarded(step, stopping))
     try:
-        outcome = await asyncio.shield(task)
+        hidden = await asyncio.shield(task)
     except asyncio.CancelledError:
         stopping.set()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
-    return _unwrap(outcome)
+    return _unwrap(hidden.value)
 
 
 def attempt(step: Callable[[], T]) -> T | None:
@@ -119,18 +120,20 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     its own task and not the query, and cancelling the query ends the task.
     """
     interrupted = False
+    # Not the task's own result, which asyncio's debug mode logs: it would tell which
+    # slot has failed.
+    answer: list[T] = []
 
-    async def run() -> T | None:
+    async def run() -> None:
         nonlocal interrupted
         try:
-            return await step()
+            answer.append(await step())
         except asyncio.CancelledError:
             raise
         except KeyboardInterrupt:
             interrupted = True
-            return None
-        except BaseException:  # noqa: BLE001 - asyncio lets SystemExit end the loop
-            return None
+        except BaseException:  # noqa: BLE001, S110 - asyncio lets SystemExit end the loop
+            pass
 
     task = asyncio.ensure_future(run())
     try:
@@ -142,7 +145,9 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     if interrupted:
         # A new one: the client's may carry a message.
         raise KeyboardInterrupt
-    return None if task.cancelled() else task.result()
+    if not task.cancelled():
+        task.result()
+    return answer[0] if answer else None
 
 
 class _Failure:
@@ -166,16 +171,18 @@ def _guarded(step: Callable[[], T]) -> T | _Failure:
 
 async def _aguarded(
     step: Callable[[], Coroutine[Any, Any, T]], stopping: threading.Event
-) -> T | _Failure:
+) -> Hidden[T | _Failure]:
+    # In its debug mode asyncio logs tasks with the repr of their results, from the
+    # event loop's own context: a private value must never be one.
     try:
-        return await step()
+        return Hidden(await step())
     except (asyncio.CancelledError, GeneratorExit) as error:
         if stopping.is_set() or isinstance(error, GeneratorExit):
             raise
         # Nobody cancelled the query: a client raised it, like any other error.
-        return _Failure(error)
+        return Hidden(_Failure(error))
     except BaseException as error:  # noqa: BLE001 - any error may hold private text
-        return _Failure(error)
+        return Hidden(_Failure(error))
 
 
 def _unwrap(outcome: T | _Failure) -> T:

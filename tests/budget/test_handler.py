@@ -83,7 +83,7 @@ def test_a_stored_plan_is_followed_not_computed_anew(
     url = f"sqlite:///{tmp_path / 'a.db'}"
     stored = handler(url).admit(VOTE).noise_multiplier
     monkeypatch.setattr(
-        "langchain_dpicl.budget.handler.plan_queries",
+        "langchain_dpicl.budget.commitment.plan_queries",
         lambda *_args, **_kwargs: pytest.fail("calibrated again"),
     )
     assert handler(url).admit(VOTE).noise_multiplier == stored

@@ -182,12 +182,17 @@ def test_plan_states_noise_lead_and_calls(capsys: pytest.CaptureFixture[str]) ->
     ptr = report["KSA-PTR, one k"]
     assert 40 < ptr["required_lead"] < 50
     assert ptr["calls_per_query"] == 102
+    one, two = (report[f"KSA-threshold, {n}"] for n in ("1 word", "2 words"))
+    assert one["required_lead"] < two["required_lead"] < ptr["required_lead"]
+    assert one["calls_per_query"] == 102
+    assert "A word must be in the answers of 31 of 100 groups" in one["advice"]
     status, tight = run(["plan", "--epsilon", "0.5"], capsys)
     assert "Not even a unanimous answer" in tight["KSA-PTR, one k"]["advice"]
     assert main(["plan", "--sampling-rate", "0.1", "--relation", "add_remove"]) == 0
     shown = capsys.readouterr().out
-    assert "single k" in shown
+    assert "single" in shown
     assert "add/remove" in shown
+    assert "KSA-threshold" in shown
 
 
 def test_plan_draws_its_plot(
@@ -204,8 +209,9 @@ def test_the_ledger_is_exported_and_closed(
     run([*SMALL, "--epsilon", "20", "--first", "2"], capsys)
     assert main(["ledger", "export", "clinic-400"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["sequence"] for line in lines] == [1, 2]
-    assert lines[0]["events"][0]["kind"] == "gaussian"
+    assert lines[0]["charges"] == 2
+    assert [line["sequence"] for line in lines[1:]] == [1, 2]
+    assert lines[1]["events"][0]["kind"] == "gaussian"
     status, summary = run(["ledger", "close", "clinic-400"], capsys)
     assert (status, summary["closed"]) == (0, True)
     status, shown = run(["ledger", "show", "clinic-400"], capsys)

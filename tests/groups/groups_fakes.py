@@ -73,6 +73,18 @@ class Scripted(SecureRandom):
         return words
 
 
+class Till:
+    """Charges units as a per-unit account does, and remembers who was asked."""
+
+    def __init__(self, poor: Iterable[str] = ()) -> None:
+        self.poor = set(poor)
+        self.asked: list[list[str]] = []
+
+    def __call__(self, unit_ids: Sequence[str]) -> list[bool]:
+        self.asked.append(list(unit_ids))
+        return [unit_id not in self.poor for unit_id in unit_ids]
+
+
 def note(unit: Any, text: str, **metadata: Any) -> Document:
     return Document(text, metadata={"unit": unit, **metadata})
 
@@ -82,7 +94,7 @@ def retrieved(
     *,
     n_groups: int = 4,
     docs_per_group: int = 2,
-    score_threshold: float | None = None,
+    score_threshold: Any = None,
     grouping: str = "shard",
     max_groups: int | None = None,
     salt: bytes = SALT,
@@ -103,6 +115,12 @@ def retrieved(
         vectors, taken, unit_ids, n_shards=n_groups, salt=salt
     )
     return RetrievedGroups(terms, embedding, index, random)
+
+
+def eligible_ids(groups: RetrievedGroups, prepared: Any) -> list[str]:
+    """Return the eligible units, in the order in which a draw finds them."""
+    found = groups._index.eligible(prepared.vector, prepared.threshold)
+    return found.unit_ids(np.arange(len(found.scores)))
 
 
 def contents(slots: Iterable[Iterable[Document]]) -> list[tuple[tuple[str, str], ...]]:

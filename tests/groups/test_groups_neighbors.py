@@ -18,6 +18,7 @@ from groups_fakes import (
     WordEmbedding,
     contents,
     corpora,
+    eligible_ids,
     note,
     retrieved,
     shared_units,
@@ -64,8 +65,8 @@ def by_unit(
         max_groups=max_groups,
     )
     prepared = groups.prepare(QUESTION)
-    eligible = groups._index.passing(prepared, 2, 0.5)
-    groups._random = Scripted([words[unit_id] for unit_id, _ in eligible])
+    eligible = eligible_ids(groups, prepared)
+    groups._random = Scripted([words[unit_id] for unit_id in eligible])
     return contents(groups.draw_prepared(prepared))
 
 

@@ -10,6 +10,7 @@ from groups_fakes import Returns, WordEmbedding, note
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import RetrievedGroups
+from langchain_dpicl.groups.drawing import PreparedQuestion
 
 NOTES = [note(i % 12, f"rash {'cough ' * (i % 5)}{i}") for i in range(48)]
 
@@ -139,7 +140,18 @@ def test_bad_questions(question: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "prepared", [None, [1.0], np.ones(6), np.ones((1, 5)), np.ones((2, 6))]
+    "prepared",
+    [
+        None,
+        [1.0],
+        np.ones((1, 6)),
+        PreparedQuestion(None, None),
+        PreparedQuestion([[1.0] * 6], None),
+        PreparedQuestion(np.ones(6), None),
+        PreparedQuestion(np.ones((1, 5)), None),
+        PreparedQuestion(np.ones((2, 6)), None),
+        PreparedQuestion(np.ones((1, 6)), 0.5),
+    ],
 )
 def test_only_what_was_prepared_is_drawn(prepared: Any) -> None:
     with pytest.raises(InvalidParameterError, match="what prepare"):

@@ -17,6 +17,7 @@ from groups_fakes import (
     Returns,
     WordEmbedding,
     contents,
+    eligible_ids,
     note,
     retrieved,
     units_in,
@@ -133,7 +134,7 @@ def test_opposite_vectors_pass_minus_one(grouping: Any) -> None:
             docs_per_group=30,
         )
         prepared = groups.prepare("q")
-        below += groups._index.shards[0].index.search(prepared, 1)[0][0, 0] < -1
+        below += groups._index.shards[0].index.search(prepared.vector, 1)[0][0, 0] < -1
         assert sum(map(len, groups.draw_prepared(prepared))) == 30
     assert below > 0
 
@@ -168,11 +169,12 @@ def test_threads_find_the_same(monkeypatch: Any) -> None:
         random=SeededRandom(1),
     )
     sequential = groups.draw(QUESTION)
-    eligible = units._index.passing(units.prepare(QUESTION), 2, 0.0)
+    prepared = units.prepare(QUESTION)
+    eligible = eligible_ids(units, prepared)
     monkeypatch.setattr(shards, "_PARALLEL_FROM", 0)
     monkeypatch.setattr(shards, "_cores", lambda: 3)
     assert groups.draw(QUESTION) == sequential
-    assert units._index.passing(units.prepare(QUESTION), 2, 0.0) == eligible
+    assert eligible_ids(units, prepared) == eligible
 
 
 def test_a_cap_keeps_a_fresh_uniform_subset() -> None:
@@ -323,7 +325,9 @@ async def test_async_twins() -> None:
     assert await groups.aadd_documents([]) == 0
     assert groups.n_units == 13
     prepared = await groups.aprepare(QUESTION)
-    assert np.array_equal(prepared, groups.prepare(QUESTION))
+    again = groups.prepare(QUESTION)
+    assert np.array_equal(prepared.vector, again.vector)
+    assert prepared.threshold == again.threshold
     with pytest.raises(InvalidParameterError, match="non-empty string"):
         await groups.aprepare("")
 

@@ -59,9 +59,9 @@ def test_a_round_trip_draws_the_same(tmp_path: Any, terms: Any, case: Any) -> No
     own = [doc for doc in documents if doc.metadata["unit"] == gone]
     assert loaded.delete_unit(gone) == len(own)
     loaded.add_documents(own)
-    prepared = loaded.prepare(QUESTION)
-    assert contents(loaded._index.top(prepared, 99, None)) == contents(
-        groups._index.top(prepared, 99, None)
+    vector = loaded.prepare(QUESTION).vector
+    assert contents(loaded._index.top(vector, 99, None)) == contents(
+        groups._index.top(vector, 99, None)
     )
 
 

@@ -1,14 +1,21 @@
-"""Both ledgers keep the same promises; these tests run on each."""
+"""All ledgers keep the same promises; these tests run on each."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ledgers import ALL_TERMS, FILTERED, NOISY, PLAN, PLANNED, RENYI, opened, spend
 
-from langchain_dpicl.accounting import DeltaEvent, ExponentialEvent, GaussianEvent
+from langchain_dpicl.accounting import (
+    Cost,
+    DeltaEvent,
+    ExponentialEvent,
+    GaussianEvent,
+)
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     LedgerError,
@@ -16,6 +23,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.ledger import (
     AccountTerms,
+    Charge,
     Ledger,
     MemoryLedger,
     Plan,
@@ -23,33 +31,60 @@ from langchain_dpicl.ledger import (
     open_ledger,
 )
 
-TERMS = AccountTerms("notes", 8.0, 1e-6, 5)
-PLAN = Plan({"parts": []}, (GaussianEvent(1 / 3), DeltaEvent(1e-9)))
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
-    if request.param == "memory":
-        yield MemoryLedger()
-        return
-    ledger = SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    yield ledger
-    ledger.dispose()
-
-
-def opened(ledger: Ledger, plan: Plan = PLAN) -> Ledger:
-    ledger.open(TERMS)
-    ledger.fix_plan("notes", plan)
-    return ledger
-
-
-def test_charges_are_numbered_and_carry_the_plans_events(ledger: Ledger) -> None:
-    opened(ledger)
-    charges = [ledger.charge("notes") for _ in range(3)]
+@pytest.mark.parametrize("terms", ALL_TERMS)
+def test_charges_are_numbered_and_add_up(ledger: Ledger, terms: AccountTerms) -> None:
+    opened(ledger, terms)
+    charges = [spend(ledger, terms) for _ in range(3)]
     assert [charge.sequence for charge in charges] == [1, 2, 3]
-    assert all(charge.events == PLAN.events for charge in charges)
-    assert ledger.state("notes").used == 3
-    assert [record.charge for record in ledger.charges("notes")] == charges
+    state = ledger.verify("notes")
+    assert state == ledger.state("notes") == ledger.open(terms)
+    assert state.terms == terms
+    assert state.used == 3
+    assert state.spent == (3 * charges[0].cost.loss, 3 * charges[0].cost.failure)
+    assert charges[-1].spent == state.spent
+    records = ledger.charges("notes")
+    assert [record.charge for record in records] == charges
+    assert [record.at for record in records] == sorted(r.at for r in records)
+
+
+def test_a_plans_charges_carry_its_events(ledger: Ledger) -> None:
+    opened(ledger)
+    assert ledger.charge("notes").events == PLAN.events
+    assert ledger.charge("notes", PLAN.events).cost == Cost(1, 0)
+    with pytest.raises(PlanMismatchError, match="other events"):
+        ledger.charge("notes", NOISY)
+    assert ledger.state("notes").used == 2
+
+
+def test_a_filter_pays_for_any_mix_up_to_its_limit(ledger: Ledger) -> None:
+    opened(ledger, FILTERED)
+    mix = [NOISY, (ExponentialEvent(1.0),), (GaussianEvent(2.0), DeltaEvent(1e-8))]
+    paid, refused = [], 0
+    for turn in range(200):
+        try:
+            paid.append(ledger.charge("notes", mix[turn % 3]))
+        except BudgetExhaustedError:
+            refused += 1
+    assert refused
+    costs = [charge.cost for charge in paid]
+    limit, spent = FILTERED.limit, ledger.verify("notes").spent
+    assert spent == (sum(c.loss for c in costs), sum(c.failure for c in costs))
+    assert spent.loss <= limit.loss
+    assert spent.failure <= limit.failure
+    cheapest = min(FILTERED.filter.cost(events) for events in mix)  # type: ignore[union-attr]
+    assert spent.loss + cheapest.loss > limit.loss
+
+
+def test_one_release_can_cost_more_than_the_account(ledger: Ledger) -> None:
+    opened(ledger, FILTERED)
+    with pytest.raises(BudgetExhaustedError, match="more than the whole"):
+        ledger.charge("notes", [GaussianEvent(1e-3)])
+    with pytest.raises(BudgetExhaustedError, match="more than the whole"):
+        ledger.charge("notes", [DeltaEvent(1e-3)])
+    with pytest.raises(LedgerError, match="must name its events"):
+        ledger.charge("notes")
+    assert ledger.state("notes").used == 0
 
 
 def test_the_last_query_is_the_last(ledger: Ledger) -> None:
@@ -74,18 +109,54 @@ def test_a_plan_is_fixed_once(ledger: Ledger) -> None:
         (AccountTerms("notes", 9.0, 1e-6, 5), "epsilon is 8.0, not 9.0"),
         (AccountTerms("notes", 8.0, 1e-7, 5), "delta"),
         (AccountTerms("notes", 8.0, 1e-6, 6), "queries is 5, not 6"),
+        (AccountTerms("notes", 8.0, 1e-6, 5, scope="unit"), "scope is corpus, not"),
+        (FILTERED, "accounting is plan, not zcdp"),
     ],
 )
 def test_other_terms_are_refused(
     ledger: Ledger, terms: AccountTerms, named: str
 ) -> None:
-    ledger.open(TERMS)
+    ledger.open(PLANNED)
     with pytest.raises(PlanMismatchError, match=named):
         ledger.open(terms)
 
 
+def test_the_order_of_a_filter_is_part_of_its_terms(ledger: Ledger) -> None:
+    ledger.open(RENYI)
+    assert ledger.open(RENYI).terms.order == 5.5
+    with pytest.raises(PlanMismatchError, match=r"order is 5.5, not 5.6"):
+        ledger.open(replace(RENYI, order=5.6))
+
+
+@pytest.mark.parametrize("epsilon", [float("nan"), float("inf"), "much", None])
+def test_terms_that_are_no_numbers_are_not_written(
+    connect: Callable[[], SQLLedger], epsilon: float
+) -> None:
+    ledger = connect()
+    with pytest.raises(LedgerError):
+        ledger.open(AccountTerms("odd", epsilon, 1e-6, 5))
+    assert ledger.accounts() == []
+
+
+def test_a_plan_comes_before_the_first_charge(ledger: Ledger) -> None:
+    ledger.open(FILTERED)
+    ledger.charge("notes", NOISY)
+    with pytest.raises(LedgerError, match="without a plan"):
+        ledger.fix_plan("notes", PLAN)
+    ledger.verify("notes")
+
+
+def test_a_closed_account_gets_no_plan(ledger: Ledger) -> None:
+    ledger.open(PLANNED)
+    ledger.close_account("notes")
+    ledger.close_account("notes")
+    with pytest.raises(LedgerError, match="closed"):
+        ledger.fix_plan("notes", PLAN)
+    assert ledger.verify("notes").closed
+
+
 def test_no_charge_without_a_plan(ledger: Ledger) -> None:
-    ledger.open(TERMS)
+    ledger.open(PLANNED)
     with pytest.raises(LedgerError, match="no plan"):
         ledger.charge("notes")
 
@@ -94,7 +165,7 @@ def test_a_closed_account_pays_for_nothing(ledger: Ledger) -> None:
     opened(ledger).close_account("notes")
     with pytest.raises(LedgerError, match="closed"):
         ledger.charge("notes")
-    assert ledger.open(TERMS).closed
+    assert ledger.open(PLANNED).closed
 
 
 @pytest.mark.parametrize(
@@ -105,6 +176,10 @@ def test_a_closed_account_pays_for_nothing(ledger: Ledger) -> None:
         lambda ledger: ledger.charges("other"),
         lambda ledger: ledger.close_account("other"),
         lambda ledger: ledger.fix_plan("other", PLAN),
+        lambda ledger: ledger.verify("other"),
+        lambda ledger: ledger.unit_tag("other", "p-1"),
+        lambda ledger: list(ledger.unit_balances("other")),
+        lambda ledger: ledger.charge_units(Charge("other", 1, ()), []),
     ],
 )
 def test_an_unknown_account_is_an_error(

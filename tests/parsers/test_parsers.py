@@ -1,4 +1,4 @@
-"""The four parsers: what they release, ask for and refuse."""
+"""The parsers: what they release, ask for and refuse."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from langchain_dpicl.parsers import (
     ESAOutputParser,
     KSAJointOutputParser,
     KSAPTROutputParser,
+    KSAThresholdOutputParser,
     PublicInput,
     VoteOutputParser,
 )
@@ -41,7 +42,7 @@ from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
 
 EMBEDDING = HashingEmbeddings()
-ANSWERS = ["A dry cough."] * 80 + ["A skin rash."] * 4
+ANSWERS = ["A dry cough."] * 83 + ["A skin rash."]
 
 PARSERS: dict[str, Callable[..., DPOutputParser]] = {
     "vote": lambda **kwargs: VoteOutputParser(labels=["cough", "rash"], **kwargs),
@@ -59,6 +60,7 @@ PARSERS: dict[str, Callable[..., DPOutputParser]] = {
     ),
     "ptr": lambda **kwargs: KSAPTROutputParser(k=2, **kwargs),
     "ptr-range": lambda **kwargs: KSAPTROutputParser(k=(1, 3), **kwargs),
+    "threshold": KSAThresholdOutputParser,
     "joint": lambda **kwargs: KSAJointOutputParser(
         k=1, domain=["cough", "rash", "nausea"], **kwargs
     ),
@@ -70,6 +72,7 @@ EXPECTED = {
     "esa-vote": "A dry cough.",
     "ptr": "cough, dry",
     "ptr-range": "cough, dry",
+    "threshold": "cough, dry",
     "joint": "cough",
 }
 
@@ -184,6 +187,7 @@ def test_noise_is_charged_before_it_is_drawn(
         ("esa", "noisy_sum"),
         ("esa-vote", "noisy_argmax"),
         ("ptr", "ptr_top_k"),
+        ("threshold", "threshold_words"),
         ("ptr-range", "choose_k"),
         ("ptr-range", "ptr_top_k"),
         ("joint", "joint_top_k"),
@@ -497,6 +501,12 @@ def test_a_single_candidate_costs_nothing() -> None:
         (lambda: KSAPTROutputParser(k=2, delta0=1.0), "delta0"),
         (lambda: KSAPTROutputParser(k=2, noise_multiplier=-1.0), "noise"),
         (lambda: KSAPTROutputParser(k=(1, 2), selection_epsilon=0.0), "epsilon"),
+        (lambda: KSAThresholdOutputParser(max_words=0), "max_words"),
+        (lambda: KSAThresholdOutputParser(max_words=10**6), "max_words"),
+        (lambda: KSAThresholdOutputParser(max_words=1.5), "max_words"),
+        (lambda: KSAThresholdOutputParser(noise_multiplier=math.nan), "noise"),
+        (lambda: KSAThresholdOutputParser(delta0=0.0), "delta0"),
+        (lambda: KSAThresholdOutputParser(delta0=1e-300), "delta0"),
         (lambda: KSAJointOutputParser(k=3, domain=["a", "A", "b"]), "fewer than k"),
         (lambda: KSAJointOutputParser(k=0, domain=["a"]), "k must"),
         (lambda: KSAJointOutputParser(k=1, domain="word"), "not a string"),

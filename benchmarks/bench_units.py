@@ -1,0 +1,235 @@
+"""Speed and size of per-unit accounts: 200 eligible units among 1,000,000.
+
+    python benchmarks/bench_units.py [--quick] [--dir DIR]
+
+A bulk charge in memory is compared with the bare look-up of the same ids in a
+dictionary; a durable one with an upsert of as many rows through the bare driver, on the
+same table with the same commit. Sizes are what a unit adds to the process and to the
+database's files. `--quick` takes 100,000 units.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sqlite3
+import statistics
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from bench_ledger import micro
+from postgres_server import temporary_postgres
+from rich.console import Console
+from rich.table import Table
+
+from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.ledger import (
+    AccountTerms,
+    Ledger,
+    MemoryLedger,
+    Plan,
+    SQLLedger,
+)
+from langchain_dpicl.ledger.balances import unit_tag
+
+ELIGIBLE = 200
+CHUNK = 50_000
+TERMS = AccountTerms("bench", 8.0, 1e-6, 1_000_000, scope="unit")
+PLAN = Plan({"parts": []}, (GaussianEvent(4.0),))
+ROWS = ", ".join(["(1, ?, 1, 0)"] * ELIGIBLE)
+BARE = (
+    "INSERT INTO dpicl_unit (account_id, tag, loss, failure) {rows} "
+    "ON CONFLICT (account_id, tag) DO UPDATE SET loss = dpicl_unit.loss + 1"
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    what: str
+    ours: str
+    against: str
+    theirs: str
+    target: str = ""
+
+
+def filled(ledger: Ledger, ids: Sequence[str]) -> Ledger:
+    """Open an account of which every unit has paid something."""
+    ledger.open(TERMS)
+    ledger.fix_plan(TERMS.name, PLAN)
+    charge = ledger.charge(TERMS.name)
+    for first in range(0, len(ids), CHUNK):
+        ledger.charge_units(charge, ids[first : first + CHUNK])
+    return ledger
+
+
+def median_seconds(
+    use: Callable[[list[str]], object], ids: Sequence[str], count: int
+) -> float:
+    chosen = random.Random(7)
+    taken = []
+    for _ in range(count):
+        eligible = chosen.sample(ids, ELIGIBLE)
+        start = time.perf_counter()
+        use(eligible)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def memory_lines(ids: Sequence[str], count: int) -> list[Line]:
+    tracemalloc.start()
+    ledger = MemoryLedger()
+    before = tracemalloc.get_traced_memory()[0]
+    filled(ledger, ids)
+    first = tracemalloc.get_traced_memory()[0] - before
+    second_terms = AccountTerms("second", 8.0, 1e-6, 1_000_000, scope="unit")
+    ledger.open(second_terms)
+    ledger.fix_plan("second", PLAN)
+    charge = ledger.charge("second")
+    before = tracemalloc.get_traced_memory()[0]
+    ledger.charge_units(charge, ids)
+    second = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+
+    charge = ledger.charge(TERMS.name)
+    ours = median_seconds(lambda units: ledger.charge_units(charge, units), ids, count)
+    known = {unit: number for number, unit in enumerate(ids)}
+    bare = median_seconds(lambda units: [known[unit] for unit in units], ids, count)
+    return [
+        Line(
+            "charge 200 units, in memory",
+            micro(ours),
+            "their look-up in a dictionary",
+            micro(bare),
+            "<= 50 \N{MICRO SIGN}s",
+        ),
+        Line(
+            "bytes a unit, in memory",
+            f"{second / len(ids):.1f} an account",
+            "the ids' numbers, once for all accounts",
+            f"{(first - second) / len(ids):.0f}",
+            "a few",
+        ),
+    ]
+
+
+def durable_lines(
+    name: str,
+    ledger: Ledger,
+    ids: Sequence[str],
+    count: int,
+    bare: Callable[[list[bytes]], object],
+    size: Callable[[], int],
+) -> list[Line]:
+    filled(ledger, ids)
+    # A neighbor of the same size, so that both meet the same tree.
+    bare_key = bytes(32)
+    for first in range(0, len(ids), ELIGIBLE):
+        bare([unit_tag(bare_key, unit) for unit in ids[first : first + ELIGIBLE]])
+
+    def ours(units: list[str]) -> None:
+        ledger.charge_units(charge, units)
+
+    def theirs(units: list[str]) -> None:
+        bare(sorted(unit_tag(bare_key, unit) for unit in units))
+
+    charge = ledger.charge(TERMS.name)
+    mine = median_seconds(ours, ids, count)
+    reference = median_seconds(theirs, ids, count)
+    admitted = median_seconds(lambda _units: ledger.charge(TERMS.name), ids, count)
+    start = time.perf_counter()
+    ledger.verify(TERMS.name)
+    verified = time.perf_counter() - start
+    return [
+        Line(
+            f"charge 200 units, durable in {name}",
+            milli(mine),
+            "bare upsert of as many rows",
+            milli(reference),
+            "<= 10 ms",
+        ),
+        Line(
+            f"verify journal and balances, {name}",
+            f"{verified:.1f} s",
+            "write one charge",
+            milli(admitted),
+        ),
+        Line(f"bytes a unit, {name}", f"{size() / len(ids) / 2:.0f}", "", "", "a few"),
+    ]
+
+
+def milli(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
+
+
+def sqlite_lines(folder: Path, ids: Sequence[str], count: int) -> list[Line]:
+    path = folder / "ledger.db"
+    ledger = SQLLedger(f"sqlite:///{path}")
+    ledger.open(AccountTerms("neighbor", 8.0, 1e-6, 1))  # number 1
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for setting in ("synchronous=FULL", "wal_autocheckpoint=8192"):
+            connection.execute(f"PRAGMA {setting}")
+        statement = BARE.format(rows=f"VALUES {ROWS}")
+
+        def bare(tags: list[bytes]) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement, tags)
+            connection.execute("COMMIT")
+
+        def size() -> int:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return path.stat().st_size
+
+        lines = durable_lines("SQLite", ledger, ids, count, bare, size)
+        ledger.dispose()
+    return lines
+
+
+def postgres_lines(url: str, ids: Sequence[str], count: int) -> list[Line]:
+    ledger = SQLLedger(url)
+    ledger.open(AccountTerms("neighbor", 8.0, 1e-6, 1))  # number 1
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        statement = BARE.format(rows="SELECT 1, unnest(%s::bytea[]), 1, 0")
+
+        def bare(tags: list[bytes]) -> None:
+            connection.execute(statement, (tags,))
+
+        def size() -> int:
+            found = connection.execute("SELECT pg_total_relation_size('dpicl_unit')")
+            row = found.fetchone()
+            return int(row[0]) if row else 0
+
+        lines = durable_lines("PostgreSQL", ledger, ids, count, bare, size)
+    ledger.dispose()
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100,000 units")
+    parser.add_argument("--dir", help="where the SQLite file goes")
+    arguments = parser.parse_args()
+    units, count = (100_000, 30) if arguments.quick else (1_000_000, 100)
+    ids = [f"patient-{number:07}" for number in range(units)]
+
+    lines = memory_lines(ids, 20 * count)
+    with tempfile.TemporaryDirectory(dir=arguments.dir) as name:
+        lines += sqlite_lines(Path(name), ids, count)
+    with temporary_postgres() as url:
+        if url is not None:
+            lines += postgres_lines(url, ids, count)
+    table = Table("figure", "ours", "compared with", "theirs", "target")
+    for line in lines:
+        table.add_row(line.what, line.ours, line.against, line.theirs, line.target)
+    console = Console(width=140)
+    console.print(f"{units:,} units, {ELIGIBLE} eligible.")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

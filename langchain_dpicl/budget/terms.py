@@ -1,0 +1,121 @@
+"""From a handler's arguments to the terms of an account."""
+
+from __future__ import annotations
+
+from langchain_dpicl import parameters
+from langchain_dpicl.accounting import STEPS, PrivacyFilter
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.ledger import AccountTerms
+from langchain_dpicl.ledger.base import Filter, Scope
+from langchain_dpicl.parameters import ParameterError
+
+FILTER_DELTA0_SHARE = 0.2
+"""The part of a filter's delta set aside for failure probabilities.
+
+Unlike a plan, a filter does not know which releases will come. Setting aside a fifth
+costs those without a delta0 one percent of epsilon, and those with one a threshold that
+is three percent further out than that of half of delta.
+"""
+
+FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi")
+SCOPES: tuple[Scope, ...] = ("corpus", "unit")
+
+
+def account_terms(
+    *,
+    name: str,
+    epsilon: float,
+    delta: float,
+    queries: int | None,
+    accounting: Filter | None,
+    scope: Scope,
+    delta0_share: float | None,
+    order: float | None,
+) -> tuple[AccountTerms, int | None]:
+    """Return checked terms, and how many queries the budget is shared into.
+
+    Under a plan the number of queries is a term of the account. Under a filter it only
+    says how open noise is chosen, and may change from one run to the next.
+
+    Raises:
+        InvalidParameterError: If an argument is out of its range, or they do not go
+            together.
+    """
+    try:
+        epsilon, delta = parameters.epsilon(epsilon), parameters.delta(delta)
+        if queries is not None:
+            queries = parameters.count(queries, "queries")
+        _require_known(accounting, scope)
+        if accounting is None:
+            return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
+        share = FILTER_DELTA0_SHARE if delta0_share is None else delta0_share
+        found = PrivacyFilter(
+            accounting, epsilon, delta, delta0_share=share, order=order
+        )
+    except InvalidParameterError:
+        raise
+    except ParameterError as error:
+        raise InvalidParameterError(str(error)) from None
+    terms = AccountTerms(
+        name=name,
+        epsilon=epsilon,
+        delta=delta,
+        accounting=accounting,
+        scope=scope,
+        order=found.order,
+        delta0_share=found.delta0_share,
+    )
+    return terms, queries
+
+
+def described(terms: AccountTerms, queries: int | None) -> str:
+    """Return the terms as a handler's repr shows them."""
+    parts = [
+        f"account={terms.name!r}",
+        f"epsilon={terms.epsilon:g}",
+        f"delta={terms.delta:g}",
+    ]
+    if queries is not None:
+        parts.append(f"queries={queries}")
+    if terms.accounting != "plan":
+        parts.append(f"accounting={terms.accounting!r}")
+    if terms.scope != "corpus":
+        parts.append(f"scope={terms.scope!r}")
+    return ", ".join(parts)
+
+
+def _require_known(accounting: Filter | None, scope: Scope) -> None:
+    if accounting is not None and accounting not in FILTERS:
+        raise InvalidParameterError(
+            "accounting must be 'zcdp', 'gdp' or 'renyi', or left out for a plan of "
+            "queries= equal releases."
+        )
+    if scope not in SCOPES:
+        raise InvalidParameterError("scope must be 'corpus' or 'unit'.")
+
+
+def _plan(
+    name: str,
+    epsilon: float,
+    delta: float,
+    queries: int | None,
+    scope: Scope,
+    delta0_share: float | None,
+    order: float | None,
+) -> tuple[AccountTerms, int | None]:
+    if queries is None:
+        raise InvalidParameterError(
+            "How is the budget to be spent? Give queries=, the number of answers it "
+            "should last for (in a per-unit account: for each person), or accounting= "
+            "('zcdp' takes any release) and parsers with noise of their own."
+        )
+    if delta0_share is not None or order is not None:
+        raise InvalidParameterError(
+            "delta0_share and order go with accounting=; a plan needs neither."
+        )
+    if scope == "unit" and queries > STEPS:
+        raise InvalidParameterError(
+            f"With scope='unit' queries must be at most {STEPS}."
+        )
+    terms = AccountTerms(name, epsilon, delta, queries, scope=scope)
+    return terms, queries

@@ -1,0 +1,61 @@
+"""Whether a group source has let its units pay, before anything is asked of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import UnsoundStoreError
+from langchain_dpicl.groups import GroupSource
+from langchain_dpicl.units import Collect
+
+
+@dataclass(repr=False)
+class Payment:
+    """A grant's `collect` on its way to the source, which has to call it.
+
+    A source that says that it charges units, and then draws without charging any, would
+    release without limit. *That* it has asked is checked; that it has asked all who are
+    eligible remains its promise.
+    """
+
+    collect: Collect | None
+    calls: int = field(default=0)
+
+    @classmethod
+    def of(cls, grant: Grant) -> Payment:
+        """Return the payment of one draw."""
+        return cls(grant.collect)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the source is given: nothing where the charge was everybody's.
+
+        A source that charges no units may not know the argument.
+        """
+        return {} if self.collect is None else {"collect": self._counted}
+
+    def require_made(self, groups: GroupSource, most: int | None = None) -> None:
+        """Refuse a draw for which nobody was asked to pay, or more than once.
+
+        Args:
+            groups: The source.
+            most: How often it may ask in one draw; None: as often as it likes.
+
+        Raises:
+            UnsoundStoreError: If so. Nothing was asked of the model.
+        """
+        if self.collect is None:
+            return
+        if not self.calls or (most is not None and self.calls > most):
+            raise UnsoundStoreError(
+                f"{type(groups).__name__} says that it charges units, and did not call "
+                "collect exactly once in its draw: nothing was released. A source that "
+                "wraps another one has to pass `collect` on."
+            )
+
+    def _counted(self, unit_ids: Sequence[str]) -> Sequence[bool]:
+        self.calls += 1
+        return self.collect(unit_ids) if self.collect is not None else ()

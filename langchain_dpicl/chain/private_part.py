@@ -1,0 +1,232 @@
+"""The private part of a query: charge, draw, ask, merge, and nothing else comes out.
+
+A query is charged once for each thing that it releases:
+
+1. what the group source releases before it draws (`GroupSource.preliminary`), if any;
+2. the public-first gate's test, if the chain has one;
+3. the parser's release, unless the gate has passed.
+
+Each charge is durable before the groups are drawn and asked for it. The gate and the
+release share one set of answers only where that is sound: where a charge is everybody's
+and nothing is sampled. A unit that could pay for the test and not for the release must
+leave no trace in the latter, and two mechanisms on one sample are not two sampled ones;
+so a per-unit account and sampled groups draw and ask anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain_core.documents import Document
+
+from langchain_dpicl.budget import Demand
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
+from langchain_dpicl.chain.payment import Payment
+from langchain_dpicl.chain.prompting import Prompting
+from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released
+from langchain_dpicl.groups import GroupSource, Refined
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers import DPOutputParser
+from langchain_dpicl.parsers.base import PublicAnswer
+from langchain_dpicl.sealed import Hidden, SealedModel, arun_sealed, run_sealed
+from langchain_dpicl.slots import Slot
+
+
+@dataclass(frozen=True, repr=False)
+class PrivatePart:
+    """A chain's private parts, and the order in which they are charged and run.
+
+    Attributes:
+        groups: The group source.
+        parser: The mechanism.
+        prompting: The templates.
+        sealed: The model, for the groups.
+        gate: The public-first gate, if there is one.
+        pad_calls: Whether empty groups make a call too.
+    """
+
+    groups: GroupSource
+    parser: DPOutputParser
+    prompting: Prompting
+    sealed: SealedModel
+    gate: PublicFirstGate | None
+    pad_calls: bool
+
+    # -- sync --------------------------------------------------------------------
+
+    def release(self, asked: Asked) -> Released:
+        """Answer a question whose public part is done."""
+        settled = self.parser.settled(asked.prepared)
+        if settled is not None:
+            return Released(asked, settled)
+        grants: tuple[Grant, ...] = ()
+        if (first := self.groups.preliminary) is not None:
+            grants = (self._admit(asked, first),)
+            asked = self._refine(asked, grants[-1])
+        answers: Hidden[list[Slot]] | None = None
+        if self.gate is not None and asked.public_answer is not None:
+            demand = self.gate.demand(self.groups.sampling_rate)
+            grants = (*grants, self._admit(asked, demand))
+            agreed, answers = self._test(asked, asked.public_answer, grants[-1])
+            if agreed:
+                return _agreed(asked, asked.public_answer, grants)
+            asked = asked.knowing({"gate": "disagreed"})
+        demand = self.parser.demand(self.groups.sampling_rate)
+        grants = (*grants, self._admit(asked, demand))
+        return Released(asked, self._merge(asked, grants[-1], answers), grants)
+
+    def _admit(self, asked: Asked, demand: Demand) -> Grant:
+        return asked.budget.admit(demand, **self._payers())
+
+    def _refine(self, asked: Asked, grant: Grant) -> Asked:
+        payment = Payment.of(grant)
+
+        def refine() -> Refined:
+            found = self.groups.refine(asked.embedded, grant=grant, **payment.arguments)
+            payment.require_made(self.groups)
+            return found
+
+        refined = run_sealed(refine)
+        return replace(asked, embedded=refined.prepared).knowing(refined.details)
+
+    def _test(
+        self, asked: Asked, public: PublicAnswer, grant: Grant
+    ) -> tuple[bool, Hidden[list[Slot]] | None]:
+        def test() -> tuple[bool, list[Slot]]:
+            slots = self._answers(asked, grant)
+            return self._passes(slots, public, grant), slots
+
+        hidden = Hidden(run_sealed(test))
+        return hidden.value[0], self._kept(hidden, grant)
+
+    def _merge(
+        self, asked: Asked, grant: Grant, answers: Hidden[list[Slot]] | None
+    ) -> Outcome:
+        def merge() -> Outcome:
+            slots = answers.value if answers else self._answers(asked, grant)
+            return self.parser.release(slots, **self._terms(asked, grant))
+
+        return run_sealed(merge)
+
+    def _answers(self, asked: Asked, grant: Grant) -> list[Slot]:
+        payment = Payment.of(grant)
+        drawn = self.groups.draw_prepared(asked.embedded, **payment.arguments)
+        payment.require_made(self.groups, most=1)
+        prompts = self._group_prompts(drawn, asked)
+        return prompts.slots(self.sealed.answer(prompts.prompts))
+
+    # -- async -------------------------------------------------------------------
+
+    async def arelease(self, asked: Asked) -> Released:
+        """Answer a question whose public part is done; see `release`."""
+        settled = self.parser.settled(asked.prepared)
+        if settled is not None:
+            return Released(asked, settled)
+        grants: tuple[Grant, ...] = ()
+        if (first := self.groups.preliminary) is not None:
+            grants = (await self._aadmit(asked, first),)
+            asked = await self._arefine(asked, grants[-1])
+        answers: Hidden[list[Slot]] | None = None
+        if self.gate is not None and asked.public_answer is not None:
+            demand = self.gate.demand(self.groups.sampling_rate)
+            grants = (*grants, await self._aadmit(asked, demand))
+            agreed, answers = await self._atest(asked, asked.public_answer, grants[-1])
+            if agreed:
+                return _agreed(asked, asked.public_answer, grants)
+            asked = asked.knowing({"gate": "disagreed"})
+        demand = self.parser.demand(self.groups.sampling_rate)
+        grants = (*grants, await self._aadmit(asked, demand))
+        return Released(asked, await self._amerge(asked, grants[-1], answers), grants)
+
+    async def _aadmit(self, asked: Asked, demand: Demand) -> Grant:
+        return await asked.budget.aadmit(demand, **self._payers())
+
+    async def _arefine(self, asked: Asked, grant: Grant) -> Asked:
+        payment = Payment.of(grant)
+
+        async def refine() -> Refined:
+            found = await self.groups.arefine(
+                asked.embedded, grant=grant, **payment.arguments
+            )
+            payment.require_made(self.groups)
+            return found
+
+        refined = await arun_sealed(refine)
+        return replace(asked, embedded=refined.prepared).knowing(refined.details)
+
+    async def _atest(
+        self, asked: Asked, public: PublicAnswer, grant: Grant
+    ) -> tuple[bool, Hidden[list[Slot]] | None]:
+        async def test() -> tuple[bool, list[Slot]]:
+            slots = await self._aanswers(asked, grant)
+            return self._passes(slots, public, grant), slots
+
+        hidden = Hidden(await arun_sealed(test))
+        return hidden.value[0], self._kept(hidden, grant)
+
+    async def _amerge(
+        self, asked: Asked, grant: Grant, answers: Hidden[list[Slot]] | None
+    ) -> Outcome:
+        async def merge() -> Outcome:
+            slots = answers.value if answers else await self._aanswers(asked, grant)
+            return await self.parser.arelease(slots, **self._terms(asked, grant))
+
+        return await arun_sealed(merge)
+
+    async def _aanswers(self, asked: Asked, grant: Grant) -> list[Slot]:
+        payment = Payment.of(grant)
+        drawn = await self.groups.adraw_prepared(asked.embedded, **payment.arguments)
+        payment.require_made(self.groups, most=1)
+        prompts = self._group_prompts(drawn, asked)
+        return prompts.slots(await self.sealed.aanswer(prompts.prompts))
+
+    # -- what both share ---------------------------------------------------------
+
+    def _payers(self) -> dict[str, Any]:
+        return {
+            "unit_key": self.groups.unit_key,
+            "n_units": self.groups.n_units,
+            "charges_units": self.groups.charges_units,
+        }
+
+    def _passes(
+        self, slots: Sequence[Slot], public: PublicAnswer, grant: Grant
+    ) -> bool:
+        return self.gate is not None and self.gate.passes(
+            slots,
+            public,
+            grant=grant,
+            relation=self.groups.relation,
+            slot_count=self.groups.n_groups,
+            random=self.parser.random,
+        )
+
+    def _kept(
+        self, hidden: Hidden[tuple[bool, list[Slot]]], grant: Grant
+    ) -> Hidden[list[Slot]] | None:
+        """Return the answers for the release, or None where it needs new ones."""
+        if grant.collect is not None or self.groups.sampling_rate < 1:
+            return None
+        return Hidden(hidden.value[1])
+
+    def _group_prompts(
+        self, drawn: Sequence[Sequence[Document]], asked: Asked
+    ) -> GroupPrompts:
+        pad_to = self.groups.n_groups if self.pad_calls else 0
+        return GroupPrompts(drawn, self.prompting, asked.question, pad_to=pad_to)
+
+    def _terms(self, asked: Asked, grant: Grant) -> dict[str, Any]:
+        return {
+            "grant": grant,
+            "relation": self.groups.relation,
+            "slot_count": self.groups.n_groups,
+            "prepared": asked.prepared,
+        }
+
+
+def _agreed(asked: Asked, public: PublicAnswer, grants: tuple[Grant, ...]) -> Released:
+    outcome = Outcome(Status.RELEASED, public.text, details={"gate": "agreed"})
+    return Released(asked, outcome, grants, mechanism=MECHANISM)

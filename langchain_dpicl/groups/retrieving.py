@@ -1,0 +1,154 @@
+"""A source that searches: from a question to slots, whoever keeps the vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_dpicl.groups.base import TermedSource
+from langchain_dpicl.groups.drawing import (
+    PreparedQuestion,
+    check_prepared,
+    draw_slots,
+    refine_question,
+)
+from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
+from langchain_dpicl.groups.threshold import NoisyThreshold
+
+if TYPE_CHECKING:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from langchain_dpicl.budget.demand import Demand, Grant
+    from langchain_dpicl.groups.base import Refined
+    from langchain_dpicl.groups.search import ShardSearch
+    from langchain_dpicl.groups.terms import RetrievalTerms
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.units import Collect
+
+
+class RetrievingSource(TermedSource):
+    """Embeds a question and draws from an index, a `search.ShardSearch`.
+
+    A subclass sets the four attributes when it is made, and says where documents come
+    from. It may replace `_index` at any time: a draw reads it once.
+
+    Privacy:
+        See `RetrievalTerms.relation` for what one unit changes, and `drawing` for who
+        pays.
+    """
+
+    _terms: RetrievalTerms
+    _embedding: Embeddings
+    _index: ShardSearch
+    _random: SecureRandom
+
+    @property
+    def n_units(self) -> int:
+        """Number of units, private: for the operator and the check of delta."""
+        return self._index.n_units
+
+    @property
+    def charges_units(self) -> bool:
+        """Whether a draw can charge each eligible unit: with a threshold, it can.
+
+        Privacy:
+            Every unit whose own best document reaches the threshold is asked to pay,
+            in one call, before anything is drawn: also one that `docs_per_group` or
+            `max_groups` then leaves out. The slots are made of the documents of those
+            that paid, and nobody else's; see `groups.drawing`.
+        """
+        return self._terms.score_threshold is not None
+
+    @property
+    def preliminary(self) -> Demand | None:
+        """The choice of a threshold, with a `NoisyThreshold`; else None."""
+        threshold = self._terms.score_threshold
+        return threshold.demand if isinstance(threshold, NoisyThreshold) else None
+
+    def prepare(self, question: str) -> PreparedQuestion:
+        """Embed the question; the public half of a draw.
+
+        Args:
+            question: The public question.
+
+        Returns:
+            Its vector, and the threshold of the groups.
+
+        Raises:
+            InvalidParameterError: If the question is no text, or its vector is zero,
+                not finite, or of another dimension than the index.
+        """
+        check_question(question)
+        return self._prepared(self._embedding.embed_query(question))
+
+    async def aprepare(self, question: str) -> PreparedQuestion:
+        """Embed the question; the async twin of `prepare`."""
+        check_question(question)
+        return self._prepared(await self._embedding.aembed_query(question))
+
+    def refine(
+        self, prepared: Any, *, grant: Grant, collect: Collect | None = None
+    ) -> Refined:
+        """Choose the threshold for a question, with a `NoisyThreshold`.
+
+        Args:
+            prepared: What `prepare` returned.
+            grant: What was charged for `preliminary`.
+            collect: Charges units, under a per-unit account: called once for each bin
+                of scores that is counted, from the top down.
+
+        Returns:
+            The question with its threshold, and for the record `score_threshold` and
+            `noisy_units`, the noisy number of units that reach it.
+
+        Raises:
+            InvalidParameterError: If the groups have a threshold already, or an
+                argument cannot be used.
+            LedgerError: If `collect` does not answer for each unit.
+
+        Privacy:
+            Unit and relation: one unit more or less. Sensitivity 1, noise z =
+            `grant.noise_multiplier`, event Gaussian(z); see `groups.threshold`.
+        """
+        if self.preliminary is None:
+            return super().refine(prepared, grant=grant, collect=collect)
+        index = self._index
+        asked = check_prepared(prepared, self._terms, index)
+        return refine_question(
+            index, asked, grant=grant, collect=collect, random=self._random
+        )
+
+    def draw_prepared(
+        self, prepared: Any, *, collect: Collect | None = None
+    ) -> list[list[Document]]:
+        """Search; the private half of a draw.
+
+        Args:
+            prepared: What `prepare` returned; with a `NoisyThreshold`, what `refine`
+                made of it.
+            collect: Charges units, under a per-unit account; see `charges_units`. It
+                is called once, with the ids of all eligible units in their own order,
+                also when there are none.
+
+        Returns:
+            The slots. By shard: `n_groups` of them, shard by shard, empty where
+            nothing passes. By unit: one for each eligible unit (at most
+            `max_groups`), in random order. The documents are copies.
+
+        Raises:
+            InvalidParameterError: If `prepared` is something else, or a `collect`
+                comes to groups without a threshold.
+            LedgerError: If `collect` does not answer for each unit.
+        """
+        self._check_collect(collect)
+        # Read once: the whole draw sees one snapshot, whoever writes meanwhile.
+        index = self._index
+        asked = check_prepared(prepared, self._terms, index)
+        slots = draw_slots(
+            index, asked, self._terms, collect=collect, random=self._random
+        )
+        return [[shallow_copy(document) for document in slot] for slot in slots]
+
+    def _prepared(self, vector: Any) -> PreparedQuestion:
+        scaled = unit_question(vector, self._index.dimension)
+        return PreparedQuestion(scaled, self._terms.score_threshold)

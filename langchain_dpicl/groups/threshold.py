@@ -1,0 +1,231 @@
+"""A score threshold chosen for each question, by noisy prefix counts.
+
+For people who can say how many units an answer should rest on, and can't name a cosine.
+Public score edges e_0 > e_1 > ... cut the eligible units into bins: bin j holds those
+whose own best score is in [e_j, e_(j-1)). From the top edge down, each bin's units are
+charged, those that paid are counted, and Gaussian noise is added to the count. The
+first bin at which the noisy counts add up to the target gives the threshold, its lower
+edge; failing that, the last bin does.
+
+Privacy:
+    *Unit and relation.* What one value of `unit_key` names; add/remove, whatever the
+    relation of the slots is: counts are of units, not of slots. *Sensitivity.* A unit's
+    best score is a function of its own documents and the question, so that it is in
+    one bin at most and changes one count by 1, and no other. *Noise.* Independent for
+    each bin, rounded Gaussian of standard deviation z. The counts of all bins together
+    are one histogram of L2 sensitivity 1; each edge is decided from the noisy counts
+    alone, and what is given out (the edge, the noisy sum) is post-processing. *Event.*
+    One Gaussian(z): for everybody under an account of the whole corpus, and for every
+    unit of a touched bin under per-unit accounts (parallel composition: no unit is in
+    two bins, so that none pays twice).
+
+    *Why an untouched bin's units pay nothing.* Whether a unit is charged depends on its
+    own score, on its own balance and on whether its bin is reached, which the noisy
+    counts of the bins *above* decide: those its own presence has not changed. That is
+    an individual filter's charge, chosen from the transcript and the unit's own data.
+    A unit whose bin is not reached has changed nothing that was drawn.
+
+    *Who does not pay is not counted.* It may still be eligible for the release that
+    follows, if the threshold includes it and its balance covers *that* charge; and a
+    unit that paid for the count may be unable to pay for the release. Both are sound:
+    each of the two charges is a function of the unit's own score and balance and of
+    what is public by then, and whoever contributes to a step has paid for that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from langchain_dpicl import parameters
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.paying import payers
+from langchain_dpicl.mechanisms import noisy_counts
+from langchain_dpicl.relation import Relation
+
+if TYPE_CHECKING:
+    from langchain_dpicl.budget.demand import Demand
+    from langchain_dpicl.groups.search import EligibleUnits
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.units import Collect
+
+DEFAULT_BINS = tuple(round(0.05 * step, 2) for step in range(19, 0, -1))
+"""0.95, 0.90, ..., 0.05. Cosines of text embeddings that have to do with a question lie
+above 0, wherever the embedding puts them, and unrelated vectors scatter around 0 (by
+0.05 at 400 dimensions), so that there is nobody worth finding below the last edge.
+Steps of 0.05 come close to the target, and 19 bins keep the noise of the largest sum
+below 4.4 z. Constants: edges taken from the corpus' own scores would be private."""
+
+MECHANISM = "threshold/prefix-counts"
+
+SHARE = 0.1
+"""Of one query's share of a filter account. A count of some hundred units bears far
+more noise than the release that it prepares."""
+
+
+@dataclass(frozen=True)
+class NoisyThreshold:
+    """Asks for a threshold that about `units` units reach, chosen for each question.
+
+    Instead of a number as `score_threshold=` of `RetrievedGroups`. Every question then
+    makes two releases: the threshold, then the answer. The answer's record names the
+    threshold.
+
+    The noise of a sum over j bins has standard deviation z sqrt(j). A target below a
+    few times that may be reached by noise alone, at an edge that nobody reaches.
+
+    Attributes:
+        units: Public target: the number of eligible units to aim for, at least 1.
+        bins: Public score edges, strictly descending, from 1 down to -1. The last one
+            is the lowest threshold that may be chosen.
+        noise_multiplier: Standard deviation of the noise on each count, in units; None
+            leaves it to the budget.
+
+    Raises:
+        InvalidParameterError: If a value is of the wrong type or out of range.
+
+    Example:
+        >>> NoisyThreshold(units=200, bins=(0.8, 0.6, 0.4))
+        NoisyThreshold(units=200, bins=(0.8, 0.6, 0.4), noise_multiplier=None)
+
+    Privacy:
+        See the module docstring. Event: Gaussian(noise_multiplier).
+    """
+
+    units: int
+    bins: tuple[float, ...] = DEFAULT_BINS
+    noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        message = ""
+        try:
+            units = parameters.count(self.units, "units")
+            bins = _checked_bins(self.bins)
+            noise = self.noise_multiplier
+            if noise is not None:
+                noise = parameters.noise_multiplier(noise)
+        except parameters.ParameterError as error:
+            message = str(error)
+        if message:
+            raise InvalidParameterError(message)
+        object.__setattr__(self, "units", units)
+        object.__setattr__(self, "bins", bins)
+        object.__setattr__(self, "noise_multiplier", noise)
+
+    @property
+    def demand(self) -> Demand:
+        """What choosing a threshold asks of the account."""
+        # Groups are used without an account as well, and it brings a database along.
+        from langchain_dpicl.budget.demand import Demand, GaussianPart
+
+        return Demand(MECHANISM, (GaussianPart(self.noise_multiplier),), share=SHARE)
+
+    def description(self) -> dict[str, Any]:
+        """Return the parameters, ready for JSON; the keyword arguments of this class.
+
+        Example:
+            >>> NoisyThreshold(9, (0.5, 0.25)).description()
+            {'units': 9, 'bins': [0.5, 0.25], 'noise_multiplier': None}
+        """
+        return {
+            "units": self.units,
+            "bins": list(self.bins),
+            "noise_multiplier": self.noise_multiplier,
+        }
+
+
+@dataclass(frozen=True)
+class ChosenThreshold:
+    """What `choose_threshold` releases: differentially private, hence public."""
+
+    edge: float
+    """The threshold, one of the bins' edges."""
+
+    noisy_units: int
+    """The noisy number of units that reach it and paid, rounded; may be negative."""
+
+    def details(self) -> dict[str, Any]:
+        """Return it as the answer's record names it."""
+        return {"score_threshold": self.edge, "noisy_units": self.noisy_units}
+
+
+def choose_threshold(
+    found: EligibleUnits,
+    terms: NoisyThreshold,
+    *,
+    noise_multiplier: float,
+    collect: Collect | None = None,
+    random: SecureRandom | None = None,
+) -> ChosenThreshold:
+    """Choose the threshold that about `terms.units` units reach.
+
+    Args:
+        found: All units that reach the last edge.
+        terms: The target and the edges.
+        noise_multiplier: z, the standard deviation of the noise on each count.
+        collect: Charges the units of a touched bin, once for each touched bin, from
+            the top down; None where everybody has been charged.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        The chosen edge, and the noisy number of units above it.
+
+    Raises:
+        InvalidParameterError: If the noise multiplier is out of range.
+        LedgerError: If `collect` gives no full answer; then nothing is released.
+
+    Privacy:
+        See the module docstring. Sensitivity 1, Gaussian(z), for the units of the
+        touched bins, each of which was asked to pay before its count got its noise.
+    """
+    try:
+        z, message = parameters.noise_multiplier(noise_multiplier), ""
+    except parameters.ParameterError as error:
+        z, message = 0.0, str(error)
+    if message:
+        raise InvalidParameterError(message)
+
+    # A unit's bin is the first edge, from the top, that its score reaches.
+    edges = np.array(terms.bins)
+    bin_of = np.searchsorted(-edges, -found.scores, side="left")
+    by_bin = np.argsort(bin_of, kind="stable")
+    starts = np.searchsorted(bin_of[by_bin], np.arange(len(edges) + 1))
+
+    noisy_sum = 0.0
+    touched = 0
+    while noisy_sum < terms.units and touched < len(edges):
+        own = by_bin[starts[touched] : starts[touched + 1]]
+        paid = payers(found, own, collect)
+        (noisy,) = noisy_counts(
+            [len(paid)],
+            noise_multiplier=z,
+            relation=Relation.ADD_REMOVE,
+            random=random,
+        )
+        noisy_sum += float(noisy)
+        touched += 1
+    return ChosenThreshold(terms.bins[touched - 1], round(noisy_sum))
+
+
+def _checked_bins(bins: Any) -> tuple[float, ...]:
+    if not isinstance(bins, Sequence | np.ndarray) or isinstance(bins, str):
+        raise parameters.ParameterError(
+            "bins must be a list of score edges, such as (0.9, 0.8, 0.7), not "
+            f"{type(bins).__name__}."
+        )
+    edges = tuple(parameters.finite("an edge of bins", edge) for edge in bins)
+    if not edges:
+        raise parameters.ParameterError("bins must hold at least one score edge.")
+    if not all(-1 <= edge <= 1 for edge in edges):
+        raise parameters.ParameterError(
+            "bins are edges of cosines: all of them must be between -1 and 1."
+        )
+    if not all(upper > lower for upper, lower in pairwise(edges)):
+        raise parameters.ParameterError(
+            "bins must be strictly descending, from the highest score edge down."
+        )
+    return edges

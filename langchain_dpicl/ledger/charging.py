@@ -1,0 +1,207 @@
+"""What a charge does to an account: one rule, and one wording, for every ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from langchain_dpicl.accounting import Cost, Event
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    LedgerError,
+    PlanMismatchError,
+)
+from langchain_dpicl.ledger.base import NAME_LIMIT, PLAN_USE, AccountState, Charge
+from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.units import canonical_unit_id
+
+
+def charged(
+    state: AccountState, events: Sequence[Event] | None
+) -> tuple[AccountState, Charge]:
+    """Return an account after one more release, and the charge for it.
+
+    A pure function: whoever calls it writes both, in one transaction, or neither.
+
+    Args:
+        state: The account.
+        events: What the release may spend; None is one use of the plan.
+
+    Raises:
+        BudgetExhaustedError: If the account can't pay.
+        PlanMismatchError: If the events are not the plan's.
+        LedgerError: If the account is closed, has no plan, or can't add up the events.
+    """
+    terms = state.terms
+    require_open(state)
+    paid, cost = _price(state, events)
+    if not fits(cost, terms.limit):
+        raise BudgetExhaustedError(
+            f"This one release would cost more than the whole of account "
+            f"{terms.name!r} (epsilon {terms.epsilon:g}, delta {terms.delta:g}): "
+            "nothing was asked of the model and nothing was released. Give it more "
+            "noise (and a smaller delta0, if it has one)."
+        )
+    total = Cost(state.spent.loss + cost.loss, state.spent.failure + cost.failure)
+    # A per-unit account is a price list: its limit is every unit's own.
+    if terms.scope == "corpus" and not fits(total, terms.limit):
+        raise _exhausted(state)
+    charge = Charge(terms.name, state.used + 1, paid, cost, spent=total)
+    return replace(state, used=charge.sequence, spent=total), charge
+
+
+def fits(cost: Cost, limit: Cost) -> bool:
+    """Return whether a cost is within a limit, in both of its parts."""
+    return cost.loss <= limit.loss and cost.failure <= limit.failure
+
+
+def require_open(state: AccountState) -> None:
+    """Refuse an account that an operator has closed.
+
+    Raises:
+        LedgerError: If it is closed.
+    """
+    if state.closed:
+        raise LedgerError(
+            f"Account {state.terms.name!r} is closed: it pays for nothing any more. "
+            "Open an account with another name if the people in the corpus agree to a "
+            "new guarantee."
+        )
+
+
+def require_unused(state: AccountState) -> None:
+    """Refuse to fix a plan when releases were paid for without one.
+
+    Raises:
+        LedgerError: If the account was charged or closed.
+    """
+    require_open(state)
+    if state.used:
+        raise LedgerError(
+            f"Account {state.terms.name!r} was charged without a plan: none can be "
+            "fixed any more."
+        )
+
+
+def require_units(state: AccountState, unit_ids: Sequence[str]) -> None:
+    """Refuse what can't be collected from units.
+
+    Raises:
+        LedgerError: If the account is closed or not a per-unit account, or a unit is
+            named twice.
+    """
+    require_unit_account(state)
+    if len(set(unit_ids)) != len(unit_ids):
+        raise repeated_unit()
+
+
+def require_unit_account(state: AccountState) -> None:
+    """Refuse to collect from units for an account that has no balances.
+
+    Raises:
+        LedgerError: If the account is closed or not a per-unit account.
+    """
+    require_open(state)
+    require_per_unit(state)
+
+
+def repeated_unit() -> LedgerError:
+    """Return the error for a unit that was named twice in one draw."""
+    return LedgerError(
+        "A group source named a unit twice in one draw: what it returns can't be "
+        "trusted, and nothing was charged."
+    )
+
+
+def require_per_unit(state: AccountState) -> None:
+    """Refuse an account that keeps no balances of units.
+
+    Raises:
+        LedgerError: If it charges the whole corpus.
+    """
+    if state.terms.scope != "unit":
+        raise LedgerError(
+            f"Account {state.terms.name!r} charges the whole corpus, not single units."
+        )
+
+
+def require_unit_id(unit_id: object) -> str:
+    """Return a unit id's one spelling.
+
+    Raises:
+        LedgerError: If it can't be a unit id.
+    """
+    known_as = canonical_unit_id(unit_id)
+    if known_as is None:
+        raise LedgerError("A unit id is a non-empty string or an integer.")
+    return known_as
+
+
+def unknown_account(name: str) -> LedgerError:
+    """Return the error for an account that the ledger does not hold."""
+    return LedgerError(
+        f"The ledger holds no account {name!r}. Is the name right ('dpicl ledger list' "
+        "shows them), and is it the ledger that was charged before?"
+    )
+
+
+def require_name(name: object) -> str:
+    """Return a usable account name.
+
+    Raises:
+        LedgerError: If it is not a printable string of a sensible length.
+    """
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or not name.isprintable()
+        or len(name) > NAME_LIMIT
+    ):
+        raise LedgerError(
+            "An account's name must be a printable string of 1 to "
+            f"{NAME_LIMIT} characters."
+        )
+    return name
+
+
+def _price(
+    state: AccountState, events: Sequence[Event] | None
+) -> tuple[tuple[Event, ...], Cost]:
+    name, plan, found = state.terms.name, state.plan, state.terms.filter
+    if found is None:
+        if plan is None:
+            raise LedgerError(
+                f"Account {name!r} has no plan yet: fix one before the first charge."
+            )
+        if not plan.events:
+            raise LedgerError("The account's plan can't be read: it is damaged.")
+        if events is not None and tuple(events) != plan.events:
+            raise PlanMismatchError(
+                f"Account {name!r} is planned for other events than these."
+            )
+        return plan.events, PLAN_USE
+    if not events:
+        raise LedgerError(
+            f"Account {name!r} has no plan: a charge must name its events."
+        )
+    try:
+        return tuple(events), found.cost(events)
+    except ParameterError as error:
+        raise LedgerError(
+            f"Account {name!r} can't add up these events ({error})."
+        ) from None
+
+
+def _exhausted(state: AccountState) -> BudgetExhaustedError:
+    terms = state.terms
+    what = (
+        f"has spent all {terms.queries} queries of its budget"
+        if terms.filter is None
+        else "can't pay for this release out of what is left of its budget"
+    )
+    return BudgetExhaustedError(
+        f"Account {terms.name!r} {what} (epsilon {terms.epsilon:g}, delta "
+        f"{terms.delta:g}); nothing was asked of the model and nothing was released. "
+        "Answers that were released stay usable; a new account is a new promise to "
+        "the same people, and the two add up."
+    )

@@ -1,0 +1,1 @@
+"""One file a schema version; alembic finds them by their revisions."""

@@ -1,0 +1,118 @@
+"""What the parsers share that find their words in the groups' answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from langchain_core.prompts import BasePromptTemplate
+from pydantic import Field, SkipValidation
+from typing_extensions import override
+
+from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
+from langchain_dpicl.parsers.words import (
+    STOP_WORDS,
+    Tokenizer,
+    keyword_counts,
+    refuse_unnamed,
+    says_nothing,
+    tokenize,
+)
+from langchain_dpicl.prompts import KEYWORD_PROMPT
+from langchain_dpicl.slots import Slot
+
+
+class KeywordOutputParser(DPOutputParser):
+    """Base of the parsers whose words no list has named before.
+
+    Which words are counted is decided by public rules on one answer at a time: the
+    tokenizer, the stop words, and the words of the question, of the prompts and of the
+    public zero-shot answer.
+    """
+
+    tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
+    """From text to words; None is `langchain_dpicl.parsers.words.tokenize`."""
+
+    stop_words: Collection[str] = Field(default=STOP_WORDS, repr=False)
+    """Public words that are never counted."""
+
+    drop_public_words: bool = True
+    """Whether words of the question, of the prompts and of the public zero-shot answer
+    are left out: they carry no news and would take the place of words that do."""
+
+    prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
+        default=KEYWORD_PROMPT, exclude=True, repr=False
+    )
+    """The rewriting prompt, with `keywords` and `question`."""
+
+    @property
+    @override
+    def zero_shot_answers(self) -> int:
+        """One, whose words are left out."""
+        return 1 if self.drop_public_words else 0
+
+    @property
+    @override
+    def rewrite_prompt(self) -> BasePromptTemplate[Any]:
+        """The rewriting prompt."""
+        return self.prompt
+
+    @override
+    def prepare(self, public: PublicInput) -> frozenset[str]:
+        """Return the words that are not counted for this question."""
+        dropped = {word.casefold() for word in self.stop_words}
+        if self.drop_public_words:
+            words = self.tokenizer or tokenize
+            for text in (public.question, public.prompt_text, *public.zero_shot):
+                dropped.update(words(text))
+        return frozenset(dropped)
+
+    @property
+    @override
+    def knows_public_answers(self) -> bool:
+        """The model may know the answer without the records."""
+        return True
+
+    @override
+    def public_answer(self, public: PublicInput) -> PublicAnswer | None:
+        """Return the zero-shot answer; a group agrees that uses mostly its words.
+
+        Stop words and the words of the question and of the prompts are set aside in
+        both. What is left must have more in common than not: more than half of all
+        words of the two are in both.
+        """
+        text = public.zero_shot[0] if public.zero_shot else ""
+        dropped = self.prepare(replace(public, zero_shot=()))
+        words = self.tokenizer or tokenize
+        said = set(words(text)) - dropped
+        if not said or says_nothing(text):
+            return None
+
+        def agrees(answer: str) -> bool:
+            found = set(words(answer)) - dropped
+            return 2 * len(said & found) > len(said | found)
+
+        return PublicAnswer(text, agrees)
+
+    @override
+    def cache_parameters(self, question: str) -> dict[str, Any]:
+        """Return every public parameter that an answer depends on."""
+        refuse_unnamed(self.tokenizer)
+        known = super().cache_parameters(question)
+        return {**known, "stop_words": sorted(self.stop_words)}
+
+    def _counts(
+        self,
+        slots: Sequence[Slot],
+        dropped: frozenset[str],
+        max_words: int | None = None,
+    ) -> Counter[str]:
+        """Return in how many slots each word occurs. Private."""
+        return keyword_counts(
+            (slot.text for slot in slots if slot.text is not None),
+            tokenizer=self.tokenizer or tokenize,
+            dropped=dropped,
+            max_words=max_words,
+        )

@@ -1,0 +1,135 @@
+"""Keyword space aggregation by a threshold: the words that enough groups used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.budget import Demand, GaussianPart
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.parsers.keywords import KeywordOutputParser
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import Slot
+
+
+class KSAThresholdOutputParser(KeywordOutputParser):
+    """Release every word that enough groups used, for answers of a word or two.
+
+    It needs no list of possible answers and no gap: several right words, tied or not,
+    come out side by side, each one by itself. In return an answer counts for its first
+    `max_words` different words only, after stop words and public words are dropped.
+    *A longer answer is cut there*, so ask for short answers ("in one or two words"), or
+    the words that matter may be those that are cut off.
+
+    Use it for names, drugs, codes, yes and no. Use `KSAPTROutputParser` for sentences,
+    and where three words or more belong together and lead the others clearly: its noise
+    does not grow with their number, this one's grows with the square root of
+    `max_words`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for one
+    word and the same for two; under `ADD_REMOVE`, the same for one and 1.4 times for
+    two. `dpicl plan` shows both.
+
+    Privacy:
+        Unit and relation: the group source's. Each answer is cut to c = `max_words`
+        words by a public rule on that answer alone. Sensitivity of the counts of the
+        words that both neighbors have, L2: sqrt(c) under `ADD_REMOVE`, sqrt(2c) under
+        `REPLACE`; at most c words are in one neighbor and not in the other, each with
+        count 1. Noise: N(0, (z * sensitivity)^2) on each word's count, tested against
+        a threshold that one of those c words passes with probability at most
+        delta0 / c. Event: Gaussian(z, q) and q * delta0. The words are a set: they are
+        released in alphabetical order. Source: the proof in
+        `langchain_dpicl.mechanisms.keyword_threshold`; Karrer, Kifer, Wilkins and
+        Zhang (2022). The rewriting call sees the question and the released words only.
+
+    Raises:
+        InvalidParameterError: If `max_words` is below 1, or the noise or the failure
+            probability can't be used.
+
+    Example:
+        >>> from langchain_dpicl.budget import PrivacyBudgetHandler
+        >>> parser = KSAThresholdOutputParser(
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=8, delta=1e-6, queries=1, ledger=":memory:"
+        ...     ),
+        ... )
+        >>> parser.invoke(["A dry cough."] * 60 + ["Nausea."] * 50 + ["A rash."])
+        'cough, dry, nausea'
+    """
+
+    max_words: int = 2
+    """How many different words one answer counts for, its first ones."""
+
+    noise_multiplier: float | None = None
+    """z of the counts; None leaves it to the budget's plan."""
+
+    delta0: float | None = None
+    """Probability that words of one answer alone come out; None lets the plan share
+    out half of delta."""
+
+    @override
+    def check(self) -> None:
+        """Refuse what the release would refuse, before anything is paid for it."""
+        self.demand()
+        try:
+            mechanisms.required_count(
+                max_words=self.max_words,
+                noise_multiplier=self.noise_multiplier or 1.0,
+                delta0=self.delta0 or 1e-6,
+                relation=Relation.REPLACE,
+            )
+        except ParameterError as error:
+            raise InvalidParameterError(str(error)) from None
+
+    @override
+    def demand(self, sampling_rate: float = 1.0) -> Demand:
+        """Return what one release asks of the account."""
+        return Demand(
+            "ksa/threshold",
+            (GaussianPart(self.noise_multiplier),),
+            sampling_rate,
+            needs_delta0=True,
+            delta0=self.delta0,
+        )
+
+    @override
+    def release(
+        self,
+        slots: Sequence[Slot],
+        *,
+        grant: Grant,
+        relation: Relation,
+        slot_count: int,
+        prepared: frozenset[str],
+    ) -> Outcome:
+        """Count the answers' first words and release those above the threshold."""
+        if grant.noise_multiplier is None:
+            raise InvalidParameterError("The grant holds no noise for the counts.")
+        words = mechanisms.threshold_words(
+            self._counts(slots, prepared, self.max_words),
+            self.max_words,
+            noise_multiplier=grant.noise_multiplier,
+            delta0=grant.delta0,
+            relation=relation,
+            random=self.random,
+        )
+        if not words:
+            return Outcome(
+                Status.FALLBACK,
+                details={
+                    "reason": "no word was used by enough groups, or their calls failed"
+                },
+            )
+        return Outcome(Status.RELEASED, keywords=tuple(sorted(words)))
+
+    @override
+    def public_parameters(self) -> dict[str, Any]:
+        """Return how many words an answer counts for, and whether public ones do."""
+        return {
+            "max_words": self.max_words,
+            "drop_public_words": self.drop_public_words,
+        }

@@ -1,0 +1,37 @@
+"""Units: the one spelling of their ids, and how they are charged."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any, TypeAlias
+
+Collect: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
+"""Charges units that are about to take part: ids in, one answer each, True for paid.
+
+The ids are canonical, each once. The charge of everyone who paid is durable when it
+returns. Who did not pay is to be treated as if not in the corpus. Ids and answers are
+private."""
+
+_MAX_INTEGER_BITS = 1024
+
+
+def canonical_unit_id(value: Any) -> str | None:
+    """Return a unit id's one spelling, or None where the value cannot be an id.
+
+    Example:
+        >>> canonical_unit_id(" p-1 "), canonical_unit_id(1.0)
+        ('p-1', None)
+    """
+    if isinstance(value, str):
+        # str.__str__ also undoes subclasses that print differently, such as enums.
+        text = str.__str__(value).strip()
+        return unicodedata.normalize("NFC", text) or None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Integral):
+        number = int(value)
+        # Python refuses to print integers of thousands of digits.
+        return str(number) if number.bit_length() <= _MAX_INTEGER_BITS else None
+    return None

@@ -1,0 +1,193 @@
+"""`dpicl ledger` on accounts of every kind, and on damaged ledgers."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledgers import (
+    FILTERED,
+    PLANNED,
+    UNIT_FILTERED,
+    UNIT_PLANNED,
+    opened,
+    spend,
+)
+
+from langchain_dpicl.cli import main
+from langchain_dpicl.ledger import AccountTerms, SQLLedger
+from langchain_dpicl.ledger.schema import SCHEMA_VERSION
+
+KINDS = {
+    "plan": PLANNED,
+    "filter": FILTERED,
+    "units": UNIT_PLANNED,
+    "filtered units": UNIT_FILTERED,
+}
+
+
+def named(name: str) -> AccountTerms:
+    terms = KINDS[name]
+    return AccountTerms(**{**vars(terms), "name": name})
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A ledger with an account of every kind, each charged three times."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = SQLLedger(url)
+    for name in KINDS:
+        terms = named(name)
+        opened(ledger, terms)
+        for turn in range(3):
+            charge = spend(ledger, terms)
+            if terms.scope == "unit":
+                ledger.charge_units(charge, ["p-1", f"p-{turn + 2}"])
+    ledger.dispose()
+    return url
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(url: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str]:
+        status = main(["ledger", *arguments, "--ledger", url])
+        found = capsys.readouterr()
+        return status, found.out + found.err
+
+    return call
+
+
+def execute(url: str, statement: str) -> None:
+    path = url.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_kind_of_account_is_listed(run: Run) -> None:
+    status, text = run("list", "--json")
+    rows = {row["account"]: row for row in json.loads(text)}
+    assert status == 0
+    assert rows.keys() == KINDS.keys()
+    for name, row in rows.items():
+        assert (row["accounting"], row["scope"]) == (
+            KINDS[name].accounting,
+            KINDS[name].scope,
+        )
+        assert row["epsilon_spent"] > 0
+        if KINDS[name].accounting != "plan":
+            assert row["epsilon_spent"] <= row["epsilon"]
+        assert row["queries_spent"] == 3
+    assert rows["filter"]["queries"] is None
+    # Three queries, of which any unit can have paid for two.
+    assert rows["units"]["epsilon_spent"] < rows["plan"]["epsilon_spent"]
+    status, text = run("list")
+    assert status == 0
+    assert "per unit" in text
+    assert "\N{LESS-THAN OR EQUAL TO}" in text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_shown_and_exported(run: Run, name: str) -> None:
+    status, text = run("show", name)
+    assert (status, "gaussian" in text) == (0, True)
+    status, text = run("export", name)
+    first, *charges = lines(text)
+    assert status == 0
+    assert first["account"] == name
+    assert first["epsilon"] == 8.0
+    assert first["accounting"] == KINDS[name].accounting
+    assert first["delta0_share"] == KINDS[name].delta0_share
+    assert first["plan"]["demand"]
+    assert [charge["sequence"] for charge in charges] == [1, 2, 3]
+    assert len({charge["digest"] for charge in charges}) == 3
+    assert all(charge["cost"]["loss"] > 0 for charge in charges)
+
+
+def test_balances_are_exported_by_tag_and_looked_up_by_id(
+    run: Run, tmp_path: Path
+) -> None:
+    status, text = run("export", "units", "--units")
+    shares = {line["tag"]: line["share"] for line in lines(text)}
+    assert status == 0
+    assert sorted(shares.values()) == [0.5, 0.5, 0.5, 1.0]
+    assert "p-1" not in text
+    ids = tmp_path / "ids.txt"
+    ids.write_text("p-1\n\np-2\nnobody\n", encoding="utf-8")
+    status, text = run("export", "units", "--units", "--id-file", str(ids))
+    found = lines(text)
+    assert status == 0
+    assert [line["unit"] for line in found] == ["p-1", "p-2", "nobody"]
+    assert [line["share"] for line in found] == [1.0, 0.5, 0.0]
+    assert shares[found[0]["tag"]] == 1.0
+    assert found[2]["tag"] not in shares
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["export", "plan", "--units"], "whole corpus"),
+        (["export", "plan", "--id-file", "x"], "--units"),
+        (["export", "units", "--units", "--id-file", "missing.txt"], "missing.txt"),
+        (["verify", "nobody"], "nobody"),
+        (["export"], "Name an account"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(
+    run: Run, arguments: list[str], named: str
+) -> None:
+    status, text = run(*arguments, "--json")
+    assert status == 1
+    assert named in json.loads(text)["message"]
+
+
+def test_verify_checks_all_accounts_or_one(run: Run, url: str) -> None:
+    status, text = run("verify")
+    assert (status, text.count("whole")) == (0, 4)
+    execute(
+        url,
+        "DELETE FROM dpicl_charge WHERE sequence = 2 AND account_id = "
+        "(SELECT id FROM dpicl_account WHERE name = 'filter')",
+    )
+    status, text = run("verify", "--json")
+    damage = {row["account"]: row["damage"] for row in json.loads(text)}
+    assert status == 1
+    assert "charge 2" in damage.pop("filter")
+    assert list(damage.values()) == [None] * 3
+    assert run("verify", "plan")[0] == 0
+    assert run("verify", "filter")[0] == 1
+    assert run("export", "plan")[0] == 0
+
+
+def test_verify_reads_balances_too(run: Run, url: str) -> None:
+    execute(url, "UPDATE dpicl_unit SET loss = 1 WHERE loss = 2")
+    status, text = run("verify", "units", "--json")
+    assert status == 1
+    assert "balances" in json.loads(text)[0]["damage"]
+
+
+def test_closing_says_so(run: Run) -> None:
+    assert run("close", "filter") == (0, "Closed.\n")
+    status, text = run("show", "filter", "--json")
+    assert (status, json.loads(text)["closed"]) == (0, True)
+    assert run("verify", "filter")[0] == 0
+
+
+def test_an_old_ledger_is_upgraded(run: Run, url: str) -> None:
+    status, text = run("upgrade")
+    assert status == 0
+    assert f"version {SCHEMA_VERSION}; 4 accounts verified" in text
+    execute(url, "UPDATE dpicl_schema SET version = 99")
+    status, text = run("upgrade", "--json")
+    assert (status, "99" in json.loads(text)["message"]) == (1, True)

@@ -1,0 +1,288 @@
+"""The threshold parser: short answers, cut by a public rule, released word by word."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from chain_parts import QUESTION, every_way, record, reply, rich
+from fakes import ScriptedModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_dpicl import DPChain, RetrievedGroups, mechanisms
+from langchain_dpicl.accounting import DeltaEvent, GaussianEvent
+from langchain_dpicl.budget import GaussianPart, PrivacyBudgetHandler
+from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.parsers import KSAThresholdOutputParser, PublicInput, words
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
+
+
+def release(
+    parser: KSAThresholdOutputParser,
+    texts: Sequence[str | Slot],
+    *,
+    z: float = 1e-3,
+    public: PublicInput | None = None,
+) -> Outcome:
+    slots = [text if isinstance(text, Slot) else Slot(text) for text in texts]
+    return parser.release(
+        slots,
+        grant=Grant(z, None, 1e-9, (GaussianEvent(1.0),), "notes", 1),
+        relation=Relation.REPLACE,
+        slot_count=len(slots),
+        prepared=parser.prepare(public or PublicInput()),
+    )
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, int], int]]:
+    """What the mechanism was given: the counts and how many words an answer has."""
+    seen: list[tuple[dict[str, int], int]] = []
+
+    def spy(counts: Counter[str], max_words: int, **_terms: Any) -> frozenset[str]:
+        seen.append((dict(counts), max_words))
+        return frozenset()
+
+    monkeypatch.setattr(mechanisms, "threshold_words", spy)
+    return seen
+
+
+def test_several_right_words_come_out_without_a_gap() -> None:
+    texts = ["cough"] * 40 + ["rash"] * 40 + ["nausea"] * 39 + ["canary"]
+    outcome = release(KSAThresholdOutputParser(), texts, z=1.0)
+    assert outcome.status is Status.RELEASED
+    assert outcome.keywords == ("cough", "nausea", "rash")
+    assert "canary" not in repr(outcome)
+
+
+def test_nothing_common_is_a_fallback_that_says_no_more() -> None:
+    texts = [f"canary{i}" for i in range(80)]
+    outcome = release(KSAThresholdOutputParser(), texts, z=2.0)
+    assert outcome.status is Status.FALLBACK
+    assert outcome.keywords == ()
+    assert outcome.text is None
+    assert "canary" not in repr(outcome)
+    assert outcome == release(KSAThresholdOutputParser(), [FAILED] * 80, z=2.0)
+
+
+def test_a_lone_answer_is_not_released() -> None:
+    """One person's record, in one group: the reason for the whole library."""
+    budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=20, ledger=":memory:")
+    parser = KSAThresholdOutputParser(budget=budget)
+    assert parser.invoke(["canary-7f3a"] + [""] * 99) == parser.abstain_text
+
+
+@pytest.mark.parametrize(
+    ("max_words", "expected"),
+    [
+        (1, {"cough": 1}),
+        (2, {"cough": 1, "dry": 1}),
+        (3, {"cough": 1, "dry": 1, "mild": 1}),
+        (9, {"cough": 1, "dry": 1, "mild": 1, "lasting": 1}),
+    ],
+)
+def test_an_answer_counts_for_its_first_different_words(
+    counted: list[Any], max_words: int, expected: dict[str, int]
+) -> None:
+    parser = KSAThresholdOutputParser(max_words=max_words)
+    release(parser, ["The patient has a cough: Cough, dry, mild, cough and lasting."])
+    first = dict(list({"patient": 1, **expected}.items())[:max_words])
+    public = PublicInput(question="What does the patient have?")
+    release(
+        parser,
+        ["The patient has a cough: Cough, dry, mild, cough and lasting."],
+        public=public,
+    )
+    assert counted == [(first, max_words), (expected, max_words)]
+
+
+answers = st.lists(
+    st.text(alphabet="ab cdé\u00df\u2019-咳,", max_size=20)
+    | st.sampled_from([ABSTAIN, FAILED]),
+    max_size=5,
+)
+
+
+def distance(parser: KSAThresholdOutputParser, ours: Any, theirs: Any) -> int:
+    """Return the squared L2 distance of the counts in two worlds."""
+    with pytest.MonkeyPatch.context() as patch:
+        seen: list[Counter[str]] = []
+        patch.setattr(
+            mechanisms,
+            "threshold_words",
+            lambda counts, _c, **_terms: seen.append(counts) or frozenset(),
+        )
+        for texts in (ours, theirs):
+            release(parser, texts)
+    one, other = seen
+    return sum((one[word] - other[word]) ** 2 for word in one | other)
+
+
+@settings(deadline=None, max_examples=100)
+@given(answers, st.text(max_size=60), st.text(max_size=60), st.integers(1, 3))
+def test_one_slot_moves_the_counts_no_farther_than_the_noise_allows_for(
+    others: Any, ours: str, theirs: str, max_words: int
+) -> None:
+    parser = KSAThresholdOutputParser(max_words=max_words)
+    assert distance(parser, [*others, ours], [*others, theirs]) <= 2 * max_words
+    assert distance(parser, [*others, ours], others) <= max_words
+
+
+def test_the_twin_that_does_not_cut_answers_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parser = KSAThresholdOutputParser(max_words=2)
+    long = ["one two three four five"]
+    assert distance(parser, long, ["six seven eight nine"]) == 4
+    right = words.keyword_counts
+    monkeypatch.setattr(
+        "langchain_dpicl.parsers.keywords.keyword_counts",
+        lambda texts, **terms: right(texts, **{**terms, "max_words": None}),
+    )
+    assert distance(parser, long, ["six seven eight nine"]) > 4
+
+
+def test_the_cut_looks_at_one_answer_only(counted: list[Any]) -> None:
+    """Not at which of its words the others used, and not at how many there are."""
+    parser = KSAThresholdOutputParser(max_words=1)
+    for others in (["dry"] * 5, ["cough"] * 5, []):
+        release(parser, [*others, "cough dry"])
+    assert [counts["cough"] for counts, _ in counted] == [1, 6, 1]
+
+
+def test_abstaining_and_failed_slots_count_for_nothing(counted: list[Any]) -> None:
+    slots = [ABSTAIN, FAILED, Slot("cough"), Slot("the of and"), Slot("?!"), ABSTAIN]
+    release(KSAThresholdOutputParser(), slots)
+    assert counted == [({"cough": 1}, 2)]
+
+
+def test_words_of_any_script_and_a_megabyte(counted: list[Any]) -> None:
+    release(
+        KSAThresholdOutputParser(),
+        ["Übelkeit, 咳嗽", "ÜBELKEIT", "\ud800", "ﬁeber " * 170_000, "x" * 1_000_000],
+    )
+    assert counted == [({"übelkeit": 2, "咳嗽": 1, "fieber": 1, "x" * 1_000_000: 1}, 2)]
+
+
+def test_a_tokenizer_that_breaks_on_one_answer_silences_no_other(
+    counted: list[Any],
+) -> None:
+    def fragile(text: str) -> list[str]:
+        if "poison" in text:
+            raise RuntimeError(text)
+        return text.split("/")
+
+    parser = KSAThresholdOutputParser(tokenizer=fragile, stop_words=())
+    release(parser, ["a b/c", "poison", "c"])
+    assert counted == [({"a b": 1, "c": 2}, 2)]
+    with pytest.raises(InvalidParameterError, match="tokenizer"):
+        parser.cache_parameters("What?")
+
+
+def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
+    free = KSAThresholdOutputParser().demand(0.5)
+    assert free.mechanism == "ksa/threshold"
+    assert free.parts == (GaussianPart(None),)
+    assert (free.sampling_rate, free.needs_delta0, free.delta0) == (0.5, True, None)
+    fixed = KSAThresholdOutputParser(noise_multiplier=3.0, delta0=1e-9).demand()
+    assert fixed.is_fixed
+    assert fixed.events(1.0, 1e-9) == (GaussianEvent(3.0), DeltaEvent(1e-9))
+
+
+def test_a_grant_without_noise_releases_nothing() -> None:
+    parser = KSAThresholdOutputParser()
+    with pytest.raises(InvalidParameterError, match="noise"):
+        parser.release(
+            [Slot("cough")],
+            grant=Grant(None, 1.0, 1e-9, (), "notes", 1),
+            relation=Relation.REPLACE,
+            slot_count=1,
+            prepared=frozenset(),
+        )
+
+
+def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
+    makes: list[dict[str, Any]] = [
+        {},
+        {"max_words": 1},
+        {"noise_multiplier": 2.0},
+        {"delta0": 1e-9},
+        {"stop_words": ("the",)},
+        {"drop_public_words": False},
+    ]
+    keys = [
+        json.dumps(KSAThresholdOutputParser(**terms).cache_parameters(QUESTION))
+        for terms in makes
+    ]
+    assert all(a != b for a, b in itertools.combinations(keys, 2))
+    again = KSAThresholdOutputParser(max_words=2).cache_parameters(QUESTION)
+    assert json.dumps(again) == keys[0]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_words_come_out_as_often_as_was_paid_for(broken: bool) -> None:
+    """At the count where half the releases have the word; half the noise is caught."""
+    terms: dict[str, Any] = {
+        "max_words": 2,
+        "noise_multiplier": 2.0,
+        "delta0": 1e-9,
+        "relation": Relation.REPLACE,
+    }
+    rate = mechanisms.threshold_pass_rate(22, **terms)
+    assert 0.1 < rate < 0.4
+    parser = KSAThresholdOutputParser(random=SeededRandom(1))
+    found = sum(
+        "cough" in release(parser, ["cough"] * 22, z=1.0 if broken else 2.0).keywords
+        for _ in range(2000)
+    )
+    # 4.9 standard deviations: two-sided 1e-6.
+    slack = 4.9 * (rate * (1 - rate) * 2000) ** 0.5
+    assert (abs(found - 2000 * rate) > slack) is broken
+
+
+async def test_in_a_chain_every_way_answers_and_charges(
+    groups: RetrievedGroups,
+) -> None:
+    budget = rich(queries=6)
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=reply),
+        parser=KSAThresholdOutputParser(max_words=1),
+    )
+    for answer in await every_way(chain, budget):
+        assert answer.content == "They coughed: cough"
+        public = record(answer)
+        assert public["status"] == "released"
+        assert public["events"][0]["kind"] == "gaussian"
+        assert public["events"][1]["delta0"] > 0
+        assert json.dumps(public)
+    assert budget.spent().queries == 6
+
+
+def test_in_a_chain_groups_that_disagree_get_the_public_answer(
+    groups: RetrievedGroups,
+) -> None:
+    asked = itertools.count()
+
+    def differ(text: str) -> str:
+        return f"canary{next(asked)}" if "Lisinopril" in text else "Public."
+
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=differ),
+        parser=KSAThresholdOutputParser(),
+        budget=rich(),
+    )
+    answer = chain.invoke(QUESTION)
+    assert answer.content == "Public."
+    assert record(answer)["status"] == "fallback"
+    assert "canary" not in repr(answer)

