@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 SHOWN = {
-    "lasting_service.py": ["11 refused", "unit    first  time: 16 released", "cached"],
+    "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
     "private_rag.py": ["555-", "after:  I don't know.", "refused:"],
     "private_exemplars.py": ["delivery", "billing", "of 3"],
 }
