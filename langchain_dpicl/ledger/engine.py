@@ -17,12 +17,15 @@ from enum import Enum
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
 
 SQLITE_WAIT_SECONDS = 60.0
 """How long a writer waits for another one's transaction, a millisecond each."""
+
+_UNDONE = ("40001", "40P01")  # serialization failure, deadlock
+_DISCONNECTED = ("08", "57P")  # connection exceptions, the server was shut down
 
 MODE = "dpicl_mode"
 """The execution option that says which `Mode` a transaction has."""
@@ -225,6 +228,23 @@ def lock_everything(connection: Connection) -> Iterator[None]:
             if ours:
                 connection.exec_driver_sql(f"LOCK TABLE {', '.join(ours)}")
         yield
+
+
+def was_undone(error: Exception, cause: Exception) -> bool:
+    """Return whether the database itself said that the transaction left nothing."""
+    return isinstance(error, IntegrityError) or _state(cause) in _UNDONE
+
+
+def is_disconnected(error: Exception, cause: Exception) -> bool:
+    """Return whether a connection of the pool has turned out to be broken."""
+    if isinstance(error, SQLAlchemyError):
+        return bool(getattr(error, "connection_invalidated", False))
+    state = _state(cause)
+    return not state or state.startswith(_DISCONNECTED)
+
+
+def _state(cause: Exception) -> str:
+    return getattr(cause, "sqlstate", None) or ""
 
 
 def dispose(engine: Engine, pid: int) -> None:

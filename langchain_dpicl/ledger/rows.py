@@ -139,10 +139,22 @@ def read_account(
     Raises:
         LedgerError: If there is no such account, or it is damaged.
     """
+    account = require_account(connection, name, lock=lock)
+    return account, require_end(connection, account)
+
+
+def require_account(
+    connection: Connection, name: str, *, lock: bool = False
+) -> Account:
+    """Return an account as its row alone says.
+
+    Raises:
+        LedgerError: If there is no such account, or its row can't be read.
+    """
     account = find_account(connection, name, lock=lock)
     if account is None:
         raise unknown_account(name)
-    return account, require_end(connection, account)
+    return account
 
 
 def require_end(connection: Connection, account: Account) -> Last:

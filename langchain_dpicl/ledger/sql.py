@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, insert, select
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
@@ -50,7 +50,6 @@ from langchain_dpicl.ledger.charging import (
     require_per_unit,
     require_unit_id,
     require_units,
-    unknown_account,
 )
 from langchain_dpicl.ledger.collecting import collect
 from langchain_dpicl.ledger.creation import (
@@ -63,9 +62,11 @@ from langchain_dpicl.ledger.engine import (
     Mode,
     dispose,
     flush,
+    is_disconnected,
     open_engine,
     parse_url,
     use_write_ahead_log,
+    was_undone,
 )
 from langchain_dpicl.ledger.rows import (
     Account,
@@ -75,6 +76,7 @@ from langchain_dpicl.ledger.rows import (
     find_account,
     read_account,
     read_events,
+    require_account,
     write_account,
     write_charge,
     write_plan,
@@ -86,8 +88,6 @@ T = TypeVar("T")
 
 _TRIES = 6
 _FIRST_WAIT_MS = 20
-_UNDONE = ("40001", "40P01")  # serialization failure, deadlock
-_DISCONNECTED = ("08", "57P")  # connection exceptions, the server was shut down
 _PAGE = 10_000
 
 
@@ -234,7 +234,7 @@ class SQLLedger(Ledger):
         """Check an account from its terms to its last charge, and all balances."""
 
         def check(connection: Connection) -> AccountState:
-            account = _found(connection, name)
+            account = require_account(connection, name)
             self._whole(connection, account)
             require_balances(connection, account)
             return account.state
@@ -311,7 +311,7 @@ class SQLLedger(Ledger):
 
         def store(connection: Connection) -> None:
             # Its row alone: beside one who charges, row and journal are read apart.
-            number = _found(connection, name).number
+            number = require_account(connection, name).number
             kept = {"number": number, "wanted": key}
             if connection.execute(statements.FIND_ANSWER, kept).first() is None:
                 connection.execute(
@@ -338,7 +338,9 @@ class SQLLedger(Ledger):
         """Check a journal before its account's row is locked: it may be long."""
         if name not in self._checked:
             self._run(
-                lambda connection: self._whole(connection, _found(connection, name)),
+                lambda connection: self._whole(
+                    connection, require_account(connection, name)
+                ),
                 mode=Mode.READ,
             )
 
@@ -383,8 +385,8 @@ class SQLLedger(Ledger):
                     return use(connection, begun.set)
             except (SQLAlchemyError, self._driver_error) as error:
                 cause = getattr(error, "orig", None) or error
-                again = _was_undone(error, cause)
-                if not begun.is_set() and _is_disconnected(error, cause):
+                again = was_undone(error, cause)
+                if not begun.is_set() and is_disconnected(error, cause):
                     # Its neighbors in the pool are broken too.
                     self._engine.dispose()
                     again = True
@@ -416,27 +418,3 @@ class SQLLedger(Ledger):
                     self._pid = os.getpid()
         with self._engine.connect() as connection:
             yield connection
-
-
-def _found(connection: Connection, name: str) -> Account:
-    account = find_account(connection, name)
-    if account is None:
-        raise unknown_account(name)
-    return account
-
-
-def _was_undone(error: Exception, cause: Exception) -> bool:
-    """Return whether the database itself said that the transaction left nothing."""
-    return isinstance(error, IntegrityError) or _state(cause) in _UNDONE
-
-
-def _is_disconnected(error: Exception, cause: Exception) -> bool:
-    """Return whether a connection of the pool has turned out to be broken."""
-    if isinstance(error, SQLAlchemyError):
-        return bool(getattr(error, "connection_invalidated", False))
-    state = _state(cause)
-    return not state or state.startswith(_DISCONNECTED)
-
-
-def _state(cause: Exception) -> str:
-    return getattr(cause, "sqlstate", None) or ""
