@@ -66,12 +66,14 @@ if TYPE_CHECKING:
         VoteOutputParser,
     )
     from langchain_dpicl.relation import Relation
+    from langchain_dpicl.retriever import DPRetriever
 
 __all__ = [
     "BudgetExhaustedError",
     "DPChain",
     "DPError",
     "DPOutputParser",
+    "DPRetriever",
     "ESAOutputParser",
     "GroupCallError",
     "GroupSource",
@@ -105,6 +107,7 @@ __all__ = [
 _HOMES = {
     "DPChain": "chain",
     "DPOutputParser": "parsers",
+    "DPRetriever": "retriever",
     "ESAOutputParser": "parsers",
     "GroupSource": "groups",
     "KSAJointOutputParser": "parsers",

@@ -37,10 +37,13 @@ class Outcome:
         status: `RELEASED`, or `FALLBACK` when the mechanism's test failed.
         text: The released answer, where the mechanism releases one.
         keywords: The released words, where it releases words.
+        ranking: Public candidates, best first, where it orders them; `text` is the
+            first.
         details: Further public values for the record.
     """
 
     status: Status
     text: str | None = None
     keywords: tuple[str, ...] = ()
+    ranking: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)

@@ -38,8 +38,8 @@ def privacy_record(
         mechanism: What released it, if not the parser.
 
     Returns:
-        `status`, `mechanism`, `parameters`, `keywords` and `details` of the release,
-        `unit_key`, `relation`, `groups`, the `events` of this query, and the
+        `status`, `mechanism`, `parameters`, `keywords`, `ranking` and `details` of the
+        release, `unit_key`, `relation`, `groups`, the `events` of this query, and the
         `account` with its epsilon at delta after it. Everything is public or
         differentially private output.
     """
@@ -57,6 +57,7 @@ def privacy_record(
         "mechanism": mechanism or parser.demand(groups.sampling_rate).mechanism,
         "parameters": parameters,
         "keywords": list(outcome.keywords),
+        "ranking": list(outcome.ranking),
         "details": {**(details or {}), **outcome.details},
         "unit_key": groups.unit_key,
         "relation": groups.relation.value,

@@ -16,6 +16,7 @@ NAMES = [
     "DPChain",
     "DPError",
     "DPOutputParser",
+    "DPRetriever",
     "ESAOutputParser",
     "GroupCallError",
     "GroupSource",

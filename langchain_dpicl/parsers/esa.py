@@ -50,7 +50,8 @@ class ESAOutputParser(DPOutputParser):
         sum has L2 sensitivity R under `ADD_REMOVE` and 2R under `REPLACE`. Noise:
         N(0, (z * sensitivity)^2 I) in the full dimension. Event: Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
-        public candidates and the noisy sum. With `select="vote"` each answer votes for
+        public candidates and the noisy sum, and so is the whole order of the candidates
+        by it. With `select="vote"` each answer votes for
         its nearest candidate and private voting releases the winner: L2 sensitivity 1
         and sqrt(2), the same event. Source: Wu et al. (ICLR 2024), Algorithm 2,
         Theorem 4; the sensitivity under `REPLACE` is corrected. Where there is only
@@ -223,17 +224,18 @@ class ESAOutputParser(DPOutputParser):
                 relation=relation,
                 random=self.random,
             )
-        else:
-            noisy = mechanisms.noisy_sum(
-                answers - prepared.centre,
-                radius=self.radius,
-                noise_multiplier=grant.noise_multiplier,
-                relation=relation,
-                random=self.random,
-            )
-            mean = prepared.centre + noisy / max(slot_count, 1)
-            winner = int(np.argmax(prepared.vectors @ mean))
-        return Outcome(Status.RELEASED, prepared.texts[winner])
+            return Outcome(Status.RELEASED, prepared.texts[winner])
+        noisy = mechanisms.noisy_sum(
+            answers - prepared.centre,
+            radius=self.radius,
+            noise_multiplier=grant.noise_multiplier,
+            relation=relation,
+            random=self.random,
+        )
+        mean = prepared.centre + noisy / max(slot_count, 1)
+        order = np.argsort(-(prepared.vectors @ mean), kind="stable").tolist()
+        ranking = tuple(prepared.texts[place] for place in order)
+        return Outcome(Status.RELEASED, ranking[0], ranking=ranking)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
         given = self.candidates if self.candidates is not None else public.zero_shot

@@ -177,8 +177,9 @@ async def test_a_per_unit_account_asks_anew_among_those_who_pay() -> None:
 
 
 def test_who_can_pay_for_the_test_alone_is_not_in_the_release() -> None:
+    # So many that no shard is empty, whatever the salt.
     groups = RetrievedGroups.from_documents(
-        notes(200), EMBEDDING, unit_key="patient", n_groups=40, score_threshold=0.0
+        notes(900), EMBEDDING, unit_key="patient", n_groups=40, score_threshold=0.0
     )
     # Three whole queries fill a balance but for less than one more; the test is cheap.
     budget = rich(scope="unit", queries=3)

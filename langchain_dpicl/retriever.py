@@ -1,0 +1,164 @@
+"""`DPRetriever`: what a private chain releases, as the documents of a retriever.
+
+A `BaseRetriever` publishes its documents to callbacks, tracers and the prompt that
+follows. Here that is no leak: no document is a record. They are public candidates in
+the order of a noisy sum, or the answer and the words of a charged mechanism.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
+from pydantic import Field, SkipValidation
+from typing_extensions import override
+
+from langchain_dpicl import parameters
+from langchain_dpicl.chain import DPChain
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.outcome import Status
+from langchain_dpicl.parameters import ParameterError
+
+DEFAULT_K = 4
+
+
+class DPRetriever(BaseRetriever):
+    """A retriever whose documents are differentially private output.
+
+    It takes the place of the retriever of an existing chain, and nothing else changes.
+    Each question is one query of a `DPChain`, and costs what that one costs. What comes
+    back depends on the chain's parser:
+
+    * `ESAOutputParser`: the k best of its public candidates, in the order of their
+      cosines with one noisy sum. One charge, whatever k is.
+    * keyword parsers: the answer, and then the released words.
+    * `VoteOutputParser`: the winning label.
+
+    Where the groups do not agree there are no documents: the public answer that a
+    `DPChain` falls back to is no evidence from the records, and the model that follows
+    says so or answers by itself. With keyword parsers the chain's own call that puts
+    words into a sentence is made as well; its sentence is the first document.
+
+    Args:
+        chain: The chain; or instead of it, the parts that `DPChain` takes (`groups`,
+            `model`, `parser`, ...).
+        k: Most documents for one question; also an argument of `invoke`.
+
+    Raises:
+        InvalidParameterError: If k is not a positive number, or there are both a chain
+            and its parts.
+        NoBudgetError: And the other errors of `DPChain`, when asked.
+
+    Privacy:
+        Unit, relation, noise and event are the chain's; see `DPChain`. The order of
+        ESA's candidates is a function of public vectors and the noisy sum, so that the
+        k best are post-processing of one release. `k` is public.
+
+    Example:
+        >>> from langchain_core.documents import Document
+        >>> from langchain_dpicl import ESAOutputParser, PrivacyBudgetHandler
+        >>> from langchain_dpicl import RetrievedGroups
+        >>> from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+        >>> embedding = HashingEmbeddings()
+        >>> notes = [
+        ...     Document("Lisinopril gave a dry cough.", metadata={"patient": str(i)})
+        ...     for i in range(400)
+        ... ]
+        >>> retriever = DPRetriever(
+        ...     groups=RetrievedGroups.from_documents(
+        ...         notes, embedding, unit_key="patient", n_groups=60
+        ...     ),
+        ...     model=OfflineChatModel(),
+        ...     parser=ESAOutputParser(
+        ...         embedding=embedding,
+        ...         candidates=["A dry cough.", "A rash.", "Nothing at all."],
+        ...     ),
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=20, delta=1e-6, queries=2, ledger=":memory:"
+        ...     ),
+        ...     k=2,
+        ... )
+        >>> found = retriever.invoke("What does lisinopril give?")
+        >>> len(found), found[0].page_content
+        (2, 'A dry cough.')
+    """
+
+    chain: SkipValidation[DPChain] = Field(exclude=True, repr=False)
+    """The chain that is asked."""
+
+    k: int = DEFAULT_K
+    """Most documents for one question."""
+
+    def __init__(
+        self, *, chain: DPChain | None = None, k: int = DEFAULT_K, **kwargs: Any
+    ) -> None:
+        own = set(BaseRetriever.model_fields)
+        parts = {name: kwargs.pop(name) for name in list(kwargs) if name not in own}
+        if chain is not None and parts:
+            raise InvalidParameterError(
+                f"A retriever takes a chain, or a chain's parts: {sorted(parts)} "
+                "came beside chain=."
+            )
+        if chain is not None and not isinstance(chain, DPChain):
+            raise InvalidParameterError(
+                f"chain must be a DPChain, not {type(chain).__name__}."
+            )
+        super().__init__(
+            chain=chain if chain is not None else DPChain(**parts),
+            k=_count(k),
+            **kwargs,
+        )
+
+    @override
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        most = self.k if k is None else _count(k)
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        return _documents(self.chain.invoke(query, config), most)
+
+    @override
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        most = self.k if k is None else _count(k)
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        return _documents(await self.chain.ainvoke(query, config), most)
+
+
+def _documents(answer: AIMessage, most: int) -> list[Document]:
+    record = answer.response_metadata["privacy"]
+    # Only a release is ever cached.
+    if record["status"] not in {Status.RELEASED.value, Status.CACHED.value}:
+        return []
+    texts = list(record["ranking"]) or [str(answer.text)]
+    words = ", ".join(record["keywords"])
+    if words and words not in texts:
+        texts.append(words)
+    return [
+        Document(text, metadata={"rank": rank, "privacy": record})
+        for rank, text in enumerate(texts[:most], 1)
+    ]
+
+
+def _count(k: Any) -> int:
+    try:
+        return parameters.count(k, "k")
+    except ParameterError as error:
+        message = str(error)
+    raise InvalidParameterError(message)
