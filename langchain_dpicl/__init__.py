@@ -35,7 +35,7 @@ from langchain_dpicl._version import __version__
 if TYPE_CHECKING:
     from langchain_dpicl import accounting, mechanisms, offline
     from langchain_dpicl.budget import PrivacyBudgetHandler
-    from langchain_dpicl.chain import DPChain, PublicFirstGate
+    from langchain_dpicl.chain import DPChain, PublicFirstGate, create_question_condenser
     from langchain_dpicl.exceptions import (
         BudgetExhaustedError,
         DPError,
@@ -100,6 +100,7 @@ __all__ = [
     "VoteOutputParser",
     "__version__",
     "accounting",
+    "create_question_condenser",
     "mechanisms",
     "offline",
 ]
@@ -123,6 +124,7 @@ _HOMES = {
     "SampledGroups": "groups",
     "Status": "outcome",
     "VoteOutputParser": "parsers",
+    "create_question_condenser": "chain",
 }
 _SUBPACKAGES = {"accounting", "mechanisms", "offline"}
 

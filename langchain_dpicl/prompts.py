@@ -7,7 +7,11 @@ In-Context Learning for Large Language Models* (ICLR 2024), Algorithm 3: the wor
 
 from __future__ import annotations
 
-from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+from langchain_core.prompts import (
+    ChatPromptTemplate,
+    MessagesPlaceholder,
+    PromptTemplate,
+)
 
 GROUP_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question from the records below in one short sentence. "
@@ -34,6 +38,22 @@ RANKED_KEYWORD_PROMPT = ChatPromptTemplate.from_template(
     "Question: {question}\nAnswer:"
 )
 """The rewrite after the joint exponential mechanism: words in rank order."""
+
+CONDENSE_PROMPT = ChatPromptTemplate.from_messages(
+    [
+        (
+            "system",
+            (
+                "Rewrite the user's last question as one standalone question, which "
+                "can be understood without the conversation. Take over from the "
+                "conversation what it refers to, and nothing else. Do not answer it."
+            ),
+        ),
+        MessagesPlaceholder("chat_history"),
+        ("human", "{question}"),
+    ]
+)
+"""A follow-up question and what was said before; no record takes part."""
 
 DOCUMENT_PROMPT = PromptTemplate.from_template("{page_content}")
 """How one record is written into the context."""

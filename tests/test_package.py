@@ -43,6 +43,7 @@ NAMES = [
     "VoteOutputParser",
     "__version__",
     "accounting",
+    "create_question_condenser",
     "mechanisms",
     "offline",
 ]

@@ -24,6 +24,7 @@ from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser, PublicInput
+from langchain_dpicl.progress import GroupProgress
 from langchain_dpicl.prompts import (
     ABSTAIN_TEXT,
     DOCUMENT_PROMPT,
@@ -157,6 +158,14 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     """Ask first whether the groups agree with the public answer, and release that one
     for the price of the test; needs an account with `accounting=`."""
 
+    progress: bool = False
+    """Whether to draw a progress bar of the group calls on standard error: for your own
+    terminal, not for a service."""
+
+    max_question_chars: int | None = Field(default=20_000, ge=1)
+    """Longest question that is charged for; None: any. A question that is too long for
+    the model would fail in every group, and be paid for."""
+
     _query: QueryRunner = PrivateAttr()
 
     def __init__(self, **kwargs: Any) -> None:
@@ -185,6 +194,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             sealed=SealedModel(self.model, self.max_group_concurrency),
             gate=self.gate,
             pad_calls=self.pad_calls,
+            progress=GroupProgress(shown=self.progress),
         )
         self._query = QueryRunner(
             private=private,
@@ -193,6 +203,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             on_failure=self.on_failure,
             abstain_text=self.abstain_text,
             cache=bool(self.cache),
+            longest=self.max_question_chars,
         )
 
     @property
@@ -238,7 +249,14 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Iterator[AIMessage]:
-        """Answer one question; the last, public call is streamed."""
+        """Answer one question; the last, public call is streamed.
+
+        Before its tokens come empty chunks, each with one step of the query in
+        `response_metadata["privacy_steps"]`: `public`, `charged`, `groups`,
+        `threshold`, `gate`, `merged`. The last chunk carries the record. Callbacks are
+        told of the same steps by custom events named `dpicl_step`, by whichever way is
+        asked.
+        """
         yield from self.transform(iter([input]), config, **kwargs)
 
     @override
@@ -248,7 +266,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[AIMessage]:
-        """Answer one question; the last, public call is streamed."""
+        """Answer one question; the last, public call is streamed; see `stream`."""
 
         async def one() -> AsyncIterator[str | dict[str, Any]]:
             yield input

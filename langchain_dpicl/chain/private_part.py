@@ -15,8 +15,8 @@ so a per-unit account and sampled groups draw and ask anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.documents import Document
@@ -26,11 +26,12 @@ from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.payment import Payment
 from langchain_dpicl.chain.prompting import Prompting
-from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released
+from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Step
 from langchain_dpicl.groups import GroupSource, Refined
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
+from langchain_dpicl.progress import GroupProgress
 from langchain_dpicl.sealed import Hidden, SealedModel, arun_sealed, run_sealed
 from langchain_dpicl.slots import Slot
 
@@ -46,6 +47,7 @@ class PrivatePart:
         sealed: The model, for the groups.
         gate: The public-first gate, if there is one.
         pad_calls: Whether empty groups make a call too.
+        progress: Shows how far the group calls are.
     """
 
     groups: GroupSource
@@ -54,34 +56,45 @@ class PrivatePart:
     sealed: SealedModel
     gate: PublicFirstGate | None
     pad_calls: bool
+    progress: GroupProgress = field(default_factory=GroupProgress)
 
     # -- sync --------------------------------------------------------------------
 
-    def release(self, asked: Asked) -> Released:
-        """Answer a question whose public part is done."""
+    def release(self, asked: Asked) -> Iterator[Step | Released]:
+        """Answer a question whose public part is done; what is released comes last."""
         settled = self.parser.settled(asked.prepared)
         if settled is not None:
-            return Released(asked, settled)
+            yield Released(asked, settled)
+            return
         grants: tuple[Grant, ...] = ()
         if (first := self.groups.preliminary) is not None:
             grants = (self._admit(asked, first),)
-            asked = self._refine(asked, grants[-1])
+            yield _charged(first, grants[-1])
+            asked, chosen = self._refine(asked, grants[-1])
+            yield chosen
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
             demand = self.gate.demand(self.groups.sampling_rate)
             grants = (*grants, self._admit(asked, demand))
+            yield _charged(demand, grants[-1])
+            yield self._asking()
             agreed, answers = self._test(asked, asked.public_answer, grants[-1])
+            yield Step("gate", {"agreed": agreed})
             if agreed:
-                return _agreed(asked, asked.public_answer, grants)
+                yield _agreed(asked, asked.public_answer, grants)
+                return
             asked = asked.knowing({"gate": "disagreed"})
         demand = self.parser.demand(self.groups.sampling_rate)
         grants = (*grants, self._admit(asked, demand))
-        return Released(asked, self._merge(asked, grants[-1], answers), grants)
+        yield _charged(demand, grants[-1])
+        if answers is None:
+            yield self._asking()
+        yield Released(asked, self._merge(asked, grants[-1], answers), grants)
 
     def _admit(self, asked: Asked, demand: Demand) -> Grant:
         return asked.budget.admit(demand, **self._payers())
 
-    def _refine(self, asked: Asked, grant: Grant) -> Asked:
+    def _refine(self, asked: Asked, grant: Grant) -> tuple[Asked, Step]:
         payment = Payment.of(grant)
 
         def refine() -> Refined:
@@ -89,8 +102,7 @@ class PrivatePart:
             payment.require_made(self.groups)
             return found
 
-        refined = run_sealed(refine)
-        return replace(asked, embedded=refined.prepared).knowing(refined.details)
+        return _refined(asked, run_sealed(refine))
 
     def _test(
         self, asked: Asked, public: PublicAnswer, grant: Grant
@@ -116,35 +128,46 @@ class PrivatePart:
         drawn = self.groups.draw_prepared(asked.embedded, **payment.arguments)
         payment.require_made(self.groups, most=1)
         prompts = self._group_prompts(drawn, asked)
-        return prompts.slots(self.sealed.answer(prompts.prompts))
+        with self.progress.asking(prompts.calls, self.groups.n_groups) as done:
+            return prompts.slots(self.sealed.answer(prompts.prompts, done))
 
     # -- async -------------------------------------------------------------------
 
-    async def arelease(self, asked: Asked) -> Released:
+    async def arelease(self, asked: Asked) -> AsyncGenerator[Step | Released, None]:
         """Answer a question whose public part is done; see `release`."""
         settled = self.parser.settled(asked.prepared)
         if settled is not None:
-            return Released(asked, settled)
+            yield Released(asked, settled)
+            return
         grants: tuple[Grant, ...] = ()
         if (first := self.groups.preliminary) is not None:
             grants = (await self._aadmit(asked, first),)
-            asked = await self._arefine(asked, grants[-1])
+            yield _charged(first, grants[-1])
+            asked, chosen = await self._arefine(asked, grants[-1])
+            yield chosen
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
             demand = self.gate.demand(self.groups.sampling_rate)
             grants = (*grants, await self._aadmit(asked, demand))
+            yield _charged(demand, grants[-1])
+            yield self._asking()
             agreed, answers = await self._atest(asked, asked.public_answer, grants[-1])
+            yield Step("gate", {"agreed": agreed})
             if agreed:
-                return _agreed(asked, asked.public_answer, grants)
+                yield _agreed(asked, asked.public_answer, grants)
+                return
             asked = asked.knowing({"gate": "disagreed"})
         demand = self.parser.demand(self.groups.sampling_rate)
         grants = (*grants, await self._aadmit(asked, demand))
-        return Released(asked, await self._amerge(asked, grants[-1], answers), grants)
+        yield _charged(demand, grants[-1])
+        if answers is None:
+            yield self._asking()
+        yield Released(asked, await self._amerge(asked, grants[-1], answers), grants)
 
     async def _aadmit(self, asked: Asked, demand: Demand) -> Grant:
         return await asked.budget.aadmit(demand, **self._payers())
 
-    async def _arefine(self, asked: Asked, grant: Grant) -> Asked:
+    async def _arefine(self, asked: Asked, grant: Grant) -> tuple[Asked, Step]:
         payment = Payment.of(grant)
 
         async def refine() -> Refined:
@@ -154,8 +177,7 @@ class PrivatePart:
             payment.require_made(self.groups)
             return found
 
-        refined = await arun_sealed(refine)
-        return replace(asked, embedded=refined.prepared).knowing(refined.details)
+        return _refined(asked, await arun_sealed(refine))
 
     async def _atest(
         self, asked: Asked, public: PublicAnswer, grant: Grant
@@ -181,9 +203,13 @@ class PrivatePart:
         drawn = await self.groups.adraw_prepared(asked.embedded, **payment.arguments)
         payment.require_made(self.groups, most=1)
         prompts = self._group_prompts(drawn, asked)
-        return prompts.slots(await self.sealed.aanswer(prompts.prompts))
+        with self.progress.asking(prompts.calls, self.groups.n_groups) as done:
+            return prompts.slots(await self.sealed.aanswer(prompts.prompts, done))
 
     # -- what both share ---------------------------------------------------------
+
+    def _asking(self) -> Step:
+        return Step("groups", {"groups": self.groups.n_groups})
 
     def _payers(self) -> dict[str, Any]:
         return {
@@ -225,6 +251,16 @@ class PrivatePart:
             "slot_count": self.groups.n_groups,
             "prepared": asked.prepared,
         }
+
+
+def _charged(demand: Demand, grant: Grant) -> Step:
+    details = {"mechanism": demand.mechanism, "charge": grant.sequence}
+    return Step("charged", details)
+
+
+def _refined(asked: Asked, refined: Refined) -> tuple[Asked, Step]:
+    known = replace(asked, embedded=refined.prepared).knowing(refined.details)
+    return known, Step("threshold", refined.details)
 
 
 def _agreed(asked: Asked, public: PublicAnswer, grants: tuple[Grant, ...]) -> Released:

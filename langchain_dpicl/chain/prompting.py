@@ -28,14 +28,15 @@ class Question:
     variables: dict[str, Any] = field(default_factory=dict)
 
 
-def read_question(value: Any) -> Question:
+def read_question(value: Any, longest: int | None = None) -> Question:
     """Read a chain's input.
 
     Args:
         value: A string, or a mapping with `question`.
+        longest: Most characters of a question; None: any number.
 
     Raises:
-        InvalidParameterError: If there is no question in it.
+        InvalidParameterError: If there is no question in it, or a longer one.
 
     Example:
         >>> read_question({"question": "Why?", "language": "French"}).variables
@@ -58,6 +59,12 @@ def read_question(value: Any) -> Question:
             else "DPChain takes a question: a string, or a mapping with one under "
             f"'question', not {type(text).__name__}. Of messages, pass the last one's "
             "text."
+        )
+    if longest is not None and len(text) > longest:
+        raise InvalidParameterError(
+            f"The question has {len(text)} characters and may have {longest}: a model "
+            "that can't read it would fail in every group, and the budget be spent. "
+            "Shorten it, or raise max_question_chars=."
         )
     taken = {"context", "keywords"} & set(variables)
     if taken:

@@ -14,10 +14,12 @@ the charge and releases nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableConfig, patch_config
 
@@ -26,11 +28,14 @@ from langchain_dpicl.chain.answers import StoredAnswers, answer_key
 from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.chain.steps import Asked, Released, Wording
+from langchain_dpicl.chain.steps import Asked, Released, Step, Wording
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.record import privacy_record
+
+STEP_EVENT = "dpicl_step"
+"""Name of the custom event that tells of a step."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class QueryRunner:
         on_failure: What is given where the groups do not agree.
         abstain_text: The refusal.
         cache: Whether answers that were paid for are stored and given again.
+        longest: Most characters of a question; None: any number.
     """
 
     private: PrivatePart
@@ -61,6 +67,7 @@ class QueryRunner:
     on_failure: Literal["fallback", "abstain"]
     abstain_text: str
     cache: bool
+    longest: int | None = None
 
     # -- the steps, sync ---------------------------------------------------------
 
@@ -70,7 +77,12 @@ class QueryRunner:
         asking = self._begin(value, run_manager)
         if (known := self._recall(asking)) is not None:
             return known
-        released = self.private.release(self._ask(asking, child))
+        for step in self._ask(asking, child):
+            if isinstance(step, Step):
+                _tell(step, child)
+            else:
+                released = step
+        _tell(released.step, child)
         wording = self._word(released)
         said, failed = "", False
         if wording.prompt is not None:
@@ -90,10 +102,15 @@ class QueryRunner:
         if (known := self._recall(asking)) is not None:
             yield _chunk(known)
             return
-        released = self.private.release(self._ask(asking, child))
+        for step in self._ask(asking, child):
+            if isinstance(step, Step):
+                yield _tell(step, child)
+            else:
+                released = step
         wording = self._word(released)
         said, failed, whole = "", False, False
         try:
+            yield _tell(released.step, child)
             if wording.prompt is not None:
                 try:
                     for piece in self.public.stream(wording.prompt, child):
@@ -109,14 +126,18 @@ class QueryRunner:
             self._remember(asking, self._message((text, status), released))
         yield _chunk(self._message((rest, status), released))
 
-    def _ask(self, asking: Asking, child: RunnableConfig) -> Asked:
-        question = asking.question
+    def _ask(self, asking: Asking, child: RunnableConfig) -> Iterator[Step | Released]:
+        """Yield the steps of the public and the private part; the release is last."""
+        question, count = asking.question, self._zero_shot_answers
         prompt = self.private.prompting.public(question)
         embedded = self.private.groups.prepare(question.text)
-        zero_shot = self.public.answers(prompt, self._zero_shot_answers, child)
+        if count:
+            yield Step("public", {"answers": count})
+        zero_shot = self.public.answers(prompt, count, child)
         public = self._public_input(question, zero_shot)
         prepared = self.private.parser.prepare(public)
-        return self._asked(asking, embedded, public, prepared)
+        asked = self._asked(asking, embedded, public, prepared)
+        yield from self.private.release(asked)
 
     # -- the same steps, async ---------------------------------------------------
 
@@ -128,7 +149,13 @@ class QueryRunner:
         asking = self._begin(value, run_manager)
         if (known := await self._arecall(asking)) is not None:
             return known
-        released = await self.private.arelease(await self._aask(asking, child))
+        async with aclosing(self._aask(asking, child)) as steps:
+            async for step in steps:
+                if isinstance(step, Step):
+                    await _atell(step, child)
+                else:
+                    released = step
+        await _atell(released.step, child)
         wording = self._word(released)
         said, failed = "", False
         if wording.prompt is not None:
@@ -149,10 +176,16 @@ class QueryRunner:
         if (known := await self._arecall(asking)) is not None:
             yield _chunk(known)
             return
-        released = await self.private.arelease(await self._aask(asking, child))
+        async with aclosing(self._aask(asking, child)) as steps:
+            async for step in steps:
+                if isinstance(step, Step):
+                    yield await _atell(step, child)
+                else:
+                    released = step
         wording = self._word(released)
         said, failed, whole = "", False, False
         try:
+            yield await _atell(released.step, child)
             if wording.prompt is not None:
                 try:
                     async for piece in self.public.astream(wording.prompt, child):
@@ -168,14 +201,22 @@ class QueryRunner:
             await self._aremember(asking, self._message((text, status), released))
         yield _chunk(self._message((rest, status), released))
 
-    async def _aask(self, asking: Asking, child: RunnableConfig) -> Asked:
-        question = asking.question
+    async def _aask(
+        self, asking: Asking, child: RunnableConfig
+    ) -> AsyncGenerator[Step | Released, None]:
+        """Yield the steps of the public and the private part; see `_ask`."""
+        question, count = asking.question, self._zero_shot_answers
         prompt = self.private.prompting.public(question)
         embedded = await self.private.groups.aprepare(question.text)
-        zero_shot = await self.public.aanswers(prompt, self._zero_shot_answers, child)
+        if count:
+            yield Step("public", {"answers": count})
+        zero_shot = await self.public.aanswers(prompt, count, child)
         public = self._public_input(question, zero_shot)
         prepared = await self.private.parser.aprepare(public)
-        return self._asked(asking, embedded, public, prepared)
+        asked = self._asked(asking, embedded, public, prepared)
+        async with aclosing(self.private.arelease(asked)) as steps:
+            async for step in steps:
+                yield step
 
     # -- answers that were paid for before ---------------------------------------
 
@@ -203,7 +244,7 @@ class QueryRunner:
             budget.require_filter("A public-first gate")
         if self.private.groups.preliminary is not None:
             budget.require_filter("A threshold chosen by noisy counts")
-        question = read_question(value)
+        question = read_question(value, self.longest)
         if not self.cache:
             return Asking(question, budget, None)
         key = answer_key(
@@ -300,6 +341,24 @@ def _chunk(message: AIMessage) -> AIMessageChunk:
         response_metadata=message.response_metadata,
         chunk_position="last",
     )
+
+
+def _tell(step: Step, child: RunnableConfig) -> AIMessageChunk:
+    """Tell the run's callbacks of a step, and return it as a piece of a stream."""
+    dispatch_custom_event(STEP_EVENT, step.to_dict(), config=child)
+    return _step_chunk(step)
+
+
+async def _atell(step: Step, child: RunnableConfig) -> AIMessageChunk:
+    """Tell the run's callbacks of a step; see `_tell`."""
+    await adispatch_custom_event(STEP_EVENT, step.to_dict(), config=child)
+    return _step_chunk(step)
+
+
+def _step_chunk(step: Step) -> AIMessageChunk:
+    # A list, so that adding up the chunks keeps every step.
+    steps = {"privacy_steps": [step.to_dict()]}
+    return AIMessageChunk(content="", response_metadata=steps)
 
 
 def _collect(chunks: Iterable[Any]) -> Any:

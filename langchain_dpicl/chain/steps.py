@@ -47,6 +47,29 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Step:
+    """What a query has just done, or is about to do: public, for whoever waits.
+
+    Attributes:
+        name: `public` (the model is about to be asked the question alone), `charged`,
+            `groups` (they are about to be asked), `threshold`, `gate`, `merged`.
+        details: What is known about it, ready for JSON.
+
+    Privacy:
+        Steps follow from public parameters and from what was released: a gate's
+        verdict, a threshold, the status of the outcome. When they come is time, which
+        the proof says nothing of.
+    """
+
+    name: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step as one mapping."""
+        return {"step": self.name, **self.details}
+
+
+@dataclass(frozen=True)
 class Released:
     """What came out of the sealed region, and what was charged for it.
 
@@ -61,6 +84,11 @@ class Released:
     outcome: Outcome
     grants: tuple[Grant, ...] = ()
     mechanism: str | None = None
+
+    @property
+    def step(self) -> Step:
+        """What is said of it while it is put into words."""
+        return Step("merged", {"status": self.outcome.status.value})
 
 
 @dataclass(frozen=True)
@@ -129,6 +157,11 @@ class GroupPrompts:
             self.prompts.append(prompt)
         self._slots = len(self.prompts)
         self.prompts.extend([padding] * max(pad_to - self._slots, 0))
+
+    @property
+    def calls(self) -> int:
+        """How many calls they make, private."""
+        return sum(prompt is not None for prompt in self.prompts)
 
     def slots(self, answers: Sequence[Slot]) -> list[Slot]:
         """Return the slots of the groups that had records, without the padding."""

@@ -8,7 +8,6 @@ read what the embedding server said.
 from __future__ import annotations
 
 import copy
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,9 +15,10 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
+from langchain_dpicl.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from langchain_core.embeddings import Embeddings
     from numpy.typing import NDArray
@@ -152,7 +152,7 @@ def embed_documents(
             non-zero vector of one dimension for each text.
     """
     parts = []
-    with _progress_bar(len(documents), shown=progress) as advance:
+    with progress_bar("Embedding documents", len(documents), shown=progress) as advance:
         for start, texts in _batches(documents):
             parts.append(unit_rows(embedding.embed_documents(texts), texts, start))
             advance(len(texts))
@@ -164,7 +164,7 @@ async def aembed_documents(
 ) -> Vectors:
     """Return one unit vector per document; the async twin of `embed_documents`."""
     parts = []
-    with _progress_bar(len(documents), shown=progress) as advance:
+    with progress_bar("Embedding documents", len(documents), shown=progress) as advance:
         for start, texts in _batches(documents):
             vectors = await embedding.aembed_documents(texts)
             parts.append(unit_rows(vectors, texts, start))
@@ -288,17 +288,3 @@ def _joined(parts: list[Vectors]) -> Vectors:
             f"{', '.join(map(str, sorted(dimensions)))}."
         )
     return np.concatenate(parts)
-
-
-@contextmanager
-def _progress_bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    if not shown:
-        yield lambda _count: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
-
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("Embedding documents", total=total)
-        yield lambda count: bar.advance(task, count)

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, NonNegativeFloat
 
 from langchain_dpicl.offline.classify import label_prior, label_scores, tie_break
 from langchain_dpicl.offline.extract import candidates, option_support
+from langchain_dpicl.offline.followup import MARKER, standalone
 from langchain_dpicl.offline.question import understand
 from langchain_dpicl.offline.reading import Reading, read
 
@@ -196,7 +197,10 @@ class OfflineChatModel(BaseChatModel):
             kwargs.get("seed", self.seed),
             f"{system}\0{human}",
         )
-        text = _answer(read(system, human), choose)
+        if MARKER in system:
+            text = standalone([m.text for m in messages if m.type == "human"])
+        else:
+            text = _answer(read(system, human), choose)
         for mark in stop or ():
             text = text.split(mark, 1)[0] if mark else text
         read_words = sum(len(message.text.split()) for message in messages)

@@ -30,6 +30,7 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
     UnsealableModelError,
 )
+from langchain_dpicl.progress import Advance, no_progress
 from langchain_dpicl.sealed.region import aattempt, attempt, sealed_context
 from langchain_dpicl.slots import ABSTAIN, FAILED, Slot, answered
 
@@ -75,16 +76,34 @@ class SealedModel:
         """The model under its bound arguments."""
         return self._model
 
-    def answer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
+    def answer(
+        self,
+        prompts: Sequence[PromptValue | None],
+        done: Advance = no_progress,
+    ) -> list[Slot]:
         """Ask the model once per prompt; None stands for a slot without a call.
+
+        Args:
+            prompts: The prompts.
+            done: Is told how many more calls have ended.
+
+        Returns:
+            One slot for each prompt, in their order.
 
         A prompt whose call raises, or answers with no text, yields an abstaining slot;
         the other slots are never affected. There is no time limit here: groups share
         a server, an event loop or a lock, so one slow group would push others past
         any limit measured by the clock, and one unit would change many slots.
         """
+        return self._answer_all(prompts, deque(self._batches(prompts)), done)
+
+    def _answer_all(
+        self,
+        prompts: Sequence[PromptValue | None],
+        left: deque[list[int]],
+        done: Advance,
+    ) -> list[Slot]:
         slots = [ABSTAIN] * len(prompts)
-        left = deque(self._batches(prompts))
         workers = min(self._limit or THREADS, len(left))
         if not workers:
             return slots
@@ -102,6 +121,7 @@ class SealedModel:
                 found = context.copy().run(self._answer_batch, asked)
                 for i, slot in zip(batch, found, strict=True):
                     slots[i] = slot
+                done(len(batch))
 
         with ThreadPoolExecutor(workers, "dpicl-sealed") as pool:
             jobs: list[Future[None]] = []
@@ -115,16 +135,26 @@ class SealedModel:
                 left.clear()
         return slots
 
-    async def aanswer(self, prompts: Sequence[PromptValue | None]) -> list[Slot]:
+    async def aanswer(
+        self,
+        prompts: Sequence[PromptValue | None],
+        done: Advance = no_progress,
+    ) -> list[Slot]:
         """Ask the model once per prompt, concurrently; see `answer`.
 
         A model without an asynchronous call of its own is asked on worker threads: the
         base classes would queue the calls on the event loop's small executor.
+        Cancelled, such a query makes no further call; those in flight end by
+        themselves, as a thread can't be stopped.
         """
-        if not self._is_async:
-            return await asyncio.to_thread(self.answer, prompts)
-        slots = [ABSTAIN] * len(prompts)
         batches = self._batches(prompts)
+        if not self._is_async:
+            left = deque(batches)
+            try:
+                return await asyncio.to_thread(self._answer_all, prompts, left, done)
+            finally:
+                left.clear()
+        slots = [ABSTAIN] * len(prompts)
         limit = asyncio.Semaphore(self._limit or len(batches) or 1)
 
         async def answer_batch(batch: list[int]) -> None:
@@ -133,6 +163,7 @@ class SealedModel:
                 found = await self._aanswer_batch(asked)
             for i, slot in zip(batch, found, strict=True):
                 slots[i] = slot
+            done(len(batch))
 
         context = sealed_context()
         tasks = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fakes import ScriptedModel, notes
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.prompts import PromptTemplate
 
 from langchain_dpicl import (
@@ -142,16 +142,35 @@ def test_disagreement_is_not_stored(groups: RetrievedGroups) -> None:
     assert privacy(chain.invoke(QUESTION))["charge"] == 2
 
 
+def step(chunk: AIMessage, name: str) -> bool:
+    steps = chunk.response_metadata.get("privacy_steps", [])
+    return any(found["step"] == name for found in steps)
+
+
 def test_whoever_stops_listening_half_way_has_paid_for_the_answer(
     groups: RetrievedGroups,
 ) -> None:
     chain, _ = make(groups)
     stream = chain.stream(QUESTION)
-    next(stream)
+    while not step(next(stream), "merged"):
+        pass
     stream.close()  # type: ignore[attr-defined]
     answer = chain.invoke(QUESTION)
     assert privacy(answer)["status"] == "cached"
     assert "cough" in str(answer.content)
+
+
+def test_whoever_stops_listening_before_the_groups_are_asked_has_paid_for_nothing(
+    groups: RetrievedGroups,
+) -> None:
+    chain, model = make(groups)
+    stream = chain.stream(QUESTION)
+    while not step(next(stream), "charged"):
+        pass
+    stream.close()  # type: ignore[attr-defined]
+    assert not any("Lisinopril" in text for text in model.asked)
+    answer = chain.invoke(QUESTION)
+    assert privacy(answer)["charge"] == 2
 
 
 @pytest.mark.parametrize(
