@@ -106,12 +106,12 @@ def _read(value: Any, history_key: str) -> tuple[dict[str, Any], list[BaseMessag
         given = {key: item for key, item in value.items() if key != history_key}
         history = _messages(value.get(history_key) or [], history_key)
     else:
-        *history, last = _messages(value, "the input") or [None]
-        if not isinstance(last, HumanMessage):
+        messages = _messages(value, "the input")
+        if not messages or not isinstance(messages[-1], HumanMessage):
             raise InvalidParameterError(
                 "The last message must be the user's question (a HumanMessage)."
             )
-        given = {"question": str(last.text)}
+        given, history = {"question": str(messages[-1].text)}, messages[:-1]
     question = given.get("question")
     if not isinstance(question, str) or not question.strip():
         raise InvalidParameterError(

@@ -7,11 +7,6 @@ processes nor a power cut can spend a query twice. PostgreSQL locks the row (`SE
 FOR UPDATE`) and syncs whatever its own default says (`synchronous_commit=on`). Whatever
 the isolation level, the unique (account, sequence) pair lets only one writer win.
 
-A transaction is run again only when the database said that it was undone: a deadlock, a
-conflict of two, a row that another writer wrote first. When a connection breaks while
-the transaction commits, nobody knows whether it did: that is an error, the charge may
-stand, and nothing is released. Losing budget is allowed, losing a charge is not.
-
 The whole journal of an account is checked before the ledger uses it, and again when its
 terms or plan are not those that were checked; each charge after that checks counter,
 head and last entry.
@@ -19,17 +14,10 @@ head and last entry.
 
 from __future__ import annotations
 
-import os
-import secrets
-import threading
-import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import URL, Connection, insert, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
@@ -57,17 +45,7 @@ from langchain_dpicl.ledger.creation import (
     require_version,
     schema_version,
 )
-from langchain_dpicl.ledger.engine import (
-    MODE,
-    Mode,
-    dispose,
-    flush,
-    is_disconnected,
-    open_engine,
-    parse_url,
-    use_write_ahead_log,
-    was_undone,
-)
+from langchain_dpicl.ledger.engine import Mode, parse_url, use_write_ahead_log
 from langchain_dpicl.ledger.rows import (
     Account,
     Last,
@@ -82,12 +60,9 @@ from langchain_dpicl.ledger.rows import (
     write_plan,
 )
 from langchain_dpicl.ledger.schema import account_table, answer_table
+from langchain_dpicl.ledger.transactions import Transactions
 from langchain_dpicl.ledger.verification import require_balances, require_chain
 
-T = TypeVar("T")
-
-_TRIES = 6
-_FIRST_WAIT_MS = 20
 _PAGE = 10_000
 
 
@@ -115,41 +90,36 @@ class SQLLedger(Ledger):
 
     def __init__(self, url: str | URL) -> None:
         parsed = parse_url(url)
-        self._name = parsed.render_as_string(hide_password=True)
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
         # Accounts whose journal was found whole, from these terms and this plan on.
         self._checked: dict[str, Opening] = {}
-        self._engine = open_engine(parsed)
-        driver: Any = self._engine.dialect.loaded_dbapi
-        self._driver_error: type[Exception] = driver.Error
-        # A handler that goes out of use must not leave open connections behind.
-        weakref.finalize(self, dispose, self._engine, self._pid)
+        self._database = Transactions(parsed)
+        engine = self._database.engine
         try:
-            if self._run(schema_version, mode=Mode.READ) is None:
-                self._run(create_ledger)
-            require_version(self._run(schema_version, mode=Mode.READ) or 0, self._name)
-            if self._engine.dialect.name == "sqlite":
-                use_write_ahead_log(self._engine)
+            if self._database.run(schema_version, mode=Mode.READ) is None:
+                self._database.run(create_ledger)
+            version = self._database.run(schema_version, mode=Mode.READ)
+            require_version(version or 0, self._database.name)
+            if engine.dialect.name == "sqlite":
+                use_write_ahead_log(engine)
         except LedgerError:
-            self._engine.dispose()
+            engine.dispose()
             raise
 
     def __repr__(self) -> str:
-        return f"SQLLedger({self._name!r})"
+        return f"SQLLedger({self._database.name!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # The password travels in a pickle of a ledger no more than in its repr.
-        if self._engine.url.password is not None:
+        if self._database.engine.url.password is not None:
             raise LedgerError(
                 "A ledger with a password in its URL is not pickled: build it anew in "
                 "the other process."
             )
-        return (SQLLedger, (self._name,))
+        return (SQLLedger, (self._database.name,))
 
     def dispose(self) -> None:
         """Close all pooled connections; the ledger stays usable."""
-        self._engine.dispose()
+        self._database.engine.dispose()
 
     def open(self, terms: AccountTerms) -> AccountState:
         """Open an account, or find it open under the same terms; check its journal."""
@@ -166,7 +136,7 @@ class SQLLedger(Ledger):
             account, _ = read_account(connection, name, lock=True)
             return self._whole(connection, account)
 
-        state = self._run(find, mode=Mode.READ) or self._run(create)
+        state = self._database.run(find, mode=Mode.READ) or self._database.run(create)
         terms.require_same(state.terms)
         return state
 
@@ -183,7 +153,7 @@ class SQLLedger(Ledger):
             return account.state.plan
 
         self._check_first(name)
-        return self._run(fix)
+        return self._database.run(fix)
 
     def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
         """Charge one release; the charge is on disk when this returns."""
@@ -198,11 +168,11 @@ class SQLLedger(Ledger):
         ) -> Charge | None:
             return messages.charge(connection, name, self._checked[name], events, begun)
 
-        if self._engine.dialect.name == "postgresql":
-            charge = self._try(write_quickly)
+        if self._database.engine.dialect.name == "postgresql":
+            charge = self._database.attempt(write_quickly)
             if charge is not None:
                 return charge
-        return self._run(write, mode=Mode.CHARGE)
+        return self._database.run(write, mode=Mode.CHARGE)
 
     def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
         """Charge every unit that can pay, on disk; say which ones did."""
@@ -213,18 +183,18 @@ class SQLLedger(Ledger):
             require_units(account.state, unit_ids)
             return collect(connection, account, last, charge, unit_ids)
 
-        return self._run(write, mode=Mode.CHARGE)
+        return self._database.run(write, mode=Mode.CHARGE)
 
     def state(self, name: str) -> AccountState:
         """Return an account's state."""
-        return self._run(
+        return self._database.run(
             lambda connection: read_account(connection, name)[0].state, mode=Mode.READ
         )
 
     def close_account(self, name: str) -> None:
         """Close an account for good."""
         self._check_first(name)
-        self._run(
+        self._database.run(
             lambda connection: close_account(
                 connection, *self._locked(connection, name)
             )
@@ -239,11 +209,11 @@ class SQLLedger(Ledger):
             require_balances(connection, account)
             return account.state
 
-        return self._run(check, mode=Mode.READ)
+        return self._database.run(check, mode=Mode.READ)
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""
-        return self._run(
+        return self._database.run(
             lambda connection: sorted(
                 connection.execute(select(account_table.c.name)).scalars()
             ),
@@ -270,7 +240,7 @@ class SQLLedger(Ledger):
                 for row in rows
             ]
 
-        return self._run(read, mode=Mode.READ)
+        return self._database.run(read, mode=Mode.READ)
 
     def unit_balances(self, name: str) -> Iterator[UnitBalance]:
         """Yield what each unit has spent, by tag: private, for an operator's export.
@@ -290,7 +260,7 @@ class SQLLedger(Ledger):
                 for tag, loss, failure in rows
             ]
 
-        while page := self._run(read, mode=Mode.READ):
+        while page := self._database.run(read, mode=Mode.READ):
             # One row stands for nobody, and has spent nothing.
             yield from (balance for balance in page if any(balance.spent))
             after = bytes.fromhex(page[-1].tag)
@@ -304,7 +274,7 @@ class SQLLedger(Ledger):
             require_per_unit(account.state)
             return unit_tag(account.unit_key or b"", known_as).hex()
 
-        return self._run(find, mode=Mode.READ)
+        return self._database.run(find, mode=Mode.READ)
 
     def store_answer(self, name: str, key: str, answer: str) -> None:
         """Keep a released answer of an account; the first one under a key stays."""
@@ -320,7 +290,7 @@ class SQLLedger(Ledger):
                     )
                 )
 
-        self._run(store)
+        self._database.run(store)
 
     def stored_answer(self, name: str, key: str) -> str | None:
         """Return the answer kept under a key, or None."""
@@ -332,12 +302,12 @@ class SQLLedger(Ledger):
             ).scalar()
             return None if found is None else str(found)
 
-        return self._run(find, mode=Mode.READ)
+        return self._database.run(find, mode=Mode.READ)
 
     def _check_first(self, name: str) -> None:
         """Check a journal before its account's row is locked: it may be long."""
         if name not in self._checked:
-            self._run(
+            self._database.run(
                 lambda connection: self._whole(
                     connection, require_account(connection, name)
                 ),
@@ -355,66 +325,3 @@ class SQLLedger(Ledger):
         require_chain(connection, account)
         self._checked[account.state.terms.name] = account.opening
         return account.state
-
-    def _run(self, work: Callable[[Connection], T], *, mode: Mode = Mode.WRITE) -> T:
-        """Run `work` in one transaction, again if it was undone."""
-
-        def transaction(connection: Connection, begun: Callable[[], None]) -> T:
-            with connection.execution_options(**{MODE: mode}).begin():
-                begun()
-                done = work(connection)
-            if mode is Mode.CHARGE:
-                flush(connection)
-            return done
-
-        return self._try(transaction)
-
-    def _try(self, use: Callable[[Connection, Callable[[], None]], T]) -> T:
-        """Call `use` with a connection; every database error becomes `LedgerError`.
-
-        Args:
-            use: Takes a connection, and a function to call when its transaction stands:
-                before that, a connection from the pool may turn out to be broken, and
-                nothing was done with it.
-        """
-        failure = ""
-        for trial in range(_TRIES):
-            begun = threading.Event()
-            try:
-                with self._connected() as connection:
-                    return use(connection, begun.set)
-            except (SQLAlchemyError, self._driver_error) as error:
-                cause = getattr(error, "orig", None) or error
-                again = was_undone(error, cause)
-                if not begun.is_set() and is_disconnected(error, cause):
-                    # Its neighbors in the pool are broken too.
-                    self._engine.dispose()
-                    again = True
-                failure = type(cause).__name__
-            except (OSError, ValueError, OverflowError) as error:
-                # Drivers raise the last two for values that a column can't hold.
-                again = False
-                failure = type(error).__name__
-            if not again:
-                break
-            # Those that collided must not come back at the same moment.
-            time.sleep(secrets.randbelow(_FIRST_WAIT_MS << trial) / 1000)
-        # Raised here, outside the handlers: a driver's message can hold SQL values and
-        # passwords, and must not travel as the cause or context of ours.
-        raise LedgerError(
-            f"The ledger {self._name} can't be used ({failure}); nothing was "
-            "released. Check that the database is up, that "
-            "its folder exists and can be written, and that the file is a ledger."
-        )
-
-    @contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        if os.getpid() != self._pid:
-            with self._lock:
-                if os.getpid() != self._pid:
-                    # Connections must not be shared across a fork; the parent still
-                    # owns the old ones, so they are dropped without being closed.
-                    self._engine.dispose(close=False)
-                    self._pid = os.getpid()
-        with self._engine.connect() as connection:
-            yield connection

@@ -154,10 +154,10 @@ def fill_disk(log: Log, parent_lives: Lives, *, url: str, name: str, how: str) -
     assert _charge_one(log, ledger, name, draws)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if how == "file size":
-        log_size = Path(f"{ledger._engine.url.database}-wal").stat().st_size
+        log_size = Path(f"{ledger._database.engine.url.database}-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (log_size + 40_000, hard))
     else:
-        with ledger._engine.connect() as connection:
+        with ledger._database.engine.connect() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
         _limit_pages(ledger, pages)
     refused = 0
@@ -180,7 +180,7 @@ def fill_disk(log: Log, parent_lives: Lives, *, url: str, name: str, how: str) -
 def _limit_pages(ledger: SQLLedger, pages: int) -> None:
     ledger.dispose()
     event.listen(
-        ledger._engine,
+        ledger._database.engine,
         "connect",
         lambda connection, _: connection.execute(f"PRAGMA max_page_count={pages}"),
     )

@@ -25,6 +25,7 @@ from langchain_dpicl.ledger import (
     statements,
 )
 from langchain_dpicl.ledger.engine import POSTGRES_LIMITS, Mode, open_engine
+from langchain_dpicl.ledger.transactions import Transactions
 
 Connect = Callable[[], SQLLedger]
 
@@ -315,7 +316,7 @@ def test_a_connection_can_run_in_a_transaction_of_any_isolation(
 def test_a_password_is_not_pickled() -> None:
     url = make_url("postgresql+psycopg://user:hunter2@host/db")
     ledger = SQLLedger.__new__(SQLLedger)
-    ledger._engine = open_engine(url)
+    ledger._database = Transactions(url)
     with pytest.raises(LedgerError, match="password") as caught:
         ledger.__reduce__()
     assert "hunter2" not in str(caught.value)
