@@ -1,0 +1,165 @@
+"""Embedding space aggregation: candidates, vectors, balls."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.embeddings import Embeddings
+from parser_parts import ANSWERS, EMBEDDING, PARSERS, grant, release, rich
+
+from langchain_dpicl import mechanisms
+from langchain_dpicl.exceptions import (
+    InvalidParameterError,
+)
+from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.outcome import Status
+from langchain_dpicl.parsers import (
+    ESAOutputParser,
+    PublicInput,
+)
+from langchain_dpicl.relation import Relation
+from langchain_dpicl.slots import Slot
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [math.nan] * 384,
+        [math.inf] * 384,
+        [0.0] * 384,
+        [1.0] * 3,
+        ["x"] * 384,
+        None,
+        [10**400, *[1.0] * 383],
+    ],
+    ids=["nan", "inf", "zero", "short", "text", "none", "huge"],
+)
+def test_an_answer_with_a_bad_embedding_abstains(bad: Any) -> None:
+    class Odd(HashingEmbeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            good = super().embed_documents(texts)
+            return [bad if "odd" in t else v for t, v in zip(texts, good, strict=True)]
+
+    parser = ESAOutputParser(embedding=Odd(), candidates=["A dry cough.", "A rash."])
+    slots = [Slot("A dry cough.")] * 50 + [Slot("odd")]
+    assert release(parser, slots).text == "A dry cough."
+    assert (
+        asyncio.run(
+            parser.arelease(
+                slots,
+                grant=grant(),
+                relation=Relation.REPLACE,
+                slot_count=51,
+                prepared=parser.prepare(PublicInput()),
+            )
+        ).text
+        == "A dry cough."
+    )
+
+
+def test_one_answer_that_breaks_the_embedding_call_silences_no_other() -> None:
+    class Fragile(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if any("poison" in text for text in texts):
+                raise RuntimeError("too long")
+            return EMBEDDING.embed_documents(texts)
+
+        def embed_query(self, text: str) -> list[float]:
+            return EMBEDDING.embed_query(text)
+
+    parser = ESAOutputParser(
+        embedding=Fragile(), candidates=["A dry cough.", "A rash."], select="vote"
+    )
+    slots = [Slot("A dry cough.")] * 50 + [Slot("poison")]
+    assert release(parser, slots).text == "A dry cough."
+
+
+def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
+    """A matrix product rounds a row by its place; tied candidates would then flip."""
+    rng = np.random.default_rng(5)
+    vectors = rng.normal(size=(5, 384))
+    vectors[1:] = vectors[0]
+    parser = ESAOutputParser(embedding=EMBEDDING, candidates=["a", "b"], select="vote")
+    prepared = parser.prepare(PublicInput())
+    tied = type(prepared)(tuple("abcde"), vectors, np.zeros(384))
+    rows = list(rng.normal(size=(60, 384)))
+    seen: list[list[int]] = []
+    original = mechanisms.noisy_argmax
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            mechanisms,
+            "noisy_argmax",
+            lambda counts, **kwargs: seen.append(counts) or original(counts, **kwargs),
+        )
+        for m in range(1, 61):
+            parser._select(rows[:m], grant(), Relation.REPLACE, 60, tied)
+    assert seen == [[m, 0, 0, 0, 0] for m in range(1, 61)]
+
+
+def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None:
+    seen: list[Any] = []
+
+    class Watching(BaseCallbackHandler):
+        def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
+            seen.append(inputs)
+
+    parser = PARSERS["vote"](budget=rich(), relation=Relation.ADD_REMOVE)
+    parser.invoke(ANSWERS, {"callbacks": [Watching()]})
+    assert parser.invoke([]) in {"cough", "rash"}
+    assert "84" not in repr(seen)
+    with pytest.raises(InvalidParameterError, match="slot_count"):
+        PARSERS["esa"](relation=Relation.ADD_REMOVE, centre="candidates")
+
+
+@pytest.mark.parametrize("vector", [[math.nan] * 4, [0.0] * 4, []])
+def test_candidates_that_cannot_be_embedded_are_refused(vector: list[float]) -> None:
+    class Bad(Embeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [vector for _ in texts]
+
+        def embed_query(self, text: str) -> list[float]:
+            return vector
+
+    parser = ESAOutputParser(embedding=Bad(), candidates=["a", "b"])
+    with pytest.raises(InvalidParameterError, match="candidates"):
+        parser.prepare(PublicInput())
+
+
+def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
+    texts = ["The patients report a dry cough.", "The patients report a skin rash."]
+    slots = [Slot(texts[0])] * 40 + [Slot(texts[1])] * 10
+    near = ESAOutputParser(
+        embedding=EMBEDDING,
+        candidates=texts,
+        centre="candidates",
+        radius=0.3,
+        random=SeededRandom(1),
+    )
+    far = ESAOutputParser(embedding=EMBEDDING, candidates=texts, random=SeededRandom(1))
+
+    def share(parser: ESAOutputParser) -> float:
+        found = [
+            release(parser, slots, grant=grant(z=12.0)).text == texts[0]
+            for _ in range(300)
+        ]
+        return float(np.mean(found))
+
+    assert share(near) > share(far) + 0.05
+
+
+def test_a_single_candidate_costs_nothing() -> None:
+    parser = ESAOutputParser(embedding=EMBEDDING)
+    same = parser.prepare(PublicInput(zero_shot=("I don't know.", "I don't know. ")))
+    outcome = parser.settled(same)
+    assert outcome is not None
+    assert outcome.status is Status.FALLBACK
+    two = parser.prepare(PublicInput(zero_shot=("A cough.", "A rash.")))
+    assert parser.settled(two) is None
+    with pytest.raises(InvalidParameterError, match="no candidate"):
+        parser.prepare(PublicInput(zero_shot=("", " ")))
