@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
@@ -148,7 +149,7 @@ class Asking:
             delta=DELTA,
             queries=ACCOUNT_RUNS,
             ledger=self._ledger,
-            account=f"{id(self)}-{self._accounts}",
+            account=f"{uuid4().hex}-{self._accounts}",
         )
 
     def renew(self) -> None:

@@ -101,6 +101,11 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
     raise_error = True
     run_inline = True
 
+    @property
+    def ignore_custom_event(self) -> bool:
+        """Whether custom events pass by: a query's steps are its own doing."""
+        return True
+
     def __init__(  # noqa: PLR0913  # the account's terms, one by one
         self,
         *,
