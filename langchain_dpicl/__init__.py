@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_dpicl._version import __version__
 
 if TYPE_CHECKING:
-    from langchain_dpicl import accounting, mechanisms, offline
+    from langchain_dpicl import accounting, agents, mechanisms, offline
     from langchain_dpicl.budget import PrivacyBudgetHandler
     from langchain_dpicl.chain import DPChain, PublicFirstGate, create_question_condenser
     from langchain_dpicl.exceptions import (
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.relation import Relation
     from langchain_dpicl.retriever import DPRetriever
+    from langchain_dpicl.tools import create_dp_tool
 
 __all__ = [
     "BudgetExhaustedError",
@@ -100,6 +101,8 @@ __all__ = [
     "VoteOutputParser",
     "__version__",
     "accounting",
+    "agents",
+    "create_dp_tool",
     "create_question_condenser",
     "mechanisms",
     "offline",
@@ -124,9 +127,10 @@ _HOMES = {
     "SampledGroups": "groups",
     "Status": "outcome",
     "VoteOutputParser": "parsers",
+    "create_dp_tool": "tools",
     "create_question_condenser": "chain",
 }
-_SUBPACKAGES = {"accounting", "mechanisms", "offline"}
+_SUBPACKAGES = {"accounting", "agents", "mechanisms", "offline"}
 
 
 def __getattr__(name: str) -> Any:

@@ -43,6 +43,8 @@ NAMES = [
     "VoteOutputParser",
     "__version__",
     "accounting",
+    "agents",
+    "create_dp_tool",
     "create_question_condenser",
     "mechanisms",
     "offline",

@@ -1,0 +1,116 @@
+"""An agent that asks a clinic's notes, and knows when its privacy budget is spent.
+
+The agent is LangChain's own, `create_agent`. The middleware gives it the private tool,
+looks at the account before each turn, and tells the model when it is spent. The agent's
+model here is a scripted stand-in, so that the example runs without a key: it asks the
+tool each question it is given, and repeats what the tool has said. Put any chat model
+that calls tools in its place.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langchain_dpicl import (
+    DPChain,
+    KSAPTROutputParser,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+)
+from langchain_dpicl.agents import PrivacyBudgetMiddleware
+from langchain_dpicl.demo import clinic
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+
+ASKED = [
+    (
+        "Which side effect do patients on lisinopril report most? "
+        "What is the phone number of Theo Ivanova?"
+    ),
+    "Which side effect do patients on metformin report most?",
+    "Which side effect do patients on sertraline report most?",
+]
+
+
+class ScriptedAgentModel(BaseChatModel):
+    """A stand-in for a model that calls tools; it follows three rules."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted-stand-in"
+
+    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Runnable[Any, Any]:
+        """Remember which tool there is."""
+        return self.bind(tool=tools[0].name)
+
+    def _generate(
+        self, messages: list[BaseMessage], *_: Any, tool: str = "", **__: Any
+    ) -> ChatResult:
+        said = messages[-1]
+        if isinstance(said, ToolMessage):
+            turn = AIMessage("I asked the notes. See above for what they have to say.")
+        elif messages[0].type == "system" and "budget is spent" in messages[0].text:
+            turn = AIMessage("I can't ask the notes any more: the budget is spent.")
+        else:
+            questions = re.findall(r"[^?]+\?", said.text)
+            calls = [
+                {"name": tool, "args": {"question": text.strip()}, "id": f"{number}"}
+                for number, text in enumerate(questions)
+            ]
+            turn = AIMessage("", tool_calls=calls)
+        return ChatResult(generations=[ChatGeneration(message=turn)])
+
+
+def main() -> None:
+    groups = RetrievedGroups.from_documents(
+        clinic(),
+        HashingEmbeddings(),
+        unit_key="patient_id",
+        n_groups=100,
+        docs_per_group=8,
+    )
+    chain = DPChain(
+        groups=groups, model=OfflineChatModel(), parser=KSAPTROutputParser(k=1)
+    )
+    budget = PrivacyBudgetHandler(
+        epsilon=4, delta=1e-6, queries=3, ledger=":memory:", account="example"
+    )
+    agent = create_agent(
+        ScriptedAgentModel(),
+        middleware=[
+            PrivacyBudgetMiddleware(
+                chain, name="ask_notes", description="Asks the clinic's notes."
+            )
+        ],
+        checkpointer=InMemorySaver(),
+    )
+    config: Any = {"callbacks": [budget], "configurable": {"thread_id": "a visit"}}
+    for text in ASKED:
+        before = len(agent.get_state(config).values.get("messages", []))
+        state = agent.invoke({"messages": [HumanMessage(text)]}, config)
+        for message in state["messages"][before:]:
+            show(message)
+        print(f"        epsilon spent: {budget.spent():.2f} of {budget.epsilon:g}\n")
+
+
+def show(message: BaseMessage) -> None:
+    if isinstance(message, HumanMessage):
+        print("you:   ", message.text)
+    elif isinstance(message, ToolMessage):
+        status = message.artifact["status"] if message.artifact else "refused"
+        print(f"tool:   ({status}) {message.text}")
+    elif isinstance(message, AIMessage) and message.tool_calls:
+        for call in message.tool_calls:
+            print(f"agent:  calls {call['name']}: {call['args']['question']}")
+    else:
+        print("agent: ", message.text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What an agent stores, streams and says holds nothing private.
+
+Each observer also watches a twin: an agent whose tool hands out the records, as
+retrieval tools do. There it must find the canary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agent_parts import (
+    CANARY,
+    QUESTION,
+    AgentModel,
+    account,
+    asking,
+    calling,
+    canaried_chain,
+    run,
+)
+from fakes import notes
+from langchain.agents import create_agent
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.agents import PrivacyBudgetMiddleware
+
+MODES = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
+
+
+def leaky() -> StructuredTool:
+    """The twin's tool: it hands out a record."""
+
+    def ask(question: str) -> str:
+        return notes(1, CANARY)[0].page_content
+
+    return StructuredTool.from_function(ask, name="ask", description="Notes.")
+
+
+def agent(checkpointer: InMemorySaver, *, private: bool, **chain: Any) -> Any:
+    model = AgentModel(turns=[calling(QUESTION, QUESTION), calling(QUESTION), "Cough."])
+    if not private:
+        return create_agent(model, tools=[leaky()], checkpointer=checkpointer)
+    return create_agent(
+        model,
+        middleware=[PrivacyBudgetMiddleware(canaried_chain(**chain), name="ask")],
+        checkpointer=checkpointer,
+    )
+
+
+def stored(checkpointer: InMemorySaver) -> bytes:
+    """All that a checkpointer holds: states, blobs and pending writes."""
+    found = repr((checkpointer.storage, checkpointer.writes, checkpointer.blobs))
+    return found.encode()
+
+
+@pytest.fixture
+def budget() -> PrivacyBudgetHandler:
+    # Two of three calls can be paid: refusals are seen too.
+    return account(queries=2)
+
+
+THREAD = {"configurable": {"thread_id": "1"}}
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+@pytest.mark.parametrize("private", [True, False])
+async def test_checkpoints_and_states(
+    private: bool, way: str, budget: PrivacyBudgetHandler
+) -> None:
+    saver = InMemorySaver()
+    watched = agent(saver, private=private)
+    state = await run(way, watched, asking(), budget, **THREAD)
+    history = list(watched.get_state_history(THREAD))
+    assert len(history) > 4
+    assert b"cough" in stored(saver).lower() or not private
+    for seen in (stored(saver), repr(history).encode(), repr(state).encode()):
+        assert (CANARY.encode() not in seen) == private
+
+
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+async def test_streams(mode: Any, private: bool, budget: PrivacyBudgetHandler) -> None:
+    seen: list[Any] = []
+    config: Any = {"callbacks": [budget], **THREAD}
+    watched = agent(InMemorySaver(), private=private)
+    seen.extend(watched.stream(asking(), config, stream_mode=mode, subgraphs=True))
+    watched = agent(InMemorySaver(), private=private)
+    config = {"callbacks": [account(queries=2)], **THREAD}
+    asynchronously = watched.astream(asking(), config, stream_mode=mode, subgraphs=True)
+    seen.extend([piece async for piece in asynchronously])
+    # Nothing of ours is written to the custom stream, and nothing of the twin's.
+    assert bool(seen) == (mode != "custom")
+    assert (CANARY not in repr(seen)) == (private or mode == "custom")
+
+
+@pytest.mark.filterwarnings("ignore:astream_events version='v1' is deprecated")
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("private", [True, False])
+async def test_events(
+    private: bool, version: Any, budget: PrivacyBudgetHandler
+) -> None:
+    config: Any = {"callbacks": [budget], **THREAD}
+    watched = agent(InMemorySaver(), private=private)
+    seen = [
+        event
+        async for event in watched.astream_events(asking(), config, version=version)
+    ]
+    assert {"on_tool_end", "on_chat_model_end"} <= {event["event"] for event in seen}
+    assert (CANARY not in repr(seen)) == private

@@ -1,0 +1,333 @@
+"""The tool gives the chain's answer and its public record, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from agent_parts import (
+    CANARY,
+    QUESTION,
+    WAYS,
+    account,
+    calling,
+    canaried_chain,
+    journal,
+    private_chain,
+    run,
+)
+from fakes import ScriptedModel
+from langchain_core.load import dumps
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import (
+    ChatPromptTemplate,
+    MessagesPlaceholder,
+    PromptTemplate,
+)
+from langchain_core.tools import ToolException
+from langchain_core.tracers import BaseTracer
+from pydantic import ValidationError
+
+from langchain_dpicl import (
+    BudgetExhaustedError,
+    DPChain,
+    ESAOutputParser,
+    InvalidParameterError,
+    KSAPTROutputParser,
+    LedgerError,
+    NoBudgetError,
+    PublicCallError,
+    RetrievedGroups,
+)
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.tools import FALLBACK_NOTE, GUIDANCE, create_dp_tool
+
+ABOUT: dict[str, str] = {"name": "ask", "description": "Answers about the notes."}
+LANGUAGE = PromptTemplate.from_template("{context}\n{question} In {language}.")
+
+
+def call(question: str = QUESTION, **arguments: Any) -> Any:
+    return calling(question, **arguments).tool_calls[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_content_is_the_answer_and_the_artifact_the_record(
+    way: str, groups: RetrievedGroups
+) -> None:
+    budget = account()
+    tool = create_dp_tool(private_chain(groups, budget=budget), **ABOUT)
+    message = await run(way, tool, call())
+    assert (message.content, message.status, message.name) == (
+        "cough",
+        "success",
+        "ask",
+    )
+    record = message.artifact
+    assert record["status"] == "released"
+    assert record["mechanism"] == "vote/gaussian"
+    assert (record["charge"], record["account"]["queries_spent"]) == (1, 1)
+    assert json.loads(json.dumps(record)) == record
+    assert await run(way, tool, {"question": QUESTION}) == "cough"
+    assert await run(way, tool, QUESTION) == "cough"
+    assert [entry.charge.sequence for entry in journal(budget)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", ["chain", "bound", "tool", "config"])
+async def test_the_budget_is_found_wherever_it_is(
+    place: str, way: str, groups: RetrievedGroups
+) -> None:
+    budget = account()
+    chain: Any = private_chain(groups, budget=budget if place == "chain" else None)
+    if place == "bound":
+        chain = chain.with_config(tags=["x"]).with_config(callbacks=[budget])
+    tool = create_dp_tool(chain, budget=budget if place == "tool" else None, **ABOUT)
+    await run(way, tool, call(), *([budget] if place == "config" else []))
+    assert len(journal(budget)) == 1
+    # The same account named twice is one account.
+    await run(way, tool, call(), budget)
+    assert len(journal(budget)) == 2
+
+
+async def test_two_accounts_are_refused(groups: RetrievedGroups) -> None:
+    one, other = account(), account(account="other")
+    with pytest.raises(NoBudgetError, match="'notes', 'other'"):
+        create_dp_tool(private_chain(groups, budget=one), budget=other, **ABOUT)
+    tool = create_dp_tool(private_chain(groups), budget=one, **ABOUT)
+    with pytest.raises(NoBudgetError, match="2 privacy budgets"):
+        tool.invoke(call(), {"callbacks": [other]})
+    assert not journal(one)
+    assert not journal(other)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_spent_budget_is_an_error_message_that_says_what_to_do(
+    way: str, groups: RetrievedGroups
+) -> None:
+    budget = account(queries=1)
+    tool = create_dp_tool(private_chain(groups, budget=budget), **ABOUT)
+    await run(way, tool, call())
+    message = await run(way, tool, call())
+    assert message.status == "error"
+    assert message.artifact is None
+    assert "the privacy budget can't pay for it" in message.content
+    assert "Account 'notes'" in message.content
+    assert "Don't call 'ask' again" in message.content
+    assert len(journal(budget)) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_the_model_is_told_may_be_chosen(
+    way: str, groups: RetrievedGroups
+) -> None:
+    chain = private_chain(groups, budget=account(queries=1))
+    chain.invoke(QUESTION)
+    said = create_dp_tool(chain, handle_tool_error="Over.", **ABOUT)
+    assert (await run(way, said, call())).content == "Over."
+
+    def explain(error: ToolException) -> str:
+        return type(error).__name__
+
+    told = create_dp_tool(chain, handle_tool_error=explain, **ABOUT)
+    assert (await run(way, told, call())).content == "BudgetExhaustedError"
+    raising = create_dp_tool(chain, handle_tool_error=False, **ABOUT)
+    with pytest.raises(BudgetExhaustedError):
+        await run(way, raising, call())
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("handled", [True, False, "Over."])
+async def test_no_other_error_becomes_an_answer(
+    handled: Any, way: str, groups: RetrievedGroups
+) -> None:
+    def fail(_text: str) -> str:
+        raise RuntimeError(CANARY)
+
+    budget, closed = account(), account(account="closed")
+    closed.ledger.close_account("closed")
+    failing = private_chain(
+        groups,
+        model=ScriptedModel(reply=fail),
+        # It asks the model for candidates before anything is charged.
+        parser=ESAOutputParser(embedding=HashingEmbeddings(), n_candidates=2),
+        budget=budget,
+    )
+    chains: dict[type[Exception], DPChain] = {
+        NoBudgetError: private_chain(groups),
+        LedgerError: private_chain(groups, budget=closed),
+        PublicCallError: failing,
+    }
+    for error, chain in chains.items():
+        tool = create_dp_tool(chain, handle_tool_error=handled, **ABOUT)
+        with pytest.raises(error) as caught:
+            await run(way, tool, call())
+        assert CANARY not in str(caught.value)
+    assert not journal(budget)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_further_variables_of_the_prompts_are_arguments(
+    way: str, groups: RetrievedGroups
+) -> None:
+    chain = private_chain(groups, prompt=LANGUAGE, budget=account())
+    model = chain.model
+    tool = create_dp_tool(chain, variables={"language": "To answer in"}, **ABOUT)
+    schema: Any = tool.tool_call_schema
+    properties = schema.model_json_schema()["properties"]
+    assert list(properties) == ["question", "language"]
+    assert properties["language"]["description"] == "To answer in"
+    assert "not about one person" in properties["question"]["description"]
+    await run(way, tool, call(language="Welsh"))
+    assert all("In Welsh." in text for text in model.asked)
+    for missing in ({}, {"language": " "}, {"language": "Welsh", "k": 1}):
+        with pytest.raises(ValidationError):
+            await run(way, tool, call(**missing))
+    fixed = private_chain(groups, prompt=LANGUAGE.partial(language="Welsh"))
+    schema = create_dp_tool(fixed, **ABOUT).tool_call_schema
+    assert list(schema.model_json_schema()["properties"]) == ["question"]
+
+
+def test_variables_that_a_model_cannot_give_are_refused(
+    groups: RetrievedGroups,
+) -> None:
+    history = ChatPromptTemplate.from_messages(
+        [MessagesPlaceholder("history"), ("human", "{context} {question}")]
+    )
+    with pytest.raises(InvalidParameterError, match=r"history .* takes messages"):
+        create_dp_tool(private_chain(groups, prompt=history), **ABOUT)
+    optional = ChatPromptTemplate.from_messages(
+        [
+            MessagesPlaceholder("history", optional=True),
+            ("human", "{context} {question}"),
+        ]
+    )
+    create_dp_tool(private_chain(groups, prompt=optional), **ABOUT)
+    for taken in ("config", "callbacks", "self", "json", "class", "_x", "run_manager"):
+        prompt = PromptTemplate.from_template(f"{{context}} {{question}} {{{taken}}}")
+        with pytest.raises(InvalidParameterError, match=f"variable '{taken}'"):
+            create_dp_tool(private_chain(groups, prompt=prompt), **ABOUT)
+    with pytest.raises(InvalidParameterError, match="variables describes tongue"):
+        create_dp_tool(
+            private_chain(groups, prompt=LANGUAGE), variables={"tongue": "x"}, **ABOUT
+        )
+
+
+def test_what_is_no_chain_of_ours_is_refused(groups: RetrievedGroups) -> None:
+    chain = private_chain(groups)
+    for other in (
+        chain | StrOutputParser(),
+        chain.with_retry(),
+        chain.with_fallbacks([chain]),
+        chain.model,
+        None,
+        "chain",
+    ):
+        with pytest.raises(InvalidParameterError, match="takes a DPChain"):
+            create_dp_tool(other, **ABOUT)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "ask notes", "ask.notes", "a" * 65, None, 3])
+def test_a_name_that_providers_refuse_is_refused(
+    name: Any, groups: RetrievedGroups
+) -> None:
+    with pytest.raises(InvalidParameterError, match="name"):
+        create_dp_tool(private_chain(groups), name=name, description="About.")
+
+
+def test_the_model_is_told_what_the_tool_cannot(groups: RetrievedGroups) -> None:
+    chain = private_chain(groups)
+    tool = create_dp_tool(chain, **ABOUT)
+    assert tool.description.startswith("Answers about the notes.")
+    assert tool.description.endswith(GUIDANCE)
+    plain = create_dp_tool(chain, guidance=False, return_direct=True, **ABOUT)
+    assert plain.description == "Answers about the notes."
+    assert plain.return_direct
+    with pytest.raises(InvalidParameterError, match="description is empty"):
+        create_dp_tool(chain, name="ask", description=" ")
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_an_answer_that_is_not_from_the_records_says_so(
+    way: str, groups: RetrievedGroups
+) -> None:
+    # Every group has a word of its own: nothing is shared.
+    model = ScriptedModel(
+        reply=lambda text: (
+            text.rsplit("Note ", maxsplit=1)[-1][:4] if "Note" in text else "Coughing."
+        )
+    )
+    budget = account()
+    parser = KSAPTROutputParser(k=1)
+    chain = private_chain(groups, model=model, parser=parser, budget=budget)
+    message = await run(way, create_dp_tool(chain, **ABOUT), call())
+    assert message.artifact["status"] == "fallback"
+    assert message.content == f"{FALLBACK_NOTE} Coughing."
+    refusing = private_chain(
+        groups, model=model, parser=parser, budget=budget, on_failure="abstain"
+    )
+    message = await run(way, create_dp_tool(refusing, **ABOUT), call())
+    assert message.artifact["status"] == "abstained"
+    assert message.content == refusing.abstain_text
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_cached_answer_is_free_and_can_be_had_from_a_spent_account(
+    way: str, groups: RetrievedGroups
+) -> None:
+    budget = account(queries=1)
+    chain = private_chain(groups, budget=budget, cache=True)
+    tool = create_dp_tool(chain, **ABOUT)
+    await run(way, tool, call())
+    again = await run(way, tool, call())
+    assert (again.content, again.artifact["status"]) == ("cough", "cached")
+    other = await run(way, tool, call("And what else?"))
+    assert other.status == "error"
+    assert "Only a question that was answered before" in other.content
+    assert len(journal(budget)) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_blank_question_costs_nothing(
+    way: str, groups: RetrievedGroups
+) -> None:
+    budget = account()
+    tool = create_dp_tool(private_chain(groups, budget=budget), **ABOUT)
+    for question in ("", " \n"):
+        with pytest.raises(ValidationError, match="must not be empty"):
+            await run(way, tool, call(question))
+    assert not journal(budget)
+
+
+class Runs(BaseTracer):
+    """Keeps the finished run trees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.roots: list[Any] = []
+
+    def _persist_run(self, run: Any) -> None:
+        self.roots.append(run)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_private_is_in_what_the_tool_shows(way: str) -> None:
+    tracer = Runs()
+    tool = create_dp_tool(canaried_chain(budget=account()), **ABOUT)
+    message = await run(way, tool, call(), tracer)  # type: ignore[arg-type]
+    assert message.content == "cough"
+    (root,) = tracer.roots
+    # The chain's run stands below the tool's: both were watched.
+    assert [child.name for child in root.child_runs] == ["DPChain"]
+    shown = [
+        repr(message),
+        message.model_dump_json(),
+        repr(tool),
+        str(tool),
+        dumps(tool),
+        tool.model_dump_json(),
+        repr(root),
+        str(root.outputs),
+        str(root.child_runs[0].outputs),
+    ]
+    assert not [text for text in shown if CANARY in text]
