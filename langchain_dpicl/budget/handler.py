@@ -19,7 +19,12 @@ from langchain_dpicl.accounting import Event
 from langchain_dpicl.budget.commitment import Commitment
 from langchain_dpicl.budget.demand import Demand, Grant, read_parameters
 from langchain_dpicl.budget.pricing import price_release
-from langchain_dpicl.budget.report import queries_left, spent_after, would_pay
+from langchain_dpicl.budget.report import (
+    queries_left,
+    require_payment,
+    spent_after,
+    would_pay,
+)
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.budget.terms import account_terms, described
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
@@ -299,6 +304,14 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         if isinstance(event, Demand) and state.plan is None:
             return self._commitment.can_plan(event)
         return True
+
+    def require_payable(self, demand: Demand) -> None:
+        """Refuse what `admit` would refuse now; charge nothing.
+
+        It saves the public calls of a question that can't be paid for; raises the same.
+        """
+        state = self._ledger.state(self._terms.name)
+        require_payment(self._terms, self._queries, state, demand)
 
     def public_state(self, grant: Grant | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.

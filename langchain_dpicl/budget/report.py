@@ -12,7 +12,7 @@ from langchain_dpicl.budget.pricing import price_release
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Plan
-from langchain_dpicl.ledger.charging import fits
+from langchain_dpicl.ledger.charging import charged, fits
 from langchain_dpicl.parameters import ParameterError
 
 
@@ -69,6 +69,21 @@ def would_pay(
     if terms.scope == "corpus" and state.used >= (terms.queries or 0):
         return False
     return asked is None or _plan_pays(terms, state, asked)
+
+
+def require_payment(
+    terms: AccountTerms, queries: int | None, state: AccountState, demand: Demand
+) -> None:
+    """Refuse a release that an account would not pay for now.
+
+    Raises:
+        BudgetExhaustedError: If it can't pay.
+        LedgerError: If it is closed.
+    """
+    if terms.filter is not None:
+        charged(state, price_release(demand, terms.filter, queries))
+    elif state.plan is not None:
+        charged(state, None)
 
 
 def is_planned(demand: Demand, plan: Plan | None) -> bool:

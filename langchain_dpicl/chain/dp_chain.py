@@ -5,7 +5,8 @@ What it does, step by step, stands in `query.py`; this file is its face to LangC
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
@@ -265,14 +266,16 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         input: str | dict[str, Any],
         config: RunnableConfig | None = None,
         **kwargs: Any,
-    ) -> AsyncIterator[AIMessage]:
+    ) -> AsyncGenerator[AIMessage, None]:
         """Answer one question; the last, public call is streamed; see `stream`."""
 
         async def one() -> AsyncIterator[str | dict[str, Any]]:
             yield input
 
-        async for chunk in self.atransform(one(), config, **kwargs):
-            yield chunk
+        # Whoever stops listening gets what was paid for stored before `aclose` returns.
+        async with aclosing(self.atransform(one(), config, **kwargs)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     @override
     def transform(
@@ -292,9 +295,11 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
         input: AsyncIterator[str | dict[str, Any]],
         config: RunnableConfig | None = None,
         **kwargs: Any,
-    ) -> AsyncIterator[AIMessage]:
+    ) -> AsyncGenerator[AIMessage, None]:
         """Stream in a chain: the question is collected, then the answer streams."""
-        async for chunk in self._atransform_stream_with_config(
+        streaming: Any = self._atransform_stream_with_config(
             input, self._query.astream, config, run_type="chain"
-        ):
-            yield chunk
+        )
+        async with aclosing(streaming) as chunks:
+            async for chunk in chunks:
+                yield chunk

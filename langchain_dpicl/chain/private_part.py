@@ -58,6 +58,14 @@ class PrivatePart:
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
 
+    @property
+    def first_demand(self) -> Demand:
+        """What a query's first charge is for, as far as public parameters say."""
+        rate = self.groups.sampling_rate
+        if (first := self.groups.preliminary) is not None:
+            return first
+        return (self.gate or self.parser).demand(rate)
+
     # -- sync --------------------------------------------------------------------
 
     def release(self, asked: Asked) -> Iterator[Step | Released]:

@@ -130,6 +130,8 @@ class QueryRunner:
         """Yield the steps of the public and the private part; the release is last."""
         question, count = asking.question, self._zero_shot_answers
         prompt = self.private.prompting.public(question)
+        if count:
+            asking.budget.require_payable(self.private.first_demand)
         embedded = self.private.groups.prepare(question.text)
         if count:
             yield Step("public", {"answers": count})
@@ -207,6 +209,9 @@ class QueryRunner:
         """Yield the steps of the public and the private part; see `_ask`."""
         question, count = asking.question, self._zero_shot_answers
         prompt = self.private.prompting.public(question)
+        if count:
+            first = self.private.first_demand
+            await asyncio.to_thread(asking.budget.require_payable, first)
         embedded = await self.private.groups.aprepare(question.text)
         if count:
             yield Step("public", {"answers": count})

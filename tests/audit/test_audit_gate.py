@@ -74,7 +74,7 @@ class Recorder:
 class Repeats:
     """A model whose answer is its group's documents."""
 
-    def answer(self, prompts: Sequence[PromptValue]) -> list[Slot]:
+    def answer(self, prompts: Sequence[PromptValue], done: object = None) -> list[Slot]:
         return [answered(prompt.to_string()) for prompt in prompts]
 
 
@@ -130,7 +130,8 @@ class GatedWorld(World):
             PublicAnswer("yes", lambda text: ANSWERS[query.rule](read_contents(text))),
         )
         with mock.patch.object(mechanisms, "exceeds", exceeds):
-            private.release(asked)
+            for _step in private.release(asked):
+                pass
         [probability] = reach
         if parser.seen is None:
             return Answer(reach=probability, released=False)

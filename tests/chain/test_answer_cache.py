@@ -160,6 +160,18 @@ def test_whoever_stops_listening_half_way_has_paid_for_the_answer(
     assert "cough" in str(answer.content)
 
 
+async def test_whoever_stops_listening_asynchronously_has_paid_as_well(
+    groups: RetrievedGroups,
+) -> None:
+    chain, _ = make(groups)
+    stream: Any = chain.astream(QUESTION)
+    while not step(await stream.__anext__(), "merged"):
+        pass
+    # Stored when this returns, and not when the loop comes to collect generators.
+    await stream.aclose()
+    assert privacy(chain.invoke(QUESTION))["status"] == "cached"
+
+
 def test_whoever_stops_listening_before_the_groups_are_asked_has_paid_for_nothing(
     groups: RetrievedGroups,
 ) -> None:

@@ -18,6 +18,7 @@ from langchain_dpicl import (
     DPChain,
     InvalidParameterError,
     KSAPTROutputParser,
+    LedgerError,
     NoBudgetError,
     PrivacyBudgetHandler,
     RetrievedGroups,
@@ -45,14 +46,24 @@ def test_without_a_budget_nobody_is_asked(
     assert model.asked == []
 
 
-def test_a_spent_budget_asks_no_group(groups: RetrievedGroups) -> None:
-    model = ScriptedModel(reply=reply)
-    chain = DPChain(
-        groups=groups, model=model, parser=PARSERS["vote"](), budget=rich(1)
+@pytest.mark.parametrize("accounting", [None, "zcdp"])
+@pytest.mark.parametrize("name", sorted(PARSERS))
+async def test_a_spent_budget_asks_the_model_nothing(
+    groups: RetrievedGroups, name: str, accounting: Any
+) -> None:
+    budget = PrivacyBudgetHandler(
+        epsilon=30, delta=1e-6, queries=1, accounting=accounting, ledger=":memory:"
     )
+    model = ScriptedModel(reply=reply)
+    chain = DPChain(groups=groups, model=model, parser=PARSERS[name](), budget=budget)
     chain.invoke(QUESTION)
     model.asked.clear()
     with pytest.raises(BudgetExhaustedError):
+        chain.invoke(QUESTION)
+    with pytest.raises(BudgetExhaustedError):
+        await chain.ainvoke(QUESTION)
+    budget.ledger.close_account("default")
+    with pytest.raises(LedgerError, match="closed"):
         chain.invoke(QUESTION)
     assert model.asked == []
 
