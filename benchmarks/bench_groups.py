@@ -30,6 +30,7 @@ from rich.table import Table
 
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups, SampledGroups
 from langchain_dpicl.groups.drawing import PreparedQuestion
+from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
 
@@ -121,7 +122,8 @@ def source(index: ShardIndex, **changes: object) -> RetrievedGroups:
         "max_groups": None,
         **changes,
     }
-    return RetrievedGroups(RetrievalTerms(**terms).check(), NoEmbedding(), index)
+    records = EmbeddedRecords("unit", NoEmbedding(), index)
+    return RetrievedGroups(RetrievalTerms(**terms).check(), records)
 
 
 def check_against_numpy(index: ShardIndex, question: np.ndarray) -> None:

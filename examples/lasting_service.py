@@ -64,7 +64,11 @@ def main() -> None:
                     outcomes["right"] += question.answered_by(str(answer.content))
                 counts = ", ".join(f"{n} {name}" for name, n in outcomes.items())
                 print(f"{scope:6}  {turn:6} time: {counts}")
-            print(f"        charges: {budget.spent().queries}, {budget.spent()!r}")
+            spent = budget.spent()
+            print(
+                f"        {spent.queries} answers charged for; nobody has spent more "
+                f"than epsilon {spent:.2f} of {budget.epsilon:g}"
+            )
             budget.ledger.verify(budget.account)
 
 

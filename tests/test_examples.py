@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 from pathlib import Path
 
@@ -9,10 +10,14 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
+# What noise can't change.
 SHOWN = {
+    "agent_tool.py": ["calls ask_notes", "can't ask the notes any more", "of 4"],
+    "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
-    "private_rag.py": ["555-", "after:  I don't know.", "refused:"],
-    "private_exemplars.py": ["delivery", "billing", "of 3"],
+    "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
+    "tour.py": ["5 charges", "patients in 1 answers", "notes removed: 4", "salbutamol"],
+    "ticket_classification.py": ["no examples", "1020 model calls", "349 more"],
 }
 
 
@@ -21,8 +26,16 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_an_example_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_runs(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [name])
+    # Whatever an example writes into the environment is taken back.
+    monkeypatch.setattr("os.environ", os.environ.copy())
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     shown = capsys.readouterr().out
     for expected in SHOWN[name]:
         assert expected in shown
+    # Phone numbers are in the one chain that is not private, and in the note shown.
+    leaks = name in {"rag_before_after.py", "tour.py"}
+    assert shown.count("555-") == leaks

@@ -15,6 +15,9 @@ way it touches it is the source's `relation`, and every sensitivity follows from
 A global top-k of the corpus, split into groups afterwards, is not offered: removing
 one unit lets another document in and can move every later one.
 
+`RetrievedGroups` holds its records itself, or draws from a vector store that is there
+already (`from_vectorstore`; the adapters are in `groups.stores`).
+
 `RetrievedGroups` with a threshold can charge each eligible unit, and nobody else, as
 per-unit accounts ask for: eligibility depends on the unit's own documents. Who can't
 name a threshold gives a `NoisyThreshold`, which chooses one for each question.

@@ -1,41 +1,34 @@
-"""Groups by retrieval, on an embedded exact index."""
+"""Groups by retrieval, on an embedded exact index or a vector store."""
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.ingest import (
-    aembed_documents,
-    check_document_ids,
-    check_embedding,
-    embed_documents,
-    take_documents,
-)
+from langchain_dpicl.groups.ingest import check_embedding
+from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.retrieving import RetrievingSource
-from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.groups.terms import (
-    RetrievalTerms,
-    check_enough_units,
-    checked,
-)
+from langchain_dpicl.groups.stores.opening import open_records
+from langchain_dpicl.groups.terms import RetrievalTerms, checked
 from langchain_dpicl.groups.threshold import NoisyThreshold
-from langchain_dpicl.groups.units import new_salt
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from langchain_core.embeddings import Embeddings
+    from langchain_core.vectorstores import VectorStore
     from typing_extensions import Self
 
-    from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.records import Records
+    from langchain_dpicl.groups.search import ShardSearch
+    from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
     from langchain_dpicl.groups.terms import Grouping
     from langchain_dpicl.mechanisms.source import SecureRandom
 
@@ -59,8 +52,9 @@ class RetrievedGroups(RetrievingSource):
     With a threshold of either kind the groups can charge each eligible unit alone
     (`charges_units`), as per-unit accounts ask for.
 
-    Build it with `from_documents` or `load`. Adding, deleting and drawing may run in
-    different threads: a draw sees the records before or after a change.
+    Build it with `from_documents`, `from_vectorstore` or `load`. Adding, deleting and
+    drawing may run in different threads: a draw sees the records before or after a
+    change.
 
     Example:
         >>> from langchain_core.documents import Document
@@ -90,17 +84,20 @@ class RetrievedGroups(RetrievingSource):
     def __init__(
         self,
         terms: RetrievalTerms,
-        embedding: Embeddings,
-        index: ShardIndex,
+        records: Records,
         random: SecureRandom | None = None,
     ) -> None:
         self._terms = terms
-        self._embedding = embedding
-        self._index: ShardIndex = index
+        self._records = records
         self._random = checked(checked_source, random)
-        # Writers take turns; readers use whatever index is in place.
-        self._writing = threading.Lock()
-        self._document_ids = index.document_ids()
+
+    @property
+    def _embedding(self) -> Embeddings:
+        return self._records.embedding
+
+    @property
+    def _index(self) -> ShardSearch:
+        return self._records.index
 
     @classmethod
     def from_documents(  # noqa: PLR0913  # the contract's own signature
@@ -145,12 +142,8 @@ class RetrievedGroups(RetrievingSource):
         terms = RetrievalTerms(
             unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
         ).check()
-        taken, unit_ids = _checked_corpus(terms, embedding, documents)
-        vectors = embed_documents(embedding, taken, progress=progress)
-        index = ShardIndex.from_vectors(
-            vectors, taken, unit_ids, n_shards=terms.n_groups, salt=new_salt()
-        )
-        return cls(terms, embedding, index, random)
+        records = EmbeddedRecords.of(documents, embedding, terms, progress=progress)
+        return cls(terms, records, random)
 
     @classmethod
     async def afrom_documents(  # noqa: PLR0913  # as `from_documents`
@@ -171,12 +164,107 @@ class RetrievedGroups(RetrievingSource):
         terms = RetrievalTerms(
             unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
         ).check()
-        taken, unit_ids = _checked_corpus(terms, embedding, documents)
-        vectors = await aembed_documents(embedding, taken, progress=progress)
-        index = ShardIndex.from_vectors(
-            vectors, taken, unit_ids, n_shards=terms.n_groups, salt=new_salt()
+        records = await EmbeddedRecords.aof(
+            documents, embedding, terms, progress=progress
         )
-        return cls(terms, embedding, index, random)
+        return cls(terms, records, random)
+
+    @classmethod
+    def from_vectorstore(  # noqa: PLR0913  # the contract's own signature
+        cls,
+        store: VectorStore | ShardStore | VectorReader,
+        *,
+        unit_key: str,
+        n_groups: int,
+        docs_per_group: int = 4,
+        score_threshold: float | NoisyThreshold | None = None,
+        grouping: Grouping = "shard",
+        max_groups: int | None = None,
+        embedding: Embeddings | None = None,
+        salt: bytes | None = None,
+        exact: bool = False,
+        random: SecureRandom | None = None,
+    ) -> Self:
+        """Draw from the records of a LangChain vector store, which is there already.
+
+        `PGVector`, `PGVectorStore` and `QdrantVectorStore` search by themselves, every
+        shard exactly. LangChain's in-memory store and `Chroma` are read out here, and
+        the embedded exact index searches: what others write to them later, deletions
+        too, shows after `refresh`. For any other store, write a `ShardStore` or a
+        `VectorReader` (`langchain_dpicl.groups.stores`).
+
+        Args:
+            store: The store, or an adapter of your own.
+            unit_key: The metadata key that holds the unit id.
+            n_groups: Public slot count: number of shards, and of model calls.
+            docs_per_group: Most documents in one slot.
+            score_threshold: See `from_documents`.
+            grouping: `"shard"` or `"unit"`; see the class docstring.
+            max_groups: With `grouping="unit"`, the most slots of one draw.
+            embedding: What the stored vectors were made with; None: the store's own.
+            salt: 32 secret bytes, the key that sends units to shards. None: for a
+                store that is read out, new random ones; for one that searches by
+                itself, bytes derived from the store's name, so that all processes
+                agree. Give your own where somebody who might choose unit ids must not
+                choose who shares a shard; see `stores.live`.
+            exact: Search exactly although the store has an approximate index of all
+                records, where the store can; without it such a store is refused.
+            random: For tests; see `from_documents`.
+
+        Returns:
+            The group source.
+
+        Raises:
+            UnsoundStoreError: If the store's index ties units together.
+            UnitError: If a record has no usable unit id, or there are fewer units
+                than groups.
+            InvalidParameterError: If another argument cannot be used, there is no
+                adapter for the store, or it holds vectors that cannot be compared.
+
+        Example:
+            >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+            >>> from langchain_core.vectorstores import InMemoryVectorStore
+            >>> store = InMemoryVectorStore(DeterministicFakeEmbedding(size=16))
+            >>> _ = store.add_texts(["a note"] * 9, [{"patient": i} for i in range(9)])
+            >>> groups = RetrievedGroups.from_vectorstore(
+            ...     store, unit_key="patient", n_groups=3
+            ... )
+            >>> groups.description["searched_by"], len(groups.draw("Any news?"))
+            ('embedded index', 3)
+
+        Privacy:
+            What a store returns is checked before it is used: see `stores.checking`.
+        """
+        terms = RetrievalTerms(
+            unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
+        ).check()
+        records = open_records(
+            store, terms, embedding=embedding, salt=salt, exact=exact
+        )
+        return cls(terms, records, random)
+
+    @classmethod
+    async def afrom_vectorstore(  # noqa: PLR0913  # as `from_vectorstore`
+        cls,
+        store: VectorStore | ShardStore | VectorReader,
+        *,
+        unit_key: str,
+        n_groups: int,
+        docs_per_group: int = 4,
+        score_threshold: float | NoisyThreshold | None = None,
+        grouping: Grouping = "shard",
+        max_groups: int | None = None,
+        embedding: Embeddings | None = None,
+        salt: bytes | None = None,
+        exact: bool = False,
+        random: SecureRandom | None = None,
+    ) -> Self:
+        """Draw from the records of a vector store; see `from_vectorstore`."""
+        terms = RetrievalTerms(
+            unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
+        ).check()
+        opened = partial(open_records, embedding=embedding, salt=salt, exact=exact)
+        return cls(terms, await asyncio.to_thread(opened, store, terms), random)
 
     @classmethod
     def load(
@@ -202,7 +290,7 @@ class RetrievedGroups(RetrievingSource):
         """
         check_embedding(embedding)
         terms, index = storage.load(path)
-        return cls(terms, embedding, index, random)
+        return cls(terms, EmbeddedRecords(terms.unit_key, embedding, index), random)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the documents, vectors, parameters and salt to a directory.
@@ -210,54 +298,53 @@ class RetrievedGroups(RetrievingSource):
         JSON, JSON Lines and a NumPy array, nothing that runs code when read. The
         directory is private records and the secret salt in the clear: it is written
         for the owner alone (mode 0700), beside its place, and renamed when complete.
+        Groups over a store that was read out save what they have read.
 
         Args:
             path: The directory; an earlier save there is replaced, anything else is
                 refused.
 
         Raises:
-            InvalidParameterError: If the place is taken, or a document's metadata
-                cannot be written as JSON.
+            InvalidParameterError: If the place is taken, a document's metadata cannot
+                be written as JSON, or the records are in a store that searches by
+                itself.
         """
-        storage.save(path, self._terms, self._index)
+        self._records.save(path, self._terms)
 
     def add_documents(
         self, documents: Iterable[Document], *, progress: bool = False
     ) -> int:
         """Embed and add documents, of new units or of known ones.
 
-        A known unit's documents join its shard; nobody else moves.
+        A known unit's documents join its shard; nobody else moves. Groups over a
+        vector store write to the store, which embeds, and then `refresh`: add many
+        documents at once.
 
         Args:
             documents: The records.
-            progress: Whether to draw a progress bar on standard error.
+            progress: Whether to draw a progress bar on standard error, where the
+                documents are embedded here.
 
         Returns:
-            The number of documents added: all or, if an error is raised, none.
+            The number of documents added: all or, if an error is raised, none. A
+            store may have taken a part.
 
         Raises:
             UnitError: If a document has no usable unit id.
-            InvalidParameterError: If a document's id is taken, or the embedding
-                returns vectors of another dimension, or none that can be used.
+            InvalidParameterError: If a document's id is taken, the embedding
+                returns vectors of another dimension, or none that can be used, or
+                the store cannot be written to.
         """
-        taken, unit_ids = self._take(documents)
-        if taken:
-            vectors = embed_documents(self._embedding, taken, progress=progress)
-            self._add(vectors, taken, unit_ids)
-        return len(taken)
+        return self._records.add(documents, progress=progress)
 
     async def aadd_documents(
         self, documents: Iterable[Document], *, progress: bool = False
     ) -> int:
         """Embed and add documents; the async twin of `add_documents`."""
-        taken, unit_ids = self._take(documents)
-        if taken:
-            vectors = await aembed_documents(self._embedding, taken, progress=progress)
-            self._add(vectors, taken, unit_ids)
-        return len(taken)
+        return await self._records.aadd(documents, progress=progress)
 
     def delete_unit(self, unit_id: str | int) -> int:
-        """Delete all documents of a unit.
+        """Delete all documents of a unit, in the store too where there is one.
 
         Added again, the unit returns to the same shard.
 
@@ -271,59 +358,34 @@ class RetrievedGroups(RetrievingSource):
             UnitError: If no document has that id, so that a request for erasure with
                 a mistyped id does not pass for done. The id is not in the message.
         """
-        known_as = canonical_unit_id(unit_id)
-        with self._writing:
-            index = self._index
-            deleted = [] if known_as is None else index.documents_of(known_as)
-            if known_as is None or not deleted:
-                raise UnitError(
-                    f"No document of this index has that unit id under "
-                    f"{self.unit_key!r}; nothing was deleted."
-                )
-            self._index = index.without(known_as)
-            self._document_ids = self._document_ids - {
-                document.id for document in deleted if document.id is not None
-            }
-        return len(deleted)
+        return self._records.delete_unit(canonical_unit_id(unit_id))
+
+    def refresh(self) -> None:
+        """Look again at what the vector store holds; nothing to do without a store.
+
+        A store that was read out is read again, with all that was written and deleted
+        since. In a store that searches by itself, what others have added joins the
+        corpus. Nobody who was there moves to another shard.
+
+        Raises:
+            UnitError: If a record has no usable unit id. The groups stay as they were.
+            UnsoundStoreError: If the store has an index now that ties units together.
+        """
+        self._records.refresh()
+
+    async def arefresh(self) -> None:
+        """Look again at what the vector store holds; the async twin of `refresh`."""
+        await self._records.arefresh()
 
     @property
-    def metadata_keys(self) -> frozenset[str]:
-        """Every key that any record's metadata has: for the operator."""
-        return frozenset(
-            key
-            for shard in self._index.shards
-            for document in shard.documents
-            for key in document.metadata
-        )
+    def metadata_keys(self) -> frozenset[str] | None:
+        """Every key that any record's metadata has: for the operator.
 
-    def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
-        taken, unit_ids = take_documents(documents, self.unit_key)
-        # Before the embedding is paid for; once more when it is done.
-        check_document_ids(taken, self._document_ids)
-        return taken, unit_ids
+        None for a store that searches by itself.
+        """
+        return self._records.metadata_keys
 
-    def _add(
-        self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
-    ) -> None:
-        with self._writing:
-            dimension = self._index.dimension
-            if vectors.shape[1] != dimension:
-                raise InvalidParameterError(
-                    f"The embedding returned vectors of {vectors.shape[1]} numbers, "
-                    f"and the index holds vectors of {dimension}. Use the embedding "
-                    "that the index was built with."
-                )
-            check_document_ids(documents, self._document_ids)
-            self._index = self._index.with_documents(vectors, documents, unit_ids)
-            self._document_ids = self._document_ids.union(
-                document.id for document in documents if document.id is not None
-            )
-
-
-def _checked_corpus(
-    terms: RetrievalTerms, embedding: Embeddings, documents: Iterable[Document]
-) -> tuple[list[Document], list[str]]:
-    check_embedding(embedding)
-    taken, unit_ids = take_documents(documents, terms.unit_key)
-    check_enough_units(len(set(unit_ids)), terms.n_groups)
-    return taken, unit_ids
+    @property
+    def description(self) -> dict[str, Any]:
+        """The public parameters, ready for JSON; nothing in it depends on records."""
+        return {**super().description, **self._records.description}

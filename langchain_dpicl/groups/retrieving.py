@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.groups.base import TermedSource
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 class RetrievingSource(TermedSource):
     """Embeds a question and draws from an index, a `search.ShardSearch`.
 
-    A subclass sets the four attributes when it is made, and says where documents come
-    from. It may replace `_index` at any time: a draw reads it once.
+    A subclass sets `_terms` and `_random` when it is made, and says where documents
+    come from. Its `_index` may be another one at any time: a draw reads it once.
 
     Privacy:
         See `RetrievalTerms.relation` for what one unit changes, and `drawing` for who
@@ -38,9 +39,17 @@ class RetrievingSource(TermedSource):
     """
 
     _terms: RetrievalTerms
-    _embedding: Embeddings
-    _index: ShardSearch
     _random: SecureRandom
+
+    @property
+    @abstractmethod
+    def _embedding(self) -> Embeddings:
+        """What questions are embedded with."""
+
+    @property
+    @abstractmethod
+    def _index(self) -> ShardSearch:
+        """What is searched."""
 
     @property
     def n_units(self) -> int:

@@ -1,8 +1,8 @@
 """What `RetrievedGroups` asks of an index, whoever keeps the vectors.
 
-The embedded FAISS index (`shards.py`) is one implementation; a vector store's adapter
-is another. The promises here are what the privacy argument rests on, so they are
-stated where the methods are.
+The embedded FAISS index (`shards`) is one implementation; a vector store that searches
+by itself (`stores.searching`) is another. The promises here are what the privacy
+argument rests on, so they are stated where the methods are.
 """
 
 from __future__ import annotations

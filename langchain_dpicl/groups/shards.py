@@ -265,6 +265,15 @@ class ShardIndex:
             if document.id is not None
         }
 
+    def metadata_keys(self) -> frozenset[str]:
+        """Return every key that any document's metadata has."""
+        return frozenset(
+            key
+            for shard in self.shards
+            for document in shard.documents
+            for key in document.metadata
+        )
+
     def top(
         self, vector: Vectors, n: int, threshold: float | None
     ) -> list[list[Document]]:

@@ -35,6 +35,7 @@ from langchain_dpicl.budget import Demand, GaussianPart
 from langchain_dpicl.budget.demand import ExponentialPart, Grant, Part
 from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
+from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.ledger import MemoryLedger, Plan
 from langchain_dpicl.mechanisms import SecureRandom, sensitivity
@@ -292,7 +293,8 @@ class World:
         ).check()
         random = Priorities()
         random.order = query.order
-        return RetrievedGroups(terms, EMBEDDING, self.index, random)
+        records = EmbeddedRecords("unit", EMBEDDING, self.index)
+        return RetrievedGroups(terms, records, random)
 
     def admit(self, query: Query, source: RetrievedGroups, demand: Demand) -> Grant:
         """Charge as a chain does."""
@@ -330,8 +332,7 @@ class World:
             return
         source = RetrievedGroups(
             RetrievalTerms("unit", self.setting.n_groups, 1, 0.0, "shard", None),
-            EMBEDDING,
-            self.index,
+            EmbeddedRecords("unit", EMBEDDING, self.index),
         )
         self.deleted[unit.name] += 1
         if self.deleted[unit.name] % 2:

@@ -13,6 +13,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
+from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.mechanisms.source import SecureRandom
@@ -114,7 +115,8 @@ def retrieved(
     index = ShardIndex.from_vectors(
         vectors, taken, unit_ids, n_shards=n_groups, salt=salt
     )
-    return RetrievedGroups(terms, embedding, index, random)
+    records = EmbeddedRecords("unit", embedding, index)
+    return RetrievedGroups(terms, records, random)
 
 
 def eligible_ids(groups: RetrievedGroups, prepared: Any) -> list[str]:

@@ -269,12 +269,12 @@ def test_a_failed_addition_changes_nothing() -> None:
     ):
         with pytest.raises(error):
             groups.add_documents(bad)
-    groups._embedding = WordEmbedding(size=7)
+    groups._records._embedding = WordEmbedding(size=7)
     with pytest.raises(InvalidParameterError, match=r"vectors of 7 numbers.* of 6"):
         groups.add_documents([note(1, "rash")])
     with pytest.raises(InvalidParameterError, match="7 numbers for the question"):
         groups.prepare(QUESTION)
-    groups._embedding = WordEmbedding()
+    groups._records._embedding = WordEmbedding()
     assert groups.draw(QUESTION) == before
     assert groups.n_units == 12
 
@@ -369,7 +369,7 @@ def test_a_failing_embedding_fails_before_the_draw() -> None:
             raise ConnectionError
 
     groups = build()
-    groups._embedding = Down()
+    groups._records._embedding = Down()
     with pytest.raises(ConnectionError):
         groups.prepare(QUESTION)
 

@@ -1,0 +1,245 @@
+"""Where the documents of `RetrievedGroups` are kept: the one part that differs.
+
+`EmbeddedRecords` holds them in this process, in the exact index of `shards`. Records in
+a LangChain vector store are in `stores.snapshot` and `stores.live`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.ingest import (
+    aembed_documents,
+    check_document_ids,
+    check_embedding,
+    embed_documents,
+    take_documents,
+)
+from langchain_dpicl.groups.shards import ShardIndex
+from langchain_dpicl.groups.terms import check_enough_units
+from langchain_dpicl.groups.units import new_salt
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.search import ShardSearch
+    from langchain_dpicl.groups.terms import RetrievalTerms
+
+
+class Records(ABC):
+    """Keeps documents, and the index that is searched for a draw.
+
+    Writers take turns; `index` may be read at any time. What it returns stays as it is
+    while others write, or, for a live store, shows their writes but never moves a unit
+    to another shard.
+    """
+
+    @property
+    @abstractmethod
+    def index(self) -> ShardSearch:
+        """The index, for one draw."""
+
+    @property
+    @abstractmethod
+    def embedding(self) -> Embeddings:
+        """What the stored vectors were made with, for the questions."""
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """What the public record says of the place; public throughout."""
+        return {}
+
+    @property
+    def metadata_keys(self) -> frozenset[str] | None:
+        """Every key that any record's metadata has; None where nobody can tell."""
+        return None
+
+    @abstractmethod
+    def add(self, documents: Iterable[Document], *, progress: bool) -> int:
+        """Add documents; see `RetrievedGroups.add_documents`."""
+
+    @abstractmethod
+    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:
+        """Add documents; the async twin of `add`."""
+
+    @abstractmethod
+    def delete_unit(self, unit_id: str | None) -> int:
+        """Delete a unit by its canonical id; see `RetrievedGroups.delete_unit`.
+
+        Args:
+            unit_id: The id; None for what can be no id.
+        """
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Look again at what the store holds; see `RetrievedGroups.refresh`."""
+
+    async def arefresh(self) -> None:
+        """Look again at what the store holds; the async twin of `refresh`."""
+        await asyncio.to_thread(self.refresh)
+
+    @abstractmethod
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
+        """Write everything to a directory; see `RetrievedGroups.save`."""
+
+
+class EmbeddedRecords(Records):
+    """Documents in this process, and nowhere else.
+
+    Attributes:
+        unit_key: The metadata key that holds the unit id.
+    """
+
+    def __init__(self, unit_key: str, embedding: Embeddings, index: ShardIndex) -> None:
+        self.unit_key = unit_key
+        self._embedding = embedding
+        self._index = index
+        self._writing = threading.Lock()
+        self._document_ids = index.document_ids()
+
+    @classmethod
+    def of(
+        cls,
+        documents: Iterable[Document],
+        embedding: Embeddings,
+        terms: RetrievalTerms,
+        *,
+        progress: bool,
+    ) -> EmbeddedRecords:
+        """Embed documents and index them; see `RetrievedGroups.from_documents`."""
+        taken, unit_ids = _checked_corpus(documents, embedding, terms)
+        vectors = embed_documents(embedding, taken, progress=progress)
+        index = _new_index(vectors, taken, unit_ids, terms)
+        return cls(terms.unit_key, embedding, index)
+
+    @classmethod
+    async def aof(
+        cls,
+        documents: Iterable[Document],
+        embedding: Embeddings,
+        terms: RetrievalTerms,
+        *,
+        progress: bool,
+    ) -> EmbeddedRecords:
+        """Embed documents and index them; the async twin of `of`."""
+        taken, unit_ids = _checked_corpus(documents, embedding, terms)
+        vectors = await aembed_documents(embedding, taken, progress=progress)
+        index = _new_index(vectors, taken, unit_ids, terms)
+        return cls(terms.unit_key, embedding, index)
+
+    @property
+    def index(self) -> ShardIndex:
+        """The index, immutable: a draw that holds it sees one state."""
+        return self._index
+
+    @property
+    def embedding(self) -> Embeddings:
+        """What documents and questions are embedded with."""
+        return self._embedding
+
+    @property
+    def metadata_keys(self) -> frozenset[str]:
+        """Every key that any record's metadata has."""
+        return self._index.metadata_keys()
+
+    def add(self, documents: Iterable[Document], *, progress: bool) -> int:
+        """Embed and add documents: all or, if an error is raised, none."""
+        taken, unit_ids = self._take(documents)
+        if taken:
+            vectors = embed_documents(self._embedding, taken, progress=progress)
+            self._add(vectors, taken, unit_ids)
+        return len(taken)
+
+    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:
+        """Embed and add documents; the async twin of `add`."""
+        taken, unit_ids = self._take(documents)
+        if taken:
+            vectors = await aembed_documents(self._embedding, taken, progress=progress)
+            self._add(vectors, taken, unit_ids)
+        return len(taken)
+
+    def delete_unit(self, unit_id: str | None) -> int:
+        """Delete a unit by its canonical id."""
+        with self._writing:
+            index = self._index
+            deleted = [] if unit_id is None else index.documents_of(unit_id)
+            if unit_id is None or not deleted:
+                refuse_unknown_unit(self.unit_key)
+            self._index = index.without(unit_id)
+            self._document_ids = self._document_ids - {
+                document.id for document in deleted if document.id is not None
+            }
+        return len(deleted)
+
+    def refresh(self) -> None:
+        """Do nothing: nobody else writes here."""
+
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
+        """Write documents, vectors, terms and salt to a directory."""
+        storage.save(path, terms, self._index)
+
+    def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
+        taken, unit_ids = take_documents(documents, self.unit_key)
+        # Before the embedding is paid for; once more when it is done.
+        check_document_ids(taken, self._document_ids)
+        return taken, unit_ids
+
+    def _add(
+        self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
+    ) -> None:
+        with self._writing:
+            dimension = self._index.dimension
+            if vectors.shape[1] != dimension:
+                raise InvalidParameterError(
+                    f"The embedding returned vectors of {vectors.shape[1]} numbers, "
+                    f"and the index holds vectors of {dimension}. Use the embedding "
+                    "that the index was built with."
+                )
+            check_document_ids(documents, self._document_ids)
+            self._index = self._index.with_documents(vectors, documents, unit_ids)
+            self._document_ids = self._document_ids.union(
+                document.id for document in documents if document.id is not None
+            )
+
+
+def _checked_corpus(
+    documents: Iterable[Document], embedding: Embeddings, terms: RetrievalTerms
+) -> tuple[list[Document], list[str]]:
+    check_embedding(embedding)
+    taken, unit_ids = take_documents(documents, terms.unit_key)
+    check_enough_units(len(set(unit_ids)), terms.n_groups)
+    return taken, unit_ids
+
+
+def _new_index(
+    vectors: Vectors,
+    documents: Sequence[Document],
+    unit_ids: Sequence[str],
+    terms: RetrievalTerms,
+) -> ShardIndex:
+    return ShardIndex.from_vectors(
+        vectors, documents, unit_ids, n_shards=terms.n_groups, salt=new_salt()
+    )
+
+
+def refuse_unknown_unit(unit_key: str) -> NoReturn:
+    """Say that nobody was deleted, without the id.
+
+    A request for erasure with a mistyped id must not pass for done.
+
+    Raises:
+        UnitError: Always.
+    """
+    raise UnitError(
+        f"No document here has that unit id under {unit_key!r}; nothing was deleted."
+    )

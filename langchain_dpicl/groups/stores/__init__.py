@@ -1,0 +1,42 @@
+"""Groups from the records of a vector store: the adapters, and how to write one.
+
+| store | how | adapter |
+|---|---|---|
+| LangChain's in-memory store | read out | `memory` |
+| Chroma | read out; its HNSW graph is never searched | `chroma` |
+| PGVector, PGVectorStore | searches every shard itself, in one statement | `pgvector` |
+| Qdrant | searches every shard itself, in one call | `qdrant` |
+| yours | either | a subclass of `VectorReader` or `ShardStore` |
+
+`RetrievedGroups.from_vectorstore` takes the store or the adapter. `check_shard_store`
+and `check_vector_reader` try out an adapter of your own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit, VectorReader
+
+if TYPE_CHECKING:
+    from langchain_dpicl.groups.stores.conformance import (
+        check_shard_store,
+        check_vector_reader,
+    )
+
+__all__ = [
+    "ShardStore",
+    "StoredHit",
+    "VectorReader",
+    "check_shard_store",
+    "check_vector_reader",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # For tests alone: no service loads it.
+    if name in ("check_shard_store", "check_vector_reader"):
+        from langchain_dpicl.groups.stores import conformance
+
+        return getattr(conformance, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,156 @@
+"""What a store returns is checked here, before anything of it is used.
+
+Every check either fails the whole draw or is not made. Which of the two is sound
+depends on whether the record at fault had taken somebody's place:
+
+* *A record under another shard than its unit's own*: fail. It took one of that shard's
+  n places, so that its unit has changed a second slot already; leaving it out
+  afterwards does not bring back whom it displaced.
+* *A record twice*: fail, for the same reason: the second copy took a place.
+* *Fewer than n where the shard has more*: fail. Somewhere a limit was applied before
+  the filter: what is missing depends on who else is in the store.
+* *More than n*: fail. Cutting a longer list would be sound if it held the n best; a
+  store that does not keep to n says nothing of which it holds.
+* *A score that is not finite, or no cosine*: fail. The order is not known, and neither
+  is who passed a threshold.
+* *A record without a usable unit id, or without an id of its own*: fail. It belongs to
+  nobody who could be protected, or can't be told from its double.
+* *A record below the score asked for*, and *one of a unit not asked for* (`of_units`):
+  left out. No limit was in play: whether a record counts is a function of itself.
+
+The failure is an `UnsoundStoreError`. It is raised after the charge and names the kind
+of fault, never a number, an id or a text. That a draw fails at all is seen from
+outside. With a store that keeps its contract it never happens, so that nothing is
+told; with one that does not, there is no bound on what a released answer would tell,
+and saying nothing more is the least that can be told. It is not for one slot to abstain
+instead: the fault shows that slots are not separate.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from langchain_core.documents import Document
+
+from langchain_dpicl.exceptions import UnsoundStoreError
+from langchain_dpicl.groups.stores.contract import StoredHit
+from langchain_dpicl.units import canonical_unit_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+ROUNDING = 1e-3
+"""How far rounding may put a cosine beyond 1: some stores compute in half precision."""
+
+
+class Hit(NamedTuple):
+    """A document that a store found, checked."""
+
+    document: Document
+    """The document."""
+
+    id: str
+    """`Document.id`."""
+
+    unit_id: str
+    """The canonical id of its unit."""
+
+    value: Hashable
+    """The unit id as it stands in the metadata."""
+
+    shard: int
+    """Its shard, from the unit id, which is the one that the store said."""
+
+    score: float
+    """Cosine, from -1 to 1."""
+
+
+class HitCheck:
+    """Checks what one store returns.
+
+    Attributes:
+        name: The store, as messages call it.
+        unit_key: The metadata key that holds the unit id.
+        shard_of: A canonical unit id's shard.
+    """
+
+    def __init__(
+        self, name: str, unit_key: str, shard_of: Callable[[str], int]
+    ) -> None:
+        self.name = name
+        self.unit_key = unit_key
+        self.shard_of = shard_of
+
+    def hits(self, returned: Any) -> list[Hit]:
+        """Return what a search returned, each hit checked, and each document once.
+
+        Raises:
+            UnsoundStoreError: If a hit fails; see the module docstring.
+        """
+        if not isinstance(returned, list | tuple):
+            self.refuse("something else than a list of hits")
+        hits = [self._hit(one) for one in returned]
+        if len({hit.id for hit in hits}) < len(hits):
+            self.refuse("one document twice")
+        return hits
+
+    def by_shard(self, returned: Any, n: int, n_shards: int) -> list[list[Hit]]:
+        """Return what `ShardStore.best` returned, checked, shard by shard.
+
+        Args:
+            returned: What the store returned.
+            n: How many were asked for.
+            n_shards: Number of shards.
+
+        Raises:
+            UnsoundStoreError: If a hit fails, or there are more than n of a shard.
+        """
+        shards: list[list[Hit]] = [[] for _ in range(n_shards)]
+        for hit in self.hits(returned):
+            shards[hit.shard].append(hit)
+        if any(len(hits) > n for hits in shards):
+            self.refuse("more documents of a shard than were asked for")
+        return shards
+
+    def refuse(self, what: str) -> NoReturn:
+        """Fail the draw.
+
+        Args:
+            what: The kind of fault, for the message; nothing that depends on records.
+
+        Raises:
+            UnsoundStoreError: Always.
+        """
+        raise UnsoundStoreError(
+            f"{self.name} returned {what}, so that one person may have changed several "
+            "groups; nothing was released. If others have written to the store, or "
+            "opened it with other n_groups= or salt=, build the groups again with "
+            "from_vectorstore(). If it happens again, the store cannot be searched "
+            "shard by shard: run check_shard_store() of langchain_dpicl.groups.stores "
+            "on its adapter, or copy the records with RetrievedGroups.from_documents()."
+        )
+
+    def _hit(self, one: Any) -> Hit:
+        if not isinstance(one, StoredHit) or not isinstance(one.document, Document):
+            self.refuse("something else than a list of hits")
+        document: Document
+        score: Any
+        shard: Any
+        document, score, shard = one
+        value = document.metadata.get(self.unit_key)
+        unit_id = canonical_unit_id(value)
+        if unit_id is None:
+            self.refuse("a document without a usable unit id")
+        if not isinstance(document.id, str) or not document.id:
+            self.refuse("a document without an id of its own")
+        own = self.shard_of(unit_id)
+        if not isinstance(shard, Integral) or int(shard) != own:
+            self.refuse("a document under another shard than its own")
+        # Any object may refuse to be a number; NaN is in no range.
+        cosine = float(score) if isinstance(score, Real) else math.nan
+        if not -1 - ROUNDING <= cosine <= 1 + ROUNDING:
+            self.refuse("a score that is no cosine")
+        cosine = min(max(cosine, -1.0), 1.0)
+        return Hit(document, document.id, unit_id, value, own, cosine)

@@ -1,0 +1,58 @@
+"""Reading Chroma.
+
+Chroma is never asked to search. A collection has one HNSW graph of everybody's
+vectors, which can't be switched off or built for one shard: whom it finds depends on
+who else is in it. Its vectors are read out instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.documents import Document
+
+from langchain_dpicl.groups.stores.contract import VectorReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_PAGE = 1000
+"""Documents of one call: Chroma has a limit, of 5461 on many machines."""
+
+
+class ChromaReader(VectorReader):
+    """Reads the collection of a `langchain_chroma.Chroma`."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def read(self) -> Iterator[tuple[Document, Sequence[float]]]:
+        """Yield every document with its vector.
+
+        A record without a text (an image, a vector alone) is left out, as by
+        LangChain's own searches: there is nothing to put into a prompt.
+        """
+        # By id, not by offset: with an offset, a deletion meanwhile skips a record.
+        ids: list[str] = self._store.get(include=[])["ids"]
+        for start in range(0, len(ids), _PAGE):
+            page = self._store.get(
+                ids=ids[start : start + _PAGE],
+                include=["documents", "metadatas", "embeddings"],
+            )
+            for own, text, metadata, vector in zip(
+                page["ids"],
+                page["documents"],
+                page["metadatas"],
+                page["embeddings"],
+                strict=True,
+            ):
+                if text is not None:
+                    document = Document(
+                        page_content=text, metadata=metadata or {}, id=own
+                    )
+                    yield document, vector
+
+    def delete(self, document_ids: Sequence[str]) -> None:
+        """Delete documents from the collection."""
+        for start in range(0, len(document_ids), _PAGE):
+            self._store.delete(ids=list(document_ids[start : start + _PAGE]))

@@ -1,0 +1,157 @@
+"""What a vector store has to offer so that groups can be retrieved from it.
+
+There are two ways, and a store needs one of them:
+
+* `ShardStore`: the store itself searches, shard by shard and exactly. For stores that
+  hold more than fits into memory, or that other processes write to.
+* `VectorReader`: the store hands out its documents and vectors once, and the embedded
+  exact index searches. For stores in memory, and for those whose own search is
+  approximate and can't be made exact.
+
+An adapter of your own is a subclass of one of the two; `check_shard_store` and
+`check_vector_reader` in `conformance` try it out. Offer two more things, as LangChain's
+stores do, where they make sense: `embeddings`, the LangChain `Embeddings` of the stored
+vectors, and `add_documents` (with `aadd_documents`), for `groups.add_documents`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from langchain_core.documents import Document
+
+    from langchain_dpicl.groups.ingest import Vectors
+
+
+class StoredHit(NamedTuple):
+    """A document that a store found."""
+
+    document: Document
+    """The document as the user put it in: its text, metadata and id, nothing added.
+
+    It always has an id, by which a document that comes twice is recognized; where the
+    user gave none, the one that the store gave it."""
+
+    score: float
+    """Cosine of its vector and the question's, from -1 to 1."""
+
+    shard: int
+    """The shard under which the store found it, for the check of what came back."""
+
+
+class VectorReader(ABC):
+    """A store that can be read out, vectors included."""
+
+    @abstractmethod
+    def read(self) -> Iterable[tuple[Document, Sequence[float]]]:
+        """Yield every document with its vector, in any order, each once.
+
+        A document comes with its text, its metadata and its id (where the user gave
+        none, the store's own), and nothing added. The vectors need not be of norm 1.
+        """
+
+    @abstractmethod
+    def delete(self, document_ids: Sequence[str]) -> None:
+        """Delete documents from the store, by `Document.id`."""
+
+
+class ShardStore(ABC):
+    """A store that searches every shard by itself, exactly.
+
+    A shard is a set of units. Which unit is in which shard is told to the store by
+    `assign`; it keeps that where all processes see it. A record whose unit was never
+    assigned is not in the corpus: no method but `unit_values` and `delete` may see it.
+    A store may keep the assignment by record; then a record that was written after the
+    last `assign` is not in the corpus either.
+
+    What the methods return is checked by the caller before it is used: see `checking`.
+    They are called from any thread, also from several at once.
+
+    Privacy:
+        `best`, `above` and `of_units` must compare the question with every record that
+        counts, or with an index that was built from one shard alone. One approximate
+        index of all records (an HNSW graph, IVF lists, product quantization trained on
+        the corpus) ties units together: one person more or less can change what is
+        found of others. A record's score must depend on its own vector and the
+        question's, on nothing else.
+    """
+
+    @property
+    def identity(self) -> str:
+        """What tells these records from others, the same in every process.
+
+        The key that sends units to shards is derived from it where the user gives no
+        `salt`. It need not be secret, nor unique.
+        """
+        return type(self).__qualname__
+
+    @abstractmethod
+    def refuse_unsound(self, *, exact: bool) -> None:
+        """Raise `UnsoundStoreError` if a shared approximate index could be searched.
+
+        Called when the store is opened and before every search, as an index may be
+        made at any time: a quick look at the catalog, not at the records.
+
+        Args:
+            exact: The user has said that the search shall be exact although the store
+                has such an index. Then `best`, `above` and `of_units` must go around
+                it, or, where that can't be had, this must raise all the same.
+        """
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    @abstractmethod
+    def unit_values(self) -> Iterable[Hashable]:
+        """Yield the values of the unit key, each once; None if a record has none."""
+
+    @abstractmethod
+    def assign(self, shard_of: Mapping[Any, int], n_shards: int) -> None:
+        """Keep each unit's shard, durably; values as `unit_values` gave them.
+
+        A value that is assigned already may come again, with the same shard. What was
+        assigned for another number of shards, or under another salt, is replaced.
+        """
+
+    @abstractmethod
+    def sizes(self, n_shards: int) -> list[int]:
+        """Return the number of records of each shard, private."""
+
+    @abstractmethod
+    def best(self, vector: Vectors, n: int, n_shards: int) -> list[StoredHit]:
+        """Return the n best records of each shard, in any order.
+
+        Args:
+            vector: The question's, norm 1, shape (1, dimension).
+            n: Most records of one shard. Fewer only where the shard has fewer.
+            n_shards: Number of shards, numbered from 0.
+        """
+
+    @abstractmethod
+    def of_shard(self, vector: Vectors, shard: int, score: float) -> list[StoredHit]:
+        """Return all records of one shard with at least a score, in any order."""
+
+    @abstractmethod
+    def above(self, vector: Vectors, threshold: float) -> list[StoredHit]:
+        """Return every record, of any shard, whose score reaches the threshold.
+
+        A threshold below -1 asks for all records.
+        """
+
+    @abstractmethod
+    def of_units(self, vector: Vectors, values: Sequence[Any]) -> list[StoredHit]:
+        """Return every record of some units; values as in the records' metadata."""
+
+    @abstractmethod
+    def delete(self, value: Any) -> int:
+        """Delete a unit's records by a value of the unit key; return how many.
+
+        Those of this one value, as `unit_values` gave it, assigned or not; and its
+        assignment, which names the unit.
+        """

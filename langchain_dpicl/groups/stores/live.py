@@ -1,0 +1,183 @@
+"""Records in a store that searches by itself.
+
+**Which shard a unit is in** must be the same for every process that draws from the
+store. Without a `salt`, the key of the hash is therefore derived from the store's
+identity and the unit key, so that there is nothing to keep.
+
+Privacy:
+    *A key that anybody can derive is sound.* Every sensitivity rests on one fact: a
+    unit's shard depends on its own id, on the number of shards and on nothing else, so
+    that one unit more or less changes one shard. That holds for any function of the
+    id, known or not. What a secret key adds is that nobody who can choose ids, and
+    has records of their own in the store, can put themselves into a chosen person's
+    shard. Their own records are known to them, and what they learn of the other
+    person is bounded by the same epsilon; but a shard full of theirs leaves no room
+    for the person, which makes answers worse. Give `salt=`, and keep it, where ids can
+    be chosen by outsiders.
+
+    *Who is in the corpus.* The units that were in the store at the last `refresh`, by
+    this process or another. A record of a unit that was never assigned is not seen. A
+    known unit's record that is written later is seen at once or after the next
+    `refresh`, as the store keeps its assignment. None of it depends on other units.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.groups.ingest import take_documents
+from langchain_dpicl.groups.records import Records, refuse_unknown_unit
+from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
+from langchain_dpicl.groups.stores.writing import StoreWriter
+from langchain_dpicl.groups.units import SALT_BYTES
+from langchain_dpicl.units import canonical_unit_id
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from langchain_dpicl.groups.stores.contract import ShardStore
+    from langchain_dpicl.groups.terms import RetrievalTerms
+
+_KEY = b"dpicl.store"
+
+
+class LiveRecords(Records):
+    """Records in a `ShardStore`."""
+
+    def __init__(
+        self,
+        store: ShardStore,
+        terms: RetrievalTerms,
+        *,
+        embedding: Embeddings,
+        salt: bytes | None,
+        exact: bool,
+        given: Any,
+    ) -> None:
+        self._store = store
+        self._terms = terms
+        self._embedding = embedding
+        self._salt = salt or derived_salt(store.identity, terms.unit_key)
+        self._exact = exact
+        self._name = type(given).__name__
+        self._writer = StoreWriter(given)
+        self._writing = threading.Lock()
+        self._search = self._assigned()
+
+    @property
+    def index(self) -> StoreSearch:
+        """The search, with the units as they were assigned last."""
+        return self._search
+
+    @property
+    def embedding(self) -> Embeddings:
+        """What the stored vectors were made with."""
+        return self._embedding
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The store's class, and that it searches."""
+        return {"store": self._name, "searched_by": "store"}
+
+    def add(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+        """Add documents to the store, and assign their units."""
+        taken, _ = take_documents(documents, self._terms.unit_key)
+        self._writer.add(taken)
+        self.refresh()
+        return len(taken)
+
+    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+        """Add documents to the store; the async twin of `add`."""
+        taken, _ = take_documents(documents, self._terms.unit_key)
+        await self._writer.aadd(taken)
+        await asyncio.to_thread(self.refresh)
+        return len(taken)
+
+    def delete_unit(self, unit_id: str | None) -> int:
+        """Delete a unit from the store, however its id is spelled there."""
+        with self._writing:
+            spellings = [
+                value
+                for value in self._store.unit_values()
+                if unit_id is not None and canonical_unit_id(value) == unit_id
+            ]
+            deleted = sum(self._store.delete(value) for value in spellings)
+            if unit_id is None or not deleted:
+                refuse_unknown_unit(self._terms.unit_key)
+            known = self._search.assignment.values
+            self._search = self._searching(
+                {other: known[other] for other in known if other != unit_id}
+            )
+        return deleted
+
+    def refresh(self) -> None:
+        """Look which units the store holds, and assign the new ones."""
+        with self._writing:
+            self._search = self._assigned()
+
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> NoReturn:  # noqa: ARG002
+        """Refuse: the records are in the store.
+
+        Raises:
+            InvalidParameterError: Always.
+        """
+        raise InvalidParameterError(
+            f"The records are in the {self._name}, which keeps them: there is nothing "
+            "to save. Call from_vectorstore() again instead of load()."
+        )
+
+    def _assigned(self) -> StoreSearch:
+        self._store.refuse_unsound(exact=self._exact)
+        search = self._searching(spellings_of(self._store, self._terms.unit_key))
+        assignment = search.assignment
+        self._store.assign(assignment.by_value(), assignment.n_shards)
+        return search
+
+    def _searching(self, values: Mapping[str, Sequence[Hashable]]) -> StoreSearch:
+        return StoreSearch(
+            self._store,
+            Assignment(self._salt, self._terms.n_groups, values),
+            name=self._name,
+            unit_key=self._terms.unit_key,
+            exact=self._exact,
+        )
+
+
+def derived_salt(identity: str, unit_key: str) -> bytes:
+    """Return the key that all processes derive for a store; see the module docstring.
+
+    Example:
+        >>> derived_salt("table a", "patient") == derived_salt("table b", "patient")
+        False
+    """
+    named = json.dumps([identity, unit_key]).encode()
+    return hashlib.blake2b(named, digest_size=SALT_BYTES, person=_KEY).digest()
+
+
+def spellings_of(store: ShardStore, unit_key: str) -> dict[str, list[Hashable]]:
+    """Return how each unit's id is spelled in a store's records, by canonical id.
+
+    Raises:
+        UnitError: If a record has no usable unit id.
+    """
+    spellings: dict[str, list[Hashable]] = {}
+    for value in store.unit_values():
+        unit_id = canonical_unit_id(value)
+        if unit_id is None:
+            raise UnitError(
+                f"A record in the store has no usable unit id under the metadata key "
+                f"{unit_key!r}. A unit id is a non-empty string or an integer. Name "
+                "the key that holds it as unit_key=, or delete the records without "
+                "one: no record can stand in for a unit of its own."
+            )
+        spellings.setdefault(unit_id, []).append(value)
+    return spellings

@@ -1,0 +1,290 @@
+"""Where a PGVector store keeps its records, and which indexes they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    ColumnClause,
+    ColumnElement,
+    column,
+    func,
+    quoted_name,
+    select,
+    table,
+    text,
+)
+from sqlalchemy.sql.expression import TableClause
+
+from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.groups.stores.pgvector_units import COLUMN_MARKS, UnitKey
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_BUILT_IN = ("btree", "hash", "gist", "gin", "spgist", "brin")
+"""Access methods that hold no approximate index of vectors."""
+
+_FIND = text(
+    "SELECT c.oid, n.nspname AS schema, c.relkind AS kind, "
+    "current_setting('server_encoding') AS encoding "
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE c.relname = :table AND CASE WHEN CAST(:schema AS text) IS NULL "
+    "THEN pg_table_is_visible(c.oid) ELSE n.nspname = :schema END"
+)
+
+_COLUMNS = text(
+    "SELECT a.attname AS name, t.typname AS type, n.nspname AS type_schema, "
+    "a.atttypmod AS modifier "
+    "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
+    "JOIN pg_namespace n ON n.oid = t.typnamespace "
+    "WHERE a.attrelid = :oid AND a.attnum > 0 AND NOT a.attisdropped"
+)
+
+# Of the table and its partitions; pg_depend knows the columns of expressions and of
+# conditions too, such as those of an index over embedding::halfvec(384).
+_INDEXES = text(
+    "WITH RECURSIVE part (oid) AS ("
+    "SELECT CAST(:oid AS oid) UNION ALL "
+    "SELECT i.inhrelid FROM pg_inherits i JOIN part ON i.inhparent = part.oid) "
+    "SELECT DISTINCT c.relname AS name, m.amname AS method "
+    "FROM part JOIN pg_attribute a ON a.attrelid = part.oid AND a.attname = :column "
+    "JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass "
+    "AND d.refobjid = part.oid AND d.refobjsubid = a.attnum "
+    "AND d.classid = 'pg_class'::regclass "
+    "JOIN pg_index x ON x.indexrelid = d.objid "
+    "JOIN pg_class c ON c.oid = d.objid JOIN pg_am m ON m.oid = c.relam "
+    "WHERE m.amname <> ALL (:built_in) ORDER BY name"
+)
+
+_LEGACY_TABLE = "langchain_pg_embedding"
+_LEGACY_COLLECTIONS = "langchain_pg_collection"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a store's own attributes say of where its records are."""
+
+    schema: str | None
+    """The schema; None to find the table as a statement without a schema does."""
+
+    table: str
+    id_column: str
+    content_column: str
+    embedding_column: str
+    json_column: str | None
+    metadata_columns: tuple[str, ...]
+
+    collection: str | None = None
+    """Name of the collection, where a table holds several."""
+
+    @classmethod
+    def of(cls, store: Any) -> tuple[Layout, Any]:
+        """Return a store's layout, and its engine.
+
+        Raises:
+            InvalidParameterError: If it is no store of langchain-postgres.
+        """
+        # The public store keeps table and columns in an inner one.
+        inner = getattr(store, "_PGVectorStore__vs", store)
+        if hasattr(inner, "embedding_column") and hasattr(inner, "table_name"):
+            layout = cls(
+                schema=inner.schema_name,
+                table=inner.table_name,
+                id_column=inner.id_column,
+                content_column=inner.content_column,
+                embedding_column=inner.embedding_column,
+                json_column=inner.metadata_json_column,
+                metadata_columns=tuple(inner.metadata_columns),
+            )
+            return layout, inner.engine
+        if hasattr(store, "collection_name") and hasattr(store, "session_maker"):
+            layout = cls(
+                schema=None,
+                table=_LEGACY_TABLE,
+                id_column="id",
+                content_column="document",
+                embedding_column="embedding",
+                json_column="cmetadata",
+                metadata_columns=(),
+                collection=store.collection_name,
+            )
+            return layout, store._engine or store._async_engine  # noqa: SLF001  # It has no public name.
+        raise InvalidParameterError(
+            "store must be a PGVectorStore or a PGVector of langchain-postgres, not "
+            f"a {type(store).__name__}."
+        )
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What the database says of the store's table."""
+
+    layout: Layout
+    schema: str
+    oid: int
+
+    vector_schema: str
+    """Where the extension has its type and its operators."""
+
+    json_type: str | None
+    """"json" or "jsonb"."""
+
+    key_type: str | None
+    """Type of the unit key's own column; None if the key is in the JSON."""
+
+    fixed_dimension: int | None
+    """Length of the vectors, where the table's column says it."""
+
+    @classmethod
+    def read(cls, connection: Connection, layout: Layout, unit_key: str) -> Catalog:
+        """Look the table up.
+
+        Raises:
+            InvalidParameterError: If it is not there, or holds what this can't search.
+        """
+        found = connection.execute(
+            _FIND, {"table": layout.table, "schema": layout.schema}
+        ).one_or_none()
+        if found is None:
+            raise InvalidParameterError(
+                f"The store's table {layout.table!r} is not in the database that the "
+                "store's URL names. Add documents to the store before, or, where its "
+                "engine was made with connect_args, pass the same as connection=."
+            )
+        if found.kind not in ("r", "p"):
+            raise InvalidParameterError(
+                f"{layout.table!r} is no table of its own but a view or the like, "
+                "behind which any index can be. Make the store over the table."
+            )
+        if found.encoding != "UTF8":
+            raise InvalidParameterError(
+                f"The store's database has the encoding {found.encoding}. Unit ids "
+                "are Unicode texts: move the records into a database with UTF8."
+            )
+        columns = {
+            row.name: row for row in connection.execute(_COLUMNS, {"oid": found.oid})
+        }
+        vector = columns.get(layout.embedding_column)
+        if vector is None or vector.type != "vector":
+            kind = "missing" if vector is None else f"of the type {vector.type}"
+            raise InvalidParameterError(
+                f"The column {layout.embedding_column!r} is {kind}: exact cosines "
+                "need pgvector's type 'vector'. Copy the records into a table with "
+                "a column of that type."
+            )
+        key = columns.get(unit_key) if unit_key in layout.metadata_columns else None
+        if key is not None and key.type not in COLUMN_MARKS:
+            raise InvalidParameterError(
+                f"The column {unit_key!r} is of the type {key.type}. A unit id is a "
+                "text or an integer: change the column's type to text, varchar or "
+                "bigint, or generate such a column from it."
+            )
+        if key is None and layout.json_column is None:
+            raise InvalidParameterError(
+                f"The store has no metadata column {unit_key!r}, and none with JSON "
+                "either. Name the key that holds each record's unit id as unit_key=."
+            )
+        return cls(
+            layout=layout,
+            schema=found.schema,
+            oid=found.oid,
+            vector_schema=vector.type_schema,
+            json_type=layout.json_column and columns[layout.json_column].type,
+            key_type=None if key is None else str(key.type),
+            fixed_dimension=vector.modifier if vector.modifier > 0 else None,
+        )
+
+    def refuse_approximate(self, connection: Connection) -> None:
+        """Refuse a table whose vectors have an approximate index.
+
+        Raises:
+            UnsoundStoreError: If there is one.
+        """
+        found = connection.execute(
+            _INDEXES,
+            {
+                "oid": self.oid,
+                "column": self.layout.embedding_column,
+                "built_in": list(_BUILT_IN),
+            },
+        ).all()
+        if found:
+            names = ", ".join(f"{row.name!r} ({row.method})" for row in found)
+            raise UnsoundStoreError(
+                f"The vectors of table {self.layout.table!r} have an approximate "
+                f"index: {names}. It is built from all records at once, so that one "
+                "person more or less can change what it finds of others. Drop it, "
+                "or pass exact=True to search around it: every vector is then "
+                "compared with the question."
+            )
+
+    @property
+    def records(self) -> TableClause:
+        """The table, with the columns that this library reads."""
+        layout = self.layout
+        names = [
+            layout.id_column,
+            layout.content_column,
+            layout.embedding_column,
+            *layout.metadata_columns,
+            *([layout.json_column] if layout.json_column else []),
+            *(["collection_id"] if layout.collection is not None else []),
+        ]
+        columns: list[ColumnClause[Any]] = [
+            column(quoted_name(name, quote=True)) for name in names
+        ]
+        return table(
+            quoted_name(layout.table, quote=True),
+            column("ctid"),
+            column("tableoid"),
+            *columns,
+            schema=quoted_name(self.schema, quote=True),
+        )
+
+    def mine(self, records: TableClause) -> ColumnElement[bool]:
+        """Return the condition that a record is of this store."""
+        present = records.c[self.layout.embedding_column].is_not(None)
+        if self.layout.collection is None:
+            return present
+        collections = table(
+            _LEGACY_COLLECTIONS,
+            column("uuid"),
+            column("name"),
+            schema=quoted_name(self.schema, quote=True),
+        )
+        # By name: a collection that is emptied and made anew has another number.
+        number = select(collections.c.uuid).where(
+            collections.c.name == self.layout.collection
+        )
+        own: ColumnElement[bool] = records.c.collection_id == number.scalar_subquery()
+        return present & own
+
+    def dimension(self, connection: Connection) -> int:
+        """Return the length of the vectors.
+
+        Raises:
+            InvalidParameterError: If neither the column nor a record tells it.
+        """
+        if self.fixed_dimension is not None:
+            return self.fixed_dimension
+        records = self.records
+        vector = records.c[self.layout.embedding_column]
+        length = getattr(func, self.vector_schema).vector_dims(vector)
+        commonest = func.mode().within_group(length)
+        found = connection.execute(select(commonest).where(self.mine(records)))
+        dimension: int | None = found.scalar_one()
+        if dimension is None:
+            raise InvalidParameterError(
+                "The store holds no vectors yet, and its table does not say how long "
+                "they are. Add the documents first."
+            )
+        return dimension
+
+    def unit(self, records: TableClause, unit_key: str) -> UnitKey:
+        """Return how a record's unit is read."""
+        if self.key_type is not None:
+            return UnitKey(records.c[unit_key], self.key_type, unit_key)
+        own = records.c[str(self.layout.json_column)]
+        return UnitKey(own, str(self.json_type), unit_key)

@@ -1,0 +1,258 @@
+"""Searching a store that searches by itself: the calls, their checks, the order.
+
+Every document's score comes from the store; the order is made here, by score and then
+by the keyed digest of `units.tie_key`, as the embedded index does it. So the groups
+are those that the embedded index would find in the same vectors, but for scores so
+close that they differ by the store's own rounding alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from langchain_dpicl.groups.stores.checking import HitCheck
+from langchain_dpicl.groups.units import keyed_slot, tie_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from langchain_core.documents import Document
+    from numpy.typing import NDArray
+
+    from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.stores.checking import Hit
+    from langchain_dpicl.groups.stores.contract import ShardStore
+
+_T = TypeVar("_T")
+
+_MARGIN = 1e-6
+"""A store asked for scores from s on is asked for a little more, and cut here: what it
+compares with s may be rounded in another way than what it returns."""
+
+_EVERYTHING = -2.0
+"""Below any cosine, rounding included."""
+
+_TRIES = 2
+"""Others may write between two calls; two answers that disagree are asked for again."""
+
+
+class Assignment:
+    """Which unit is in which shard: a keyed hash of its id, and of nothing else.
+
+    Attributes:
+        salt: The key.
+        n_shards: Number of shards.
+        values: For each unit known, by canonical id: how its id is spelled in records.
+    """
+
+    def __init__(
+        self, salt: bytes, n_shards: int, values: Mapping[str, Sequence[Hashable]]
+    ) -> None:
+        self.salt = salt
+        self.n_shards = n_shards
+        self.values = values
+        self._known = {unit_id: self._slot(unit_id) for unit_id in values}
+
+    def shard_of(self, unit_id: str) -> int:
+        """Return a unit's shard; also that of a unit that others have assigned."""
+        known = self._known.get(unit_id)
+        return self._slot(unit_id) if known is None else known
+
+    def by_value(self) -> dict[Hashable, int]:
+        """Return the shard for each spelling, as `ShardStore.assign` takes it."""
+        return {
+            value: self._known[unit_id]
+            for unit_id, values in self.values.items()
+            for value in values
+        }
+
+    def _slot(self, unit_id: str) -> int:
+        return keyed_slot(self.salt, unit_id, self.n_shards)
+
+
+class StoreSearch:
+    """A `ShardStore` that can be drawn from; implements `search.ShardSearch`.
+
+    Attributes:
+        store: The store.
+        assignment: Its units' shards.
+        exact: What the user said of an index that the store may have.
+        check: What everything that the store returns goes through.
+    """
+
+    def __init__(
+        self,
+        store: ShardStore,
+        assignment: Assignment,
+        *,
+        name: str,
+        unit_key: str,
+        exact: bool,
+    ) -> None:
+        self.store = store
+        self.assignment = assignment
+        self.exact = exact
+        self.check = HitCheck(name, unit_key, assignment.shard_of)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return self.store.dimension
+
+    @property
+    def n_units(self) -> int:
+        """Number of units when the store was looked at last, private."""
+        return len(self.assignment.values)
+
+    def top(
+        self, vector: Vectors, n: int, threshold: float | None
+    ) -> list[list[Document]]:
+        """Return for each shard its n best documents that pass, best first."""
+        self.store.refuse_unsound(exact=self.exact)
+        # One more than asked for shows whether the cut falls into a tie, where a store
+        # keeps whichever it likes.
+        shards = self._agreeing(lambda: self._best(vector, n + 1))
+        least = -1.0 if threshold is None else threshold
+        slots = []
+        for number, hits in enumerate(shards):
+            found = self.ranked(hits)
+            if len(found) > n and found[n].score == found[n - 1].score >= least:
+                found = self.ranked(self._tied(vector, number, hits))
+            passing = [hit.document for hit in found if hit.score >= least]
+            slots.append(passing[:n])
+        return slots
+
+    def eligible(self, vector: Vectors, threshold: float) -> StoreUnits:
+        """Return every unit whose own best document reaches the threshold."""
+        self.store.refuse_unsound(exact=self.exact)
+        hits = self._agreeing(lambda: self._above(vector, threshold))
+        return StoreUnits(self, vector, hits)
+
+    def of_units(
+        self, vector: Vectors, hits: Sequence[Hit]
+    ) -> dict[str, dict[str, Hit]]:
+        """Return all documents of the units of some hits, by unit and by id.
+
+        Raises:
+            UnsoundStoreError: If one of the hits is not among what comes back.
+        """
+        known = self.assignment.values
+        found = {hit.unit_id: set(known.get(hit.unit_id, ())) for hit in hits}
+        for hit in hits:
+            found[hit.unit_id].add(hit.value)
+        values = [value for own in found.values() for value in own]
+
+        def ask() -> dict[str, dict[str, Hit]] | None:
+            documents: dict[str, dict[str, Hit]] = {unit_id: {} for unit_id in found}
+            returned = self.store.of_units(vector, values) if values else []
+            for hit in self.check.hits(returned):
+                if hit.unit_id in documents:
+                    documents[hit.unit_id][hit.id] = hit
+            whole = all(hit.id in documents[hit.unit_id] for hit in hits)
+            return documents if whole else None
+
+        return self._agreeing(ask)
+
+    def ranked(self, hits: Iterable[Hit]) -> list[Hit]:
+        """Return hits best first, ties in the order of their digests."""
+        best_first = sorted(hits, key=lambda hit: -hit.score)
+        if len({hit.score for hit in best_first}) == len(best_first):
+            return best_first
+        salt = self.assignment.salt
+        return sorted(
+            best_first, key=lambda hit: (-hit.score, tie_key(salt, hit.document))
+        )
+
+    def _best(self, vector: Vectors, n: int) -> list[list[Hit]] | None:
+        n_shards = self.assignment.n_shards
+        returned = self.store.best(vector, n, n_shards)
+        shards = self.check.by_shard(returned, n, n_shards)
+        if all(len(hits) == n for hits in shards):
+            return shards
+        sizes = self.store.sizes(n_shards)
+        expected = [min(n, size) for size in sizes]
+        return shards if [len(hits) for hits in shards] == expected else None
+
+    def _tied(self, vector: Vectors, shard: int, hits: Sequence[Hit]) -> list[Hit]:
+        # All from the last place on, so that the tie is for `ranked` to break.
+        last = min(hit.score for hit in hits)
+
+        def ask() -> list[Hit] | None:
+            least = last - _MARGIN if last > -1 else _EVERYTHING
+            returned = self.store.of_shard(vector, shard, least)
+            found = [hit for hit in self.check.hits(returned) if hit.score >= last]
+            if any(hit.shard != shard for hit in found):
+                self.check.refuse("a document under another shard than its own")
+            ids = {hit.id for hit in found}
+            return found if all(hit.id in ids for hit in hits) else None
+
+        return self._agreeing(ask)
+
+    def _above(self, vector: Vectors, threshold: float) -> list[Hit] | None:
+        least = threshold - _MARGIN if threshold > -1 else _EVERYTHING
+        hits = self.check.hits(self.store.above(vector, least))
+        if threshold <= -1:
+            total = sum(self.store.sizes(self.assignment.n_shards))
+            return hits if len(hits) == total else None
+        return [hit for hit in hits if hit.score >= threshold]
+
+    def _agreeing(self, ask: Callable[[], _T | None]) -> _T:
+        for _ in range(_TRIES):
+            answer = ask()
+            if answer is not None:
+                return answer
+        return self.check.refuse("fewer documents than it holds")
+
+
+class StoreUnits:
+    """The eligible units of a store; implements `search.EligibleUnits`.
+
+    Privacy:
+        A database keeps no snapshot between two calls. `by_shard` is cut out of the
+        hits of the one search that said who is eligible. `by_unit` asks once more, for
+        the records of the given units alone: a unit's list is a function of its own
+        records at that moment, whatever others write meanwhile, and nobody contributes
+        who was not found, and asked to pay, before.
+    """
+
+    def __init__(
+        self, search: StoreSearch, vector: Vectors, hits: Sequence[Hit]
+    ) -> None:
+        self._search = search
+        self._vector = vector
+        self._hits: dict[str, list[Hit]] = defaultdict(list)
+        for hit in hits:
+            self._hits[hit.unit_id].append(hit)
+        self._ids = list(self._hits)
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """Each eligible unit's best score."""
+        best = [max(hit.score for hit in hits) for hits in self._hits.values()]
+        return np.asarray(best, np.float64)
+
+    def unit_ids(self, places: NDArray[np.int64]) -> list[str]:
+        """Return the canonical ids of some units, one for each place."""
+        return [self._ids[place] for place in places.tolist()]
+
+    def by_shard(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
+        """Return for each shard the n best documents of some units, best first."""
+        shards: list[list[Hit]] = [[] for _ in range(self._search.assignment.n_shards)]
+        for unit_id in self.unit_ids(places):
+            hits = self._hits[unit_id]
+            shards[hits[0].shard].extend(hits)
+        return [self._best(hits, n) for hits in shards]
+
+    def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
+        """Return for each of some units its own n best documents, best first."""
+        chosen = self.unit_ids(places)
+        hits = [hit for unit_id in chosen for hit in self._hits[unit_id]]
+        found = self._search.of_units(self._vector, hits)
+        return [self._best(found[unit_id].values(), n) for unit_id in chosen]
+
+    def _best(self, hits: Iterable[Hit], n: int) -> list[Document]:
+        return [hit.document for hit in self._search.ranked(hits)[:n]]

@@ -1,0 +1,182 @@
+"""Records of a store that is read out: a snapshot, searched by the embedded index.
+
+For a store in memory, and for one whose only index is an approximate one of all
+records. What is written to the store or deleted from it elsewhere shows after
+`refresh`, deletions too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.ingest import (
+    check_document_ids,
+    take_documents,
+    unit_rows,
+)
+from langchain_dpicl.groups.records import Records, refuse_unknown_unit
+from langchain_dpicl.groups.shards import ShardIndex
+from langchain_dpicl.groups.stores.writing import StoreWriter
+from langchain_dpicl.groups.units import new_salt
+from langchain_dpicl.units import canonical_unit_id
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.stores.contract import VectorReader
+    from langchain_dpicl.groups.terms import RetrievalTerms
+
+_BATCH = 1000
+
+
+class SnapshotRecords(Records):
+    """Records read from a `VectorReader` into a `ShardIndex`."""
+
+    def __init__(
+        self,
+        reader: VectorReader,
+        terms: RetrievalTerms,
+        *,
+        embedding: Embeddings,
+        salt: bytes | None,
+        given: Any,
+    ) -> None:
+        self._reader = reader
+        self._terms = terms
+        self._embedding = embedding
+        self._name = type(given).__name__
+        self._writer = StoreWriter(given)
+        self._writing = threading.Lock()
+        empty = np.empty((0, 1), np.float32)
+        self._index = ShardIndex.from_vectors(
+            empty, [], [], n_shards=terms.n_groups, salt=salt or new_salt()
+        )
+        self._index = self._read()
+
+    @property
+    def index(self) -> ShardIndex:
+        """The index of what was read last, immutable."""
+        return self._index
+
+    @property
+    def embedding(self) -> Embeddings:
+        """What the stored vectors were made with."""
+        return self._embedding
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The store's class, and that it was read out."""
+        return {"store": self._name, "searched_by": "embedded index"}
+
+    @property
+    def metadata_keys(self) -> frozenset[str]:
+        """Every key that any record's metadata had when it was read."""
+        return self._index.metadata_keys()
+
+    def add(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+        """Add documents to the store, and read it again."""
+        taken = self._take(documents)
+        self._writer.add(taken)
+        self.refresh()
+        return len(taken)
+
+    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+        """Add documents to the store; the async twin of `add`."""
+        taken = self._take(documents)
+        await self._writer.aadd(taken)
+        await asyncio.to_thread(self.refresh)
+        return len(taken)
+
+    def delete_unit(self, unit_id: str | None) -> int:
+        """Delete a unit from the store and from what was read.
+
+        The store is looked through for records of the unit that came in later.
+        """
+        with self._writing:
+            found = [] if unit_id is None else self._documents_of(unit_id)
+            if unit_id is None or not found:
+                refuse_unknown_unit(self._terms.unit_key)
+            ids = [document.id for document in found if document.id is not None]
+            if len(ids) < len(found):
+                raise InvalidParameterError(
+                    f"The {self._name} gave a document of that unit without an id, so "
+                    "that it cannot be deleted there; nothing was deleted. Delete the "
+                    "unit in the store by its own means, and call refresh()."
+                )
+            self._reader.delete(ids)
+            self._index = self._index.without(unit_id)
+        return len(found)
+
+    def refresh(self) -> None:
+        """Read the store again."""
+        with self._writing:
+            self._index = self._read()
+
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
+        """Write what was read last to a directory."""
+        storage.save(path, terms, self._index)
+
+    def _take(self, documents: Iterable[Document]) -> list[Document]:
+        taken, _ = take_documents(documents, self._terms.unit_key)
+        check_document_ids(taken, self._index.document_ids())
+        return taken
+
+    def _documents_of(self, unit_id: str) -> list[Document]:
+        key = self._terms.unit_key
+        return [
+            document
+            for document, _ in self._reader.read()
+            if canonical_unit_id(document.metadata.get(key)) == unit_id
+        ]
+
+    def _read(self) -> ShardIndex:
+        found, vectors = read_out(self._reader)
+        documents, unit_ids = take_documents(found, self._terms.unit_key)
+        salt = self._index.salt
+        if not documents:
+            # Of the dimension that it had: the questions have not changed.
+            vectors = np.empty((0, self._index.dimension), np.float32)
+        return ShardIndex.from_vectors(
+            vectors, documents, unit_ids, n_shards=self._terms.n_groups, salt=salt
+        )
+
+
+def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
+    """Return all documents of a store, and their vectors scaled to norm 1.
+
+    Args:
+        reader: The store.
+
+    Returns:
+        The documents, and the vectors of shape (documents, dimension), float32.
+
+    Raises:
+        InvalidParameterError: If a vector is zero or not finite, or they are not all
+            of one dimension.
+    """
+    documents: list[Document] = []
+    parts: list[Vectors] = []
+    rows = iter(reader.read())
+    while batch := list(islice(rows, _BATCH)):
+        texts = [document.page_content for document, _ in batch]
+        vectors = [vector for _, vector in batch]
+        parts.append(unit_rows(vectors, texts, len(documents)))
+        documents += [document for document, _ in batch]
+    if len({part.shape[1] for part in parts}) > 1:
+        raise InvalidParameterError(
+            "The store holds vectors of different dimensions: they are not of one "
+            "embedding. Write the records of each embedding to a store of their own."
+        )
+    return documents, np.concatenate(parts) if parts else np.empty((0, 1), np.float32)

@@ -1,0 +1,18 @@
+"""The server that PGVector stores are tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pgvector_parts import VectorServer
+from postgres import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Iterator[VectorServer]:
+    server = PostgresServer()
+    made = VectorServer(server)
+    yield made
+    made.close()
+    server.close()
