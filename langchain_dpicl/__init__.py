@@ -35,7 +35,11 @@ from langchain_dpicl._version import __version__
 if TYPE_CHECKING:
     from langchain_dpicl import accounting, agents, mechanisms, offline
     from langchain_dpicl.budget import PrivacyBudgetHandler
-    from langchain_dpicl.chain import DPChain, PublicFirstGate, create_question_condenser
+    from langchain_dpicl.chain import (
+        DPChain,
+        PublicFirstGate,
+        create_question_condenser,
+    )
     from langchain_dpicl.exceptions import (
         BudgetExhaustedError,
         DPError,
