@@ -104,10 +104,12 @@ class SealedModel:
         done: Advance,
     ) -> list[Slot]:
         slots = [ABSTAIN] * len(prompts)
-        workers = min(self._limit or THREADS, len(left))
+        most = self._limit or THREADS
+        workers = min(most, len(left))
         if not workers:
             return slots
         context = sealed_context()
+        jobs: list[Future[None]] = []
 
         def work() -> None:
             while left:
@@ -119,16 +121,20 @@ class SealedModel:
                 # A copy for each call: what one leaves in the context, no other sees.
                 asked = [prompts[i] for i in batch]
                 found = context.copy().run(self._answer_batch, asked)
+                if found is None:
+                    left.extend([i] for i in batch)
+                    jobs.extend(pool.submit(work) for _ in batch[1:])
+                    continue
                 for i, slot in zip(batch, found, strict=True):
                     slots[i] = slot
                 done(len(batch))
 
-        with ThreadPoolExecutor(workers, "dpicl-sealed") as pool:
-            jobs: list[Future[None]] = []
+        with ThreadPoolExecutor(min(most, len(prompts)), "dpicl-sealed") as pool:
             try:
                 # A thread costs more than a fast call: start one while calls are left.
                 while left and len(jobs) < workers:
                     jobs.append(pool.submit(work))
+                # A worker may add to them, before it ends itself.
                 for job in jobs:
                     job.result()
             finally:
@@ -155,12 +161,15 @@ class SealedModel:
             finally:
                 left.clear()
         slots = [ABSTAIN] * len(prompts)
-        limit = asyncio.Semaphore(self._limit or len(batches) or 1)
+        limit = asyncio.Semaphore(self._limit or max(len(prompts), 1))
 
         async def answer_batch(batch: list[int]) -> None:
             async with limit:
                 asked = [prompts[i] for i in batch]
                 found = await self._aanswer_batch(asked)
+            if found is None:
+                await asyncio.gather(*(answer_batch([i]) for i in batch))
+                return
             for i, slot in zip(batch, found, strict=True):
                 slots[i] = slot
             done(len(batch))
@@ -186,29 +195,19 @@ class SealedModel:
         asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
         return [asked[i : i + self._batch] for i in range(0, len(asked), self._batch)]
 
-    def _answer_batch(self, prompts: list[Any]) -> list[Slot]:
-        """Ask for one batch; a batch that fails is asked for prompt by prompt.
+    def _answer_batch(self, prompts: list[Any]) -> list[Slot] | None:
+        """Ask for one batch; return None if its prompts are to be asked one by one.
 
         One prompt that the provider refuses fails its whole batch. Taken as it is, one
         unit would silence every group in it.
         """
         found = attempt(lambda: self._generate(prompts))
-        if found is not None:
-            return found
-        if len(prompts) == 1:
-            return [FAILED]
-        return [slot for prompt in prompts for slot in self._answer_batch([prompt])]
+        return [FAILED] if found is None and len(prompts) == 1 else found
 
-    async def _aanswer_batch(self, prompts: list[Any]) -> list[Slot]:
+    async def _aanswer_batch(self, prompts: list[Any]) -> list[Slot] | None:
         """Ask for one batch; see `_answer_batch`."""
         found = await aattempt(lambda: self._agenerate(prompts))
-        if found is not None:
-            return found
-        if len(prompts) == 1:
-            return [FAILED]
-        return [
-            slot for prompt in prompts for slot in await self._aanswer_batch([prompt])
-        ]
+        return [FAILED] if found is None and len(prompts) == 1 else found
 
     def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
         model = self._model
@@ -287,6 +286,9 @@ def _batch_size(model: BaseChatModel | BaseLLM) -> int:
     prompts. Any other completion model sends lists, up to its own `batch_size`.
     """
     if not isinstance(model, BaseLLM) or isinstance(model, LLM):
+        return 1
+    if getattr(model, "streaming", False):
+        # Such a model streams one prompt at a time, and refuses lists.
         return 1
     size = getattr(model, "batch_size", None)
     return size if isinstance(size, int) and size > 0 else LARGEST_BATCH

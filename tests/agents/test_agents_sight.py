@@ -6,6 +6,7 @@ retrieval tools do. There it must find the canary.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -108,5 +109,9 @@ async def test_events(
         event
         async for event in watched.astream_events(asking(), config, version=version)
     ]
-    assert {"on_tool_end", "on_chat_model_end"} <= {event["event"] for event in seen}
+    expected = {"on_tool_end"}
+    if sys.version_info >= (3, 11):
+        # Before, LangChain's own agent does not hand its config on to the model.
+        expected.add("on_chat_model_end")
+    assert expected <= {event["event"] for event in seen}
     assert (CANARY not in repr(seen)) == private

@@ -5,6 +5,7 @@ Counted in the ledger's journal, not in what the agent says.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -135,7 +136,11 @@ async def test_an_interrupted_thread_is_charged_when_it_goes_on(
     assert len(journal(budget)) == 1
 
 
-@pytest.mark.parametrize("way", WAYS)
+# LangChain's own HumanInTheLoopMiddleware is not for asynchronous use before 3.11.
+INTERRUPTIBLE = WAYS if sys.version_info >= (3, 11) else ["invoke"]
+
+
+@pytest.mark.parametrize("way", INTERRUPTIBLE)
 @pytest.mark.parametrize("decision", ["approve", "reject", "edit"])
 async def test_a_human_decides_before_the_charge(
     decision: str, way: str, groups: RetrievedGroups

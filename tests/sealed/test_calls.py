@@ -15,6 +15,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMRe
 from langchain_core.prompt_values import StringPromptValue
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import RunnableLambda
+from langchain_openai import OpenAI
 from pydantic import PrivateAttr
 
 from langchain_dpicl.exceptions import (
@@ -103,7 +104,42 @@ async def test_a_failed_call_abstains_and_touches_no_other(
 def test_a_refused_list_is_asked_for_one_by_one() -> None:
     model = BatchedLLM()
     ask(model, 8, 1)
-    assert model._calls == [4, 1, 1, 1, 1, 4]
+    assert model._calls == [4, 4, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_prompts_of_a_refused_list_are_asked_at_once(
+    is_async: bool, limit: int | None
+) -> None:
+    class Refusing(BatchedLLM):
+        """Takes no list, and answers when as many are asking as may."""
+
+        _barrier: Any = PrivateAttr(default_factory=lambda: threading.Barrier(3))
+
+        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
+            if len(prompts) > 1:
+                raise ValueError("no lists")
+            self._barrier.wait(timeout=30)
+            return LLMResult(generations=[[Generation(text="yes")]])
+
+    class AsyncRefusing(Refusing):
+        async def _agenerate(
+            self, prompts: list[str], *args: Any, **kwargs: Any
+        ) -> LLMResult:
+            return await asyncio.to_thread(self._generate, prompts)
+
+    model = AsyncRefusing(batch_size=6) if is_async else Refusing(batch_size=6)
+    sealed = SealedModel(model, limit)
+    asked = prompts(6)
+    slots = await sealed.aanswer(asked) if is_async else sealed.answer(asked)
+    assert slots == [Slot("yes")] * 6
+
+
+def test_a_streaming_completion_model_is_asked_prompt_by_prompt() -> None:
+    model = OpenAI(model="none", api_key="none", streaming=True)
+    assert SealedModel(model)._batch == 1
+    assert SealedModel(OpenAI(model="none", api_key="none"))._batch == 20
 
 
 @pytest.mark.parametrize("missing", [0, 5])

@@ -156,9 +156,9 @@ def test_twins_depend_on_others() -> None:
         return contents(groups.draw_prepared(asked, collect=Till()))
 
     with pytest.raises(AssertionError):
-        run(check_insertion_order(cut), twin=True)
+        run(check_insertion_order(cut), twin=True, examples=400)
     with pytest.raises(AssertionError):
-        run(check_one_place(relative), twin=True)
+        run(check_one_place(relative), twin=True, examples=400)
 
 
 @pytest.mark.parametrize("adapter", [CutsTies, RoundsDown])
