@@ -9,6 +9,8 @@ A change of these tables is a new `SCHEMA_VERSION` and a new file in
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -21,8 +23,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
+from sqlalchemy.engine import Dialect
 
 SCHEMA_VERSION = 2
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
@@ -36,6 +40,25 @@ version_table = Table(
     Column("library", String(40), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
+
+
+class _Secret(bytes):
+    """Bytes whose repr does not show them."""
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
+class SecretBytes(TypeDecorator[bytes]):
+    """A key: SQLAlchemy's loggers write every row that they read, at level DEBUG."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:  # noqa: ARG002 - SQLAlchemy's signature
+        """Return a key as it was read, with a repr that says nothing."""
+        return None if value is None else _Secret(value)
+
 
 account_table = Table(
     "dpicl_account",
@@ -57,7 +80,7 @@ account_table = Table(
     # The journal's last digest; see `ledger/journal.py`.
     Column("head", String(64), nullable=False),
     # For per-unit accounts: the key of the tags, and all balances in one digest.
-    Column("unit_key", LargeBinary, nullable=True),
+    Column("unit_key", SecretBytes, nullable=True),
     Column("balances_digest", String(64), nullable=True),
     Column("library", String(40), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),

@@ -31,7 +31,12 @@ from langchain_dpicl.exceptions import (
     UnsealableModelError,
 )
 from langchain_dpicl.progress import Advance, no_progress
-from langchain_dpicl.sealed.region import aattempt, attempt, sealed_context
+from langchain_dpicl.sealed.region import (
+    Interrupted,
+    aattempt,
+    attempt,
+    sealed_context,
+)
 from langchain_dpicl.slots import ABSTAIN, FAILED, Slot, answered
 
 THREADS = 128
@@ -187,7 +192,7 @@ class SealedModel:
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
-        if any(isinstance(end, KeyboardInterrupt) for end in ended):
+        if any(isinstance(end, Interrupted) for end in ended):
             raise KeyboardInterrupt
         return slots
 

@@ -6,10 +6,12 @@ What each part closes, measured over LangChain's observers:
   in context variables.
 * `tracing_context(enabled=False, parent=False)`: LangSmith, which would otherwise build
   a tracer anew from its environment variables, also from inside a wrapped client.
-* OpenTelemetry's suppression flag, set inside the fresh context, which would drop one
-  set outside: instrumented HTTP and SDK clients.
+* OpenTelemetry is switched off inside the fresh context, which would drop a flag set
+  outside: instrumented clients, and those that open spans by themselves.
 * Loggers are off and warnings are not shown: SDKs log request bodies, and even the
   *number* of records tells of a failure.
+* LangChain's callbacks and global LLM cache are off, for models and sources that call
+  other runnables by `invoke`: debug mode and environment variables reach everywhere.
 * Errors are replaced by one that holds no message, cause or context of the original,
   raised where no handler is active. Anything that can be raised counts, not only
   `Exception`: a panic of a compiled extension is a `BaseException`.
@@ -21,26 +23,23 @@ nothing of this holds; the docs say so.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
-import logging
 import threading
-import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.exceptions import DPError, GroupCallError
 from langchain_dpicl.sealed.hidden import Hidden
+from langchain_dpicl.sealed.switches import install_switches
+from langchain_dpicl.sealed.telemetry import no_instrumentation
 
 T = TypeVar("T")
 
 _sealed: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "langchain_dpicl_sealed", default=False
 )
-_installing = threading.Lock()
-_installed = False
 
 
 def sealed_context() -> contextvars.Context:
@@ -53,11 +52,11 @@ def sealed_context() -> contextvars.Context:
         >>> sealed_context().run(_sealed.get), _sealed.get()
         (True, False)
     """
-    _install_switches()
+    install_switches(_sealed.get)
 
     def build() -> contextvars.Context:
         _sealed.set(True)
-        with tracing_context(enabled=False, parent=False), _no_instrumentation():
+        with tracing_context(enabled=False, parent=False), no_instrumentation():
             return contextvars.copy_context()
 
     return contextvars.Context().run(build)
@@ -130,7 +129,7 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
             answer.append(await step())
         except asyncio.CancelledError:
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             interrupted = True
         except BaseException:  # noqa: BLE001, S110 - asyncio lets SystemExit end the loop
             pass
@@ -143,18 +142,25 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
         await asyncio.gather(task, return_exceptions=True)
         raise
     if interrupted:
-        # A new one: the client's may carry a message.
-        raise KeyboardInterrupt
+        raise Interrupted
     if not task.cancelled():
         task.result()
     return answer[0] if answer else None
+
+
+class Interrupted(BaseException):
+    """Stands for a `KeyboardInterrupt` where tasks wait for each other.
+
+    asyncio lets that one out of the task and the event loop at once, with the frames of
+    the task: a traceback with locals would show private prompts. This one it keeps.
+    """
 
 
 class _Failure:
     """Stands for an exception of a private step: it keeps nothing of it."""
 
     def __init__(self, error: BaseException) -> None:
-        self.interrupted = isinstance(error, KeyboardInterrupt)
+        self.interrupted = isinstance(error, KeyboardInterrupt | Interrupted)
         self.public: DPError | None = None
         # An error of ours is public by contract; a bare copy drops its traceback,
         # cause and context, which may hold frames with private locals.
@@ -198,72 +204,3 @@ def _unwrap(outcome: T | _Failure) -> T:
         "and is not reported: run the group source's draw() and the model alone, on "
         "records that you may look at, to see it."
     )
-
-
-@contextlib.contextmanager
-def _no_instrumentation() -> Iterator[None]:
-    suppress = _suppress_instrumentation()
-    if suppress is None:
-        yield
-        return
-    with suppress():
-        yield
-
-
-def _suppress_instrumentation() -> Callable[[], Any] | None:
-    try:
-        from opentelemetry.instrumentation.utils import suppress_instrumentation
-    except ImportError:
-        return _suppress_by_context()
-    return suppress_instrumentation  # type: ignore[no-any-return]
-
-
-def _suppress_by_context() -> Callable[[], Any] | None:
-    try:
-        from opentelemetry import context as otel
-    except ImportError:
-        return None
-
-    @contextlib.contextmanager
-    def suppress() -> Iterator[None]:
-        token = otel.attach(otel.set_value("suppress_instrumentation", True))
-        try:
-            yield
-        finally:
-            otel.detach(token)
-
-    return suppress
-
-
-def _install_switches() -> None:
-    """Give the process's loggers and warnings an off switch, once.
-
-    Filters, factories and handlers can be set by anybody at any time, also between two
-    lines of a private step. So records are stopped where every logger makes and hands
-    them on, and warnings where the interpreter shows them. Outside the sealed region
-    both behave as before.
-    """
-    global _installed  # noqa: PLW0603 - once a process
-    with _installing:
-        if _installed:
-            return
-        _installed = True
-        is_enabled, handle = logging.Logger.isEnabledFor, logging.Logger.handle
-        show: Callable[[Any], None] = warnings._showwarnmsg  # type: ignore[attr-defined]  # noqa: SLF001 - catch_warnings replaces the public one
-
-        def is_enabled_for(self: logging.Logger, level: int) -> bool:
-            return not _sealed.get() and is_enabled(self, level)
-
-        def handle_unless_sealed(
-            self: logging.Logger, record: logging.LogRecord
-        ) -> None:
-            if not _sealed.get():
-                handle(self, record)
-
-        def show_unless_sealed(message: Any) -> None:
-            if not _sealed.get():
-                show(message)
-
-        logging.Logger.isEnabledFor = is_enabled_for  # type: ignore[method-assign]
-        logging.Logger.handle = handle_unless_sealed  # type: ignore[method-assign]
-        warnings._showwarnmsg = show_unless_sealed  # type: ignore[attr-defined]  # noqa: SLF001 - as above

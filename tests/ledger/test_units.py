@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -311,3 +314,19 @@ def test_a_charge_that_was_never_written_collects_nothing(ledger: Ledger) -> Non
         with pytest.raises(LedgerError, match="no unit was charged"):
             ledger.charge_units(forged, ["p-1"])
     assert ledger.charge_units(charge, ["p-1"]) == [True]
+
+
+def test_the_key_of_the_tags_is_in_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ledger.db"
+    with caplog.at_level(logging.DEBUG, logger="sqlalchemy"):
+        ledger = opened(SQLLedger(f"sqlite:///{path}"), UNIT_PLANNED)
+        ledger.charge_units(spend(ledger, UNIT_PLANNED), ["p-1"])
+        ledger.verify("notes")
+    with closing(sqlite3.connect(path)) as connection:
+        [(key,)] = connection.execute("SELECT unit_key FROM dpicl_account")
+    # Whole rows are logged at this level, and the key is in one of them.
+    assert "<secret>" in caplog.text
+    assert repr(key) not in caplog.text
+    assert key.hex() not in caplog.text

@@ -91,4 +91,4 @@ async def test_the_twin_whose_tasks_return_what_they_found_is_seen(
     monkeypatch.setattr(region.Hidden, "__repr__", lambda self: repr(self.value))
     private = chain()
     results = await logged_results(caplog, lambda: private.ainvoke(QUESTION))
-    assert any("Slot" in result or "Outcome" in result for result in results)
+    assert not results <= {"<hidden>", "<hidden>>"}
