@@ -3,7 +3,7 @@
 The agent is LangChain's own, `create_agent`. The middleware gives it the private tool,
 looks at the account before each turn, and tells the model when it is spent. The agent's
 model here is a scripted stand-in, so that the example runs without a key: it asks the
-tool each question it is given, and repeats what the tool has said. Put any chat model
+tool each question it is given, and points to what the tool has said. Put any chat model
 that calls tools in its place.
 """
 

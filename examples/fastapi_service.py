@@ -1,6 +1,6 @@
 """A question service over private records: FastAPI, many workers, one ledger.
 
-    pip install langchain-dpicl fastapi uvicorn httpx
+    pip install . fastapi uvicorn httpx                      # in this repository
     python examples/fastapi_service.py                       # shows itself, and ends
     python examples/fastapi_service.py --serve --workers 2   # http://127.0.0.1:8000/docs
 

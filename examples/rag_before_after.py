@@ -34,7 +34,8 @@ PROMPT = ChatPromptTemplate.from_template(
     "Question: {question}\nContext: {context}\nAnswer:"
 )
 
-# What (a) may retrieve: sentences that anybody could write who has seen no record.
+# What (a) may retrieve: sentences that anybody could write who has seen no record. The
+# one that most groups' answers are nearest to comes out (ESA by vote).
 DRUGS = "Lisinopril", "Metformin", "Topiramate", "Salbutamol", "Sertraline", "Naproxen"
 EFFECTS = "cough", "nausea", "tingling", "tremor", "insomnia", "heartburn", "headache"
 SENTENCES = [

@@ -176,7 +176,8 @@ for kept in budget.ledger.charges("tour"):
 print(f"intact, with {budget.ledger.verify('tour').used} charges")
 balances = lasting.ledger.unit_balances("lasting")
 for answers, patients in sorted(Counter(one.spent.loss for one in balances).items()):
-    print(f"patients in {answers} answers of account 'lasting': {patients}")
+    took = "answer" if answers == 1 else "answers"
+    print(f"{patients} patients took part in {answers} {took} of account 'lasting'")
 
 # %% [markdown]
 # ## 11. A patient leaves

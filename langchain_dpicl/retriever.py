@@ -37,14 +37,19 @@ class DPRetriever(BaseRetriever):
     back depends on the chain's parser:
 
     * `ESAOutputParser`: the k best of its public candidates, in the order of their
-      cosines with one noisy sum. One charge, whatever k is.
+      cosines with one noisy sum, as far as they reach the parser's `min_score`. One
+      charge, whatever k is. With `select="vote"` the winner alone.
     * keyword parsers: the answer, and then the released words.
     * `VoteOutputParser`: the winning label.
 
-    Where the groups do not agree there are no documents: the public answer that a
-    `DPChain` falls back to is no evidence from the records, and the model that follows
-    says so or answers by itself. With keyword parsers the chain's own call that puts
-    words into a sentence is made as well; its sentence is the first document.
+    Where nothing is released there are no documents: the public answer that a `DPChain`
+    falls back to is no evidence from the records, and the model that follows says so or
+    answers by itself. `KSAPTROutputParser`, `KSAThresholdOutputParser` and an ESA with
+    `min_score` release nothing where the groups do not agree. The others always release
+    something: the nearest candidate may be far, and what comes second in no record.
+
+    With keyword parsers the chain's own call that puts words into a sentence is made as
+    well; its sentence is the first document.
 
     Args:
         chain: The chain; or instead of it, the parts that `DPChain` takes (`groups`,

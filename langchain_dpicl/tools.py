@@ -267,7 +267,8 @@ def _unwrapped(chain: Any) -> DPChain:
         f"create_dp_tool takes a DPChain, also one with .with_config(...), not "
         f"{type(found).__name__}. Pass the DPChain itself: what stands around it loses "
         "the public record (| StrOutputParser()), charges again (.with_retry()), or "
-        "swallows a refusal and answers without privacy (.with_fallbacks())."
+        "swallows a refusal and answers without privacy (.with_fallbacks()). Of a "
+        "DPRetriever, pass its .chain."
     )
 
 

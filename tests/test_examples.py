@@ -16,7 +16,12 @@ SHOWN = {
     "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
     "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
-    "tour.py": ["5 charges", "patients in 1 answers", "notes removed: 4", "salbutamol"],
+    "tour.py": [
+        "5 charges",
+        "patients took part in 1 answer of",
+        "notes removed: 4",
+        "salbutamol",
+    ],
     "ticket_classification.py": ["no examples", "1020 model calls", "349 more"],
 }
 

@@ -14,6 +14,7 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnablePassthrough
+from langchain_core.tools import create_retriever_tool
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 from langchain_dpicl import (
@@ -111,6 +112,38 @@ def test_where_the_groups_do_not_agree_nothing_is_found(on_failure: str) -> None
         on_failure=on_failure,
     )
     assert retriever.invoke(QUESTION) == []
+
+
+def test_esa_always_finds_something_unless_it_must_be_near() -> None:
+    """Groups that know nothing: the nearest candidate is no finding."""
+    silent = ScriptedModel(reply=lambda _text: "I don't know.")
+    for least, expected in ((None, 2), (0.5, 0)):
+        budget = rich()
+        retriever = DPRetriever(
+            groups=GROUPS, model=silent, parser=esa(min_score=least), budget=budget, k=2
+        )
+        assert len(retriever.invoke(QUESTION)) == expected
+        assert spent(budget) == 1
+    # And groups that agree: what they say is near, the rest is not.
+    found = made(esa(min_score=0.5), budget=rich(), k=4).invoke(QUESTION)
+    assert [document.page_content for document in found] == ["A dry cough."]
+
+
+def test_esa_by_vote_gives_the_winner_alone() -> None:
+    found = made(esa(select="vote"), budget=rich(), k=4).invoke(QUESTION)
+    assert [document.page_content for document in found] == ["A dry cough."]
+
+
+async def test_langchains_own_retriever_tool_takes_it() -> None:
+    budget = rich(queries=2)
+    tool = create_retriever_tool(
+        made(esa(), budget=budget, k=1), "ask_notes", "Asks the notes."
+    )
+    assert tool.invoke({"query": QUESTION}) == "A dry cough."
+    assert await tool.ainvoke({"query": QUESTION}) == "A dry cough."
+    assert spent(budget) == 2
+    with pytest.raises(BudgetExhaustedError):
+        tool.invoke({"query": QUESTION})
 
 
 def test_a_paid_answer_is_found_again() -> None:

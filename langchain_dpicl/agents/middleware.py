@@ -35,7 +35,7 @@ NAME = "ask_records"
 DESCRIPTION = "Answers questions about a collection of private records."
 
 MOST_REFUSED_TURNS = 3
-"""After so many refused turns on end a model is no longer asked: it does not listen,
+"""After so many refused turns in a row a model is no longer asked: it does not listen,
 and an agent has no other end."""
 
 _NO_CONFIG = RunnableConfig()
@@ -61,7 +61,7 @@ class PrivacyBudgetMiddleware(AgentMiddleware):  # type: ignore[misc]  # langcha
             model is told so in its system message, and goes on without. `end`: the run
             ends with a message that says so, as soon as the model has put the last paid
             answer into words. Either way a model is told of each spent tool, and ends
-            the run by calling one in three turns on end.
+            the run by calling one in three turns in a row.
         name: The tool's name, for a chain.
         description: The tool's description, for a chain.
 

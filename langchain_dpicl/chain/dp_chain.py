@@ -34,6 +34,13 @@ from langchain_dpicl.prompts import (
 from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.validation import construct
 
+_INSTEAD = {
+    "groups": "Make one with RetrievedGroups.from_vectorstore(store, unit_key=..., "
+    "n_groups=...), RetrievedGroups.from_documents(...) or SampledGroups.",
+    "parser": "Pass a VoteOutputParser, a KSAPTROutputParser or another private one; a "
+    "text parser goes behind the chain: DPChain(...) | StrOutputParser().",
+}
+
 
 class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
     """Answer questions over private records with a proof of (epsilon, delta).
@@ -175,7 +182,7 @@ class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
             if not isinstance(getattr(self, name), kind):
                 raise InvalidParameterError(
                     f"{name} must be a {kind.__name__}, not "
-                    f"{type(getattr(self, name)).__name__}."
+                    f"{type(getattr(self, name)).__name__}. {_INSTEAD[name]}"
                 )
         # Refuses a parser that can't be used with this source's sampling.
         self.parser.demand(self.groups.sampling_rate)

@@ -35,7 +35,8 @@ def create_question_condenser(
     Args:
         model: A chat or completion model; it sees the conversation, no records.
         prompt: What it is asked, with `chat_history` (messages) and `question`.
-        history_key: Where the input holds the messages so far.
+        history_key: Where the input holds the messages so far. An input without it is a
+            question without a history.
         max_messages: How many of the last messages the model sees.
 
     Returns:

@@ -51,11 +51,11 @@ class ESAOutputParser(DPOutputParser):
         N(0, (z * sensitivity)^2 I) in the full dimension. Event: Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
         public candidates and the noisy sum, and so is the whole order of the candidates
-        by it. With `select="vote"` each answer votes for
-        its nearest candidate and private voting releases the winner: L2 sensitivity 1
-        and sqrt(2), the same event. Source: Wu et al. (ICLR 2024), Algorithm 2,
-        Theorem 4; the sensitivity under `REPLACE` is corrected. Where there is only
-        one candidate it is given as a fallback, and nothing is charged.
+        by it, and which of them reach `min_score`. With `select="vote"` each answer
+        votes for its nearest candidate and private voting releases the winner: L2
+        sensitivity 1 and sqrt(2), the same event. Source: Wu et al. (ICLR 2024),
+        Algorithm 2, Theorem 4; the sensitivity under `REPLACE` is corrected. Where
+        there is only one candidate it is given as a fallback, and nothing is charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -95,6 +95,13 @@ class ESAOutputParser(DPOutputParser):
     """`vote` wins where most groups agree on a candidate, `cosine` where answers are
     diffuse and no candidate says quite the same."""
 
+    min_score: float | None = None
+    """Least score that is released; None: the best candidate is, however far it is. A
+    score is the inner product with the noisy mean: about the mean cosine with the
+    groups' answers, where a group without one counts as the center. What unrelated
+    texts have in common depends on the embedding: try it out on public texts. Where no
+    candidate reaches it, nothing is released. It goes with `select="cosine"`."""
+
     noise_multiplier: float | None = None
     """z; None leaves it to the budget's plan."""
 
@@ -118,6 +125,12 @@ class ESAOutputParser(DPOutputParser):
             raise InvalidParameterError(
                 "Under add/remove the number of candidates is private: give the "
                 "public slot_count that the sum is divided by."
+            )
+        if self.min_score is not None and (
+            self.select == "vote" or not -1 <= self.min_score <= 1
+        ):
+            raise InvalidParameterError(
+                'min_score goes with select="cosine" and is between -1 and 1.'
             )
         if self.candidates is not None and (
             isinstance(self.candidates, str) or len(self.candidates) < 2  # noqa: PLR2004
@@ -233,8 +246,17 @@ class ESAOutputParser(DPOutputParser):
             random=self.random,
         )
         mean = prepared.centre + noisy / max(slot_count, 1)
-        order = np.argsort(-(prepared.vectors @ mean), kind="stable").tolist()
-        ranking = tuple(prepared.texts[place] for place in order)
+        # From here on everything is post-processing of the noisy sum.
+        scores = prepared.vectors @ mean
+        least = -np.inf if self.min_score is None else self.min_score
+        ranking = tuple(
+            prepared.texts[place]
+            for place in np.argsort(-scores, kind="stable").tolist()
+            if scores[place] >= least
+        )
+        if not ranking:
+            reason = "no candidate is near enough to what the groups say"
+            return Outcome(Status.FALLBACK, details={"reason": reason})
         return Outcome(Status.RELEASED, ranking[0], ranking=ranking)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
@@ -297,6 +319,7 @@ class ESAOutputParser(DPOutputParser):
             "select": self.select,
             "candidates": "given" if self.candidates is not None else self.n_candidates,
             "radius": self.radius,
+            "min_score": self.min_score,
             "centre": self.centre
             if isinstance(self.centre, str)
             else ("zero" if self.centre is None else "given"),

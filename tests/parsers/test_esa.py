@@ -163,3 +163,31 @@ def test_a_single_candidate_costs_nothing() -> None:
     assert parser.settled(two) is None
     with pytest.raises(InvalidParameterError, match="no candidate"):
         parser.prepare(PublicInput(zero_shot=("", " ")))
+
+
+@pytest.mark.parametrize("least", [-2, 1.5, float("nan")])
+def test_a_least_score_is_a_cosine(least: float) -> None:
+    with pytest.raises(InvalidParameterError, match="min_score"):
+        ESAOutputParser(embedding=EMBEDDING, candidates=["one", "two"], min_score=least)
+
+
+def test_a_least_score_goes_with_cosines() -> None:
+    with pytest.raises(InvalidParameterError, match="min_score"):
+        ESAOutputParser(
+            embedding=EMBEDDING, candidates=["one", "two"], min_score=0, select="vote"
+        )
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.8, "released"), (0.2, "fallback")])
+def test_the_score_is_the_mean_cosine_with_all_groups(
+    share: float, status: str
+) -> None:
+    """Groups without an answer count nothing: 0.5 is half of them in agreement."""
+    said = [Slot("Cough.")] * int(200 * share)
+    slots = said + [Slot(None)] * (200 - len(said))
+    parser = ESAOutputParser(
+        embedding=EMBEDDING, candidates=["Cough.", "Rash."], min_score=0.5
+    )
+    outcome = release(parser, slots, slot_count=200)
+    assert outcome.status.value == status
+    assert outcome.ranking == (("Cough.",) if status == "released" else ())

@@ -77,7 +77,7 @@ def check_shard_store(
     """
     documents = known_corpus()
     _check_nobodys(make, exact=exact)
-    store = make(documents, _EMBEDDING)
+    store = _made(make, documents, ShardStore)
     _require(store, "dimension", store.dimension, DIMENSION)
     # Twice with another number of shards in between: the last assignment counts.
     for n_shards in (_SHARDS, _SHARDS + 2, _SHARDS):
@@ -91,10 +91,10 @@ def check_shard_store(
     _check_deletion(store, records, documents)
     for gone in ("7", MANY):
         rest = without_unit(documents, gone)
-        smaller = _live(make(rest, _EMBEDDING), _SHARDS, exact=exact)
+        smaller = _live(_made(make, rest, ShardStore), _SHARDS, exact=exact)
         _compare_briefly(store, smaller.index, _embedded(rest, _SHARDS))
         _require_one_slot_changed(store, _slots(documents), _slots_of(smaller.index))
-    _check_unassigned(make(documents, _EMBEDDING), documents, exact=exact)
+    _check_unassigned(_made(make, documents, ShardStore), documents, exact=exact)
 
 
 def check_vector_reader(
@@ -111,7 +111,7 @@ def check_vector_reader(
         DPError: If what is read cannot be indexed.
     """
     documents = known_corpus()
-    reader = make(documents, _EMBEDDING)
+    reader = _made(make, documents, VectorReader)
     found, vectors = read_out(reader)
     _require(reader, "number of documents", len(found), len(documents))
     own = dict(zip([one.id for one in found], vectors, strict=True))
@@ -125,11 +125,26 @@ def check_vector_reader(
     _check_deletion(reader, _read(reader), documents)
     for gone in ("7", MANY):
         rest = without_unit(documents, gone)
-        smaller = _read(make(rest, _EMBEDDING)).index
+        smaller = _read(_made(make, rest, VectorReader)).index
         _require_one_slot_changed(reader, _slots(documents), _slots_of(smaller))
 
 
 # -- the parts of a check ----------------------------------------------------------
+
+
+def _made(
+    make: Callable[[Sequence[Document], Embeddings], Any],
+    documents: Sequence[Document],
+    kind: type[Any],
+) -> Any:
+    store = make(documents, _EMBEDDING)
+    if not isinstance(store, kind):
+        raise AssertionError(  # noqa: TRY004  # as every other finding
+            f"make must return a {kind.__name__}, not {type(store).__name__}: a "
+            "ShardStore is tried by check_shard_store(), a VectorReader by "
+            "check_vector_reader()."
+        )
+    return store
 
 
 def _compare(store: Any, found: ShardSearch, expected: ShardIndex) -> None:
@@ -234,7 +249,7 @@ def _check_nobodys(
 ) -> None:
     known = known_corpus()
     nobodys = Document("Nobody's.", metadata={"visit": 1}, id=known[-1].id)
-    store = make([*known[:20], nobodys], _EMBEDDING)
+    store = _made(make, [*known[:20], nobodys], ShardStore)
     try:
         _live(store, _SHARDS, exact=exact)
     except UnitError:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.vectorstores import VectorStoreRetriever
+
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.ingest import check_embedding
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
@@ -88,6 +90,14 @@ def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
         if named in _SEARCHERS:
             searcher: ShardStore = _adapter_class(_SEARCHERS[named])(store, unit_key)
             return searcher
+    if isinstance(store, list | tuple):
+        raise InvalidParameterError(
+            "These are documents and no store: use RetrievedGroups.from_documents()."
+        )
+    if isinstance(store, VectorStoreRetriever):
+        raise InvalidParameterError(
+            "This is a retriever: pass its store, retriever.vectorstore."
+        )
     known = sorted({name for _, name in (*_READERS, *_SEARCHERS)})
     raise InvalidParameterError(
         f"There is no adapter for {type(store).__name__}; there is one for "

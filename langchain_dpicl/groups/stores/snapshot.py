@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-    from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
     from langchain_dpicl.groups.ingest import Vectors
@@ -170,6 +170,11 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
     parts: list[Vectors] = []
     rows = iter(reader.read())
     while batch := list(islice(rows, _BATCH)):
+        if not all(_is_pair(row) for row in batch):
+            raise InvalidParameterError(
+                f"{type(reader).__name__}.read() must yield pairs of a Document and "
+                "its vector."
+            )
         texts = [document.page_content for document, _ in batch]
         vectors = [vector for _, vector in batch]
         parts.append(unit_rows(vectors, texts, len(documents)))
@@ -180,3 +185,8 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
             "embedding. Write the records of each embedding to a store of their own."
         )
     return documents, np.concatenate(parts) if parts else np.empty((0, 1), np.float32)
+
+
+def _is_pair(row: Any) -> bool:
+    is_two = isinstance(row, tuple | list) and len(row) == 2  # noqa: PLR2004  # a pair
+    return is_two and isinstance(row[0], Document)
