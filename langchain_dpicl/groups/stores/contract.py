@@ -68,6 +68,9 @@ class ShardStore(ABC):
     A store may keep the assignment by record; then a record that was written after the
     last `assign` is not in the corpus either.
 
+    One adapter object is for one group source: make another one for another number of
+    shards.
+
     What the methods return is checked by the caller before it is used: see `checking`.
     They are called from any thread, also from several at once.
 
@@ -132,6 +135,20 @@ class ShardStore(ABC):
             n: Most records of one shard. Fewer only where the shard has fewer.
             n_shards: Number of shards, numbered from 0.
         """
+
+    def best_and_sizes(
+        self, vector: Vectors, n: int, n_shards: int
+    ) -> tuple[list[StoredHit], list[int]]:
+        """Return `best` and `sizes`, of one moment where the store can do that.
+
+        Asked for when a shard came back with fewer than n. A store that keeps no
+        snapshot counts before and after, and the smaller number holds, so that a
+        writer in between does not look like a fault.
+        """
+        before = self.sizes(n_shards)
+        found = self.best(vector, n, n_shards)
+        after = self.sizes(n_shards)
+        return found, [min(pair) for pair in zip(before, after, strict=True)]
 
     @abstractmethod
     def of_shard(self, vector: Vectors, shard: int, score: float) -> list[StoredHit]:
