@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 Advance = Callable[[int], None]
@@ -39,9 +39,10 @@ class GroupProgress:
         shown: Whether to show any.
 
     Privacy:
-        A bar runs from 0 to the public number of groups, whatever the number of calls
-        is: it moves by the share of the calls that have ended. *When* it moves is time,
-        which the proof says nothing of; so it is for the operator's own terminal.
+        A bar runs from 0 to the public number of groups, but how it moves is private:
+        when, and by how much, tells how many calls there are and which have ended. So
+        it is for the terminal of somebody who may see the records, and off otherwise.
+        It is drawn, or fails to be, without any effect on the query.
     """
 
     def __init__(self, *, shown: bool = False) -> None:
@@ -61,19 +62,32 @@ class GroupProgress:
         if not self._shown or not calls:
             yield no_progress
             return
-        bars = self._enter()
-        try:
+        bars: Any = None
+        task: Any = None
+        # What goes wrong on the screen must not fail a query that is paid for.
+        with suppress(Exception):
+            bars = self._enter()
             task = bars.add_task("Asking the groups", total=groups)
-            yield lambda count: bars.advance(task, count * groups / calls)
-            bars.remove_task(task)
+
+        def advance(count: int) -> None:
+            with suppress(Exception):
+                bars.advance(task, count * groups / calls)
+
+        try:
+            yield advance
         finally:
-            self._leave()
+            if bars is not None:
+                with suppress(Exception):
+                    bars.remove_task(task)
+                with suppress(Exception):
+                    self._leave()
 
     def _enter(self) -> Any:
         with self._lock:
             if self._bars is None:
-                self._bars = _new_bars(transient=True)
-                self._bars.start()
+                bars = _new_bars(transient=True)
+                bars.start()
+                self._bars = bars
             self._users += 1
             return self._bars
 
@@ -81,8 +95,8 @@ class GroupProgress:
         with self._lock:
             self._users -= 1
             if not self._users:
-                self._bars.stop()
-                self._bars = None
+                bars, self._bars = self._bars, None
+                bars.stop()
 
 
 def no_progress(_count: int) -> None:
@@ -93,5 +107,11 @@ def _new_bars(*, transient: bool) -> Any:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress
 
+    class Screen(Console):
+        """A screen that is gone is no reason to end the program."""
+
+        def on_broken_pipe(self) -> None:
+            pass
+
     columns = (*Progress.get_default_columns(), MofNCompleteColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=transient)
+    return Progress(*columns, console=Screen(stderr=True), transient=transient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from typing import Any
@@ -110,6 +111,37 @@ def test_a_bar_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
         advance(2)
     assert "Counting" in capsys.readouterr().err
     _no_thread_stays()
+
+
+class Gone(io.StringIO):
+    """A terminal that nobody looks at any more."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("error", [BrokenPipeError(), ValueError("closed"), OSError()])
+async def test_a_screen_that_is_gone_fails_no_query(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", Gone(error))
+    chain = DPChain(
+        groups=BY_SHARD,
+        model=ScriptedModel(reply=reply),
+        parser=PARSERS["vote"](),
+        budget=rich(),
+        progress=True,
+    )
+    assert record(chain.invoke(QUESTION))["status"] == "released"
+    assert record(await chain.ainvoke(QUESTION))["status"] == "released"
 
 
 def _no_thread_stays() -> None:

@@ -115,6 +115,8 @@ class StoredAnswers:
         record = message.response_metadata["privacy"]
         if record["charge"] is None or record["status"] != Status.RELEASED.value:
             return
+        if not str(message.text).strip():
+            return
         # The answer is paid for and goes to the caller whether it is stored or not.
         with suppress(LedgerError, TypeError, ValueError):
             answer = json.dumps({"text": str(message.text), "record": record})

@@ -82,8 +82,13 @@ class QueryRunner:
                 _tell(step, child)
             else:
                 released = step
-        _tell(released.step, child)
         wording = self._word(released)
+        try:
+            _tell(released.step, child)
+        except BaseException:
+            # Paid for, whatever a handler makes of it.
+            self._remember(asking, self._message(wording.unsaid, released))
+            raise
         said, failed = "", False
         if wording.prompt is not None:
             try:
@@ -122,7 +127,7 @@ class QueryRunner:
         finally:
             # Whoever stops listening half-way has paid, and can ask again for nothing.
             rest, status = wording.rest(said, failed=failed)
-            text = said + rest if whole else wording.otherwise[0]
+            text = said + rest if whole else wording.unsaid[0]
             self._remember(asking, self._message((text, status), released))
         yield _chunk(self._message((rest, status), released))
 
@@ -157,8 +162,13 @@ class QueryRunner:
                     await _atell(step, child)
                 else:
                     released = step
-        await _atell(released.step, child)
         wording = self._word(released)
+        try:
+            await _atell(released.step, child)
+        except BaseException:
+            # Paid for, whatever a handler makes of it.
+            await self._aremember(asking, self._message(wording.unsaid, released))
+            raise
         said, failed = "", False
         if wording.prompt is not None:
             try:
@@ -199,7 +209,7 @@ class QueryRunner:
         finally:
             # Whoever stops listening half-way has paid, and can ask again for nothing.
             rest, status = wording.rest(said, failed=failed)
-            text = said + rest if whole else wording.otherwise[0]
+            text = said + rest if whole else wording.unsaid[0]
             await self._aremember(asking, self._message((text, status), released))
         yield _chunk(self._message((rest, status), released))
 

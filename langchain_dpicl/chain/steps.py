@@ -108,6 +108,11 @@ class Wording:
     prompt: PromptValue | None = None
     otherwise: tuple[str, Status] = ("", Status.ABSTAINED)
 
+    @property
+    def unsaid(self) -> tuple[str, Status]:
+        """What is kept of a release that nobody waited to hear put into words."""
+        return self.otherwise if self.prompt is not None else (self.text, self.status)
+
     def rest(self, said: str, *, failed: bool) -> tuple[str, Status]:
         """Return what is still to be said, and how the answer came about.
 

@@ -172,6 +172,21 @@ async def aembed_documents(
     return _joined(parts)
 
 
+def have_direction(vectors: Sequence[Any]) -> list[bool]:
+    """Return which vectors are finite and not zero; all, where they are no matrix.
+
+    Example:
+        >>> have_direction([[3.0, 4.0], [0.0, 0.0], [float("nan"), 1.0]])
+        [True, False, False]
+    """
+    rows = _as_matrix(vectors)
+    if rows is None or rows.shape[1] == 0:
+        return [True] * len(vectors)
+    largest = np.max(np.abs(rows), axis=1)
+    good: list[bool] = (np.isfinite(largest) & (largest > 0)).tolist()
+    return good
+
+
 def unit_rows(vectors: Any, texts: Sequence[str], start: int) -> Vectors:
     """Return the embedding's vectors for one batch, scaled to norm 1.
 

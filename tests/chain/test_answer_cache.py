@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chain_parts import PARSERS
 from fakes import ScriptedModel, notes
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.prompts import PromptTemplate
 
@@ -158,6 +160,52 @@ def test_whoever_stops_listening_half_way_has_paid_for_the_answer(
     answer = chain.invoke(QUESTION)
     assert privacy(answer)["status"] == "cached"
     assert "cough" in str(answer.content)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("name", ["vote", "esa"])
+async def test_an_answer_that_nobody_waited_for_is_kept_whole(
+    groups: RetrievedGroups, name: str, is_async: bool
+) -> None:
+    """Also where there is no wording to wait for."""
+    chain, _ = make(groups, parser=PARSERS[name]())
+    stream: Any = chain.astream(QUESTION) if is_async else chain.stream(QUESTION)
+    while not step(await stream.__anext__() if is_async else next(stream), "merged"):
+        pass
+    if is_async:
+        await stream.aclose()
+    else:
+        stream.close()
+    answer = chain.invoke(QUESTION)
+    assert privacy(answer)["status"] == "cached"
+    assert "cough" in str(answer.content)
+
+
+class FailsAtTheEnd(BaseCallbackHandler):
+    """Raises when the answers are merged."""
+
+    raise_error = True
+
+    def on_custom_event(self, name: str, data: Any, **kwargs: Any) -> None:
+        if data["step"] == "merged":
+            raise RuntimeError("a handler's own fault")
+
+
+@pytest.mark.parametrize("name", ["vote", "ptr"])
+async def test_a_handler_that_raises_loses_no_answer(
+    groups: RetrievedGroups, name: str
+) -> None:
+    for is_async in (False, True):
+        chain, _ = make(groups, parser=PARSERS[name]())
+        config: Any = {"callbacks": [FailsAtTheEnd()]}
+        with pytest.raises(RuntimeError, match="own fault"):
+            if is_async:
+                await chain.ainvoke(QUESTION, config)
+            else:
+                chain.invoke(QUESTION, config)
+        answer = chain.invoke(QUESTION)
+        assert privacy(answer)["status"] == "cached"
+        assert "cough" in str(answer.content)
 
 
 async def test_whoever_stops_listening_asynchronously_has_paid_as_well(

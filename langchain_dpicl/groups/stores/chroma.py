@@ -32,13 +32,7 @@ class ChromaReader(VectorReader):
         A record without a text (an image, a vector alone) is left out, as by
         LangChain's own searches: there is nothing to put into a prompt.
         """
-        # By id, not by offset: with an offset, a deletion meanwhile skips a record.
-        ids: list[str] = self._store.get(include=[])["ids"]
-        for start in range(0, len(ids), _PAGE):
-            page = self._store.get(
-                ids=ids[start : start + _PAGE],
-                include=["documents", "metadatas", "embeddings"],
-            )
+        for page in self._pages(["documents", "metadatas", "embeddings"]):
             for own, text, metadata, vector in zip(
                 page["ids"],
                 page["documents"],
@@ -47,12 +41,25 @@ class ChromaReader(VectorReader):
                 strict=True,
             ):
                 if text is not None:
-                    document = Document(
-                        page_content=text, metadata=metadata or {}, id=own
-                    )
-                    yield document, vector
+                    yield _document(own, text, metadata), vector
+
+    def everything(self) -> Iterator[Document]:
+        """Yield every record, also one without a text."""
+        for page in self._pages(["metadatas"]):
+            for own, metadata in zip(page["ids"], page["metadatas"], strict=True):
+                yield _document(own, "", metadata)
+
+    def _pages(self, include: list[str]) -> Iterator[dict[str, Any]]:
+        # By id, not by offset: with an offset, a deletion meanwhile skips a record.
+        ids: list[str] = self._store.get(include=[])["ids"]
+        for start in range(0, len(ids), _PAGE):
+            yield self._store.get(ids=ids[start : start + _PAGE], include=include)
 
     def delete(self, document_ids: Sequence[str]) -> None:
         """Delete documents from the collection."""
         for start in range(0, len(document_ids), _PAGE):
             self._store.delete(ids=list(document_ids[start : start + _PAGE]))
+
+
+def _document(own: str, text: str, metadata: dict[str, Any] | None) -> Document:
+    return Document(page_content=text, metadata=metadata or {}, id=own)

@@ -54,6 +54,13 @@ class VectorReader(ABC):
         none, the store's own), and nothing added. The vectors need not be of norm 1.
         """
 
+    def everything(self) -> Iterable[Document]:
+        """Yield every record, to find those of a unit that is to be erased.
+
+        Override it where `read` leaves records out, such as those without a text.
+        """
+        return (document for document, _ in self.read())
+
     @abstractmethod
     def delete(self, document_ids: Sequence[str]) -> None:
         """Delete documents from the store, by `Document.id`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from langchain_dpicl.groups.stores.checking import HitCheck
 from langchain_dpicl.groups.units import keyed_slot, tie_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from langchain_core.documents import Document
     from numpy.typing import NDArray
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.stores.checking import Hit
     from langchain_dpicl.groups.stores.contract import ShardStore
 
-_T = TypeVar("_T")
-
 _MARGIN = 1e-6
 """A store asked for scores from s on is asked for a little more, and cut here: what it
 compares with s may be rounded in another way than what it returns."""
@@ -36,8 +34,10 @@ compares with s may be rounded in another way than what it returns."""
 _EVERYTHING = -2.0
 """Below any cosine, rounding included."""
 
-_TRIES = 2
-"""Others may write between two calls; two answers that disagree are asked for again."""
+_TRIES = 5
+"""Others may write between two calls; answers that disagree are asked for again."""
+
+_SHORT = "fewer documents than it holds"
 
 
 class Assignment:
@@ -115,7 +115,7 @@ class StoreSearch:
         self.store.refuse_unsound(exact=self.exact)
         # One more than asked for shows whether the cut falls into a tie, where a store
         # keeps whichever it likes.
-        shards = self._agreeing(lambda: self._best(vector, n + 1))
+        shards = self._best(vector, n + 1)
         least = -1.0 if threshold is None else threshold
         slots = []
         for number, hits in enumerate(shards):
@@ -129,7 +129,7 @@ class StoreSearch:
     def eligible(self, vector: Vectors, threshold: float) -> StoreUnits:
         """Return every unit whose own best document reaches the threshold."""
         self.store.refuse_unsound(exact=self.exact)
-        hits = self._agreeing(lambda: self._above(vector, threshold))
+        hits = self._above(vector, threshold)
         return StoreUnits(self, vector, hits)
 
     def of_units(
@@ -137,25 +137,21 @@ class StoreSearch:
     ) -> dict[str, dict[str, Hit]]:
         """Return all documents of the units of some hits, by unit and by id.
 
-        Raises:
-            UnsoundStoreError: If one of the hits is not among what comes back.
+        The hits themselves are among them, whatever has been deleted since they were
+        found: a query must not fail because of one person's records. Either way a
+        unit's documents are a function of its own records.
         """
         known = self.assignment.values
-        found = {hit.unit_id: set(known.get(hit.unit_id, ())) for hit in hits}
+        spellings = {hit.unit_id: set(known.get(hit.unit_id, ())) for hit in hits}
         for hit in hits:
-            found[hit.unit_id].add(hit.value)
-        values = [value for own in found.values() for value in own]
-
-        def ask() -> dict[str, dict[str, Hit]] | None:
-            documents: dict[str, dict[str, Hit]] = {unit_id: {} for unit_id in found}
-            returned = self.store.of_units(vector, values) if values else []
-            for hit in self.check.hits(returned):
-                if hit.unit_id in documents:
-                    documents[hit.unit_id][hit.id] = hit
-            whole = all(hit.id in documents[hit.unit_id] for hit in hits)
-            return documents if whole else None
-
-        return self._agreeing(ask)
+            spellings[hit.unit_id].add(hit.value)
+        values = [value for own in spellings.values() for value in own]
+        returned = self.store.of_units(vector, values) if values else []
+        documents: dict[str, dict[str, Hit]] = {unit_id: {} for unit_id in spellings}
+        for hit in (*self.check.hits(returned), *hits):
+            if hit.unit_id in documents:
+                documents[hit.unit_id].setdefault(hit.id, hit)
+        return documents
 
     def ranked(self, hits: Iterable[Hit]) -> list[Hit]:
         """Return hits best first, ties in the order of their digests."""
@@ -167,45 +163,49 @@ class StoreSearch:
             best_first, key=lambda hit: (-hit.score, tie_key(salt, hit.document))
         )
 
-    def _best(self, vector: Vectors, n: int) -> list[list[Hit]] | None:
+    def _best(self, vector: Vectors, n: int) -> list[list[Hit]]:
         n_shards = self.assignment.n_shards
         returned = self.store.best(vector, n, n_shards)
         shards = self.check.by_shard(returned, n, n_shards)
         if all(len(hits) == n for hits in shards):
             return shards
-        sizes = self.store.sizes(n_shards)
-        expected = [min(n, size) for size in sizes]
-        return shards if [len(hits) for hits in shards] == expected else None
+        # Short: because there are no more, or because the store came back short?
+        for _ in range(_TRIES):
+            returned, sizes = self.store.best_and_sizes(vector, n, n_shards)
+            shards = self.check.by_shard(returned, n, n_shards)
+            counted = zip(shards, sizes, strict=True)
+            if all(len(hits) >= min(n, size) for hits, size in counted):
+                return shards
+        return self.check.refuse(_SHORT)
 
     def _tied(self, vector: Vectors, shard: int, hits: Sequence[Hit]) -> list[Hit]:
-        # All from the last place on, so that the tie is for `ranked` to break.
+        """Return the hits of a shard, and all others that tie with the last of them.
+
+        What was found first stays, also if it has been deleted since: both calls show
+        records of this shard alone, so that their union is a function of it.
+        """
         last = min(hit.score for hit in hits)
+        least = last - _MARGIN if last > -1 else _EVERYTHING
+        found = self.check.hits(self.store.of_shard(vector, shard, least))
+        if any(hit.shard != shard for hit in found):
+            self.check.refuse("a document under another shard than its own")
+        both = {hit.id: hit for hit in hits}
+        for hit in found:
+            if hit.score >= last:
+                both.setdefault(hit.id, hit)
+        return list(both.values())
 
-        def ask() -> list[Hit] | None:
-            least = last - _MARGIN if last > -1 else _EVERYTHING
-            returned = self.store.of_shard(vector, shard, least)
-            found = [hit for hit in self.check.hits(returned) if hit.score >= last]
-            if any(hit.shard != shard for hit in found):
-                self.check.refuse("a document under another shard than its own")
-            ids = {hit.id for hit in found}
-            return found if all(hit.id in ids for hit in hits) else None
-
-        return self._agreeing(ask)
-
-    def _above(self, vector: Vectors, threshold: float) -> list[Hit] | None:
-        least = threshold - _MARGIN if threshold > -1 else _EVERYTHING
-        hits = self.check.hits(self.store.above(vector, least))
-        if threshold <= -1:
-            total = sum(self.store.sizes(self.assignment.n_shards))
-            return hits if len(hits) == total else None
-        return [hit for hit in hits if hit.score >= threshold]
-
-    def _agreeing(self, ask: Callable[[], _T | None]) -> _T:
+    def _above(self, vector: Vectors, threshold: float) -> list[Hit]:
+        if threshold > -1:
+            hits = self.check.hits(self.store.above(vector, threshold - _MARGIN))
+            return [hit for hit in hits if hit.score >= threshold]
+        n_shards = self.assignment.n_shards
         for _ in range(_TRIES):
-            answer = ask()
-            if answer is not None:
-                return answer
-        return self.check.refuse("fewer documents than it holds")
+            before = sum(self.store.sizes(n_shards))
+            hits = self.check.hits(self.store.above(vector, _EVERYTHING))
+            if len(hits) >= min(before, sum(self.store.sizes(n_shards))):
+                return hits
+        return self.check.refuse(_SHORT)
 
 
 class StoreUnits:

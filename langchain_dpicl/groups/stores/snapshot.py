@@ -19,6 +19,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
+    have_direction,
     take_documents,
     unit_rows,
 )
@@ -137,7 +138,7 @@ class SnapshotRecords(Records):
         key = self._terms.unit_key
         return [
             document
-            for document, _ in self._reader.read()
+            for document in self._reader.everything()
             if canonical_unit_id(document.metadata.get(key)) == unit_id
         ]
 
@@ -163,8 +164,8 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
         The documents, and the vectors of shape (documents, dimension), float32.
 
     Raises:
-        InvalidParameterError: If a vector is zero or not finite, or they are not all
-            of one dimension.
+        InvalidParameterError: If the vectors are not all of one dimension. One that is
+            zero or not finite is left out with its document.
     """
     documents: list[Document] = []
     parts: list[Vectors] = []
@@ -175,6 +176,12 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
                 f"{type(reader).__name__}.read() must yield pairs of a Document and "
                 "its vector."
             )
+        # A record without a direction is near to no question. To refuse it would let
+        # one record stop everybody's refresh, and keep the erased in the index.
+        good = have_direction([vector for _, vector in batch])
+        batch = [row for row, is_good in zip(batch, good, strict=True) if is_good]
+        if not batch:
+            continue
         texts = [document.page_content for document, _ in batch]
         vectors = [vector for _, vector in batch]
         parts.append(unit_rows(vectors, texts, len(documents)))
