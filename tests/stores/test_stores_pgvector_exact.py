@@ -119,9 +119,9 @@ def test_partitions_and_their_indexes(vectors: VectorServer) -> None:
     table = table_of(store)
     vectors.run(f"DROP TABLE {table}")
     vectors.run(
-        f"CREATE TABLE {table} (langchain_id uuid, content text NOT NULL, unit text, "
-        f"embedding vector({DIMENSION}), visit integer, langchain_metadata json) "
-        "PARTITION BY HASH (unit)"
+        f"CREATE TABLE {table} (langchain_id uuid PRIMARY KEY, content text NOT NULL, "
+        f"unit text, embedding vector({DIMENSION}), visit integer, "
+        "langchain_metadata json) PARTITION BY HASH (langchain_id)"
     )
     schema = table.split(".")[0]
     for number in range(2):
@@ -177,11 +177,6 @@ def test_a_view_is_refused(vectors: VectorServer) -> None:
     )
     with pytest.raises(InvalidParameterError, match="a view"):
         PGVectorShards(store, "unit")
-
-
-def test_no_vectors_and_no_length(vectors: VectorServer) -> None:
-    with pytest.raises(InvalidParameterError, match="no vectors yet"):
-        PGVectorShards(vectors.legacy(), "unit")
 
 
 def test_another_store(vectors: VectorServer) -> None:

@@ -8,8 +8,8 @@ and one of an unknown unit does not count at all.
 
 Cosines are computed whatever distance the store was made for. A vector without a
 direction (NULL, of norm zero, below 1e-15 or above 1e15, or of another dimension) has
-no cosine, and its record is left out everywhere. That is decided by the record alone;
-to refuse it would let one record fail every query.
+no cosine, and its record is left out of every search. That is decided by the record
+alone; to refuse it would let one record fail every query.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ class PGVectorShards(ShardStore):
     schema, `langchain_dpicl_shards`, with the unit ids in it: whoever may read the
     records may read it too.
 
+    Where the table does not say how long its vectors are, the store's embedding is
+    asked once, here, for a text of ours; records of another length do not count.
+
     Args:
         store: The store. An asynchronous `PGVector` must have made its tables.
         unit_key: The metadata key that holds the unit id: a key of the JSON, or a
@@ -100,7 +103,8 @@ class PGVectorShards(ShardStore):
         self._database = Database(engine, connection)
         with self._database.reading() as reading:
             self._catalog = Catalog.read(reading, layout, unit_key)
-            self._dimension = self._catalog.dimension(reading)
+        # Now, not at the first question: an embedding may be anybody's service.
+        self._dimension = self._catalog.dimension(self.embeddings)
         self._records = self._catalog.records
         self._key = self._catalog.unit(self._records, unit_key)
         self._shards = ShardTable(self._catalog.schema, self.identity)
@@ -121,18 +125,19 @@ class PGVectorShards(ShardStore):
 
     @private_errors
     def refuse_unsound(self, *, exact: bool) -> None:
-        """Refuse a table whose vectors have an approximate index, unless `exact`.
+        """Refuse an approximate index, unless `exact`, and ids that are not unique.
 
-        With `exact=True` nothing is refused: the queries never use such an index.
+        With `exact=True` no index is refused: the queries never use such a one.
 
         Raises:
-            UnsoundStoreError: If there is such an index.
+            UnsoundStoreError: If the vectors have such an index, or if two records
+                can have one id.
             GroupCallError: If the database can't be reached.
         """
-        if exact:
-            return
         with self._database.reading() as connection:
-            self._catalog.refuse_approximate(connection)
+            self._catalog.refuse_ambiguous(connection)
+            if not exact:
+                self._catalog.refuse_approximate(connection)
 
     @property
     def dimension(self) -> int:
@@ -145,7 +150,10 @@ class PGVectorShards(ShardStore):
 
         Also None if a record's value can't be a unit id, such as a list.
         """
-        marks = select(self._mark()).where(self._mine()).distinct()
+        # OFFSET 0, as in `_scored`.
+        reading = select(self._key.value.label("value")).where(self._mine())
+        read = reading.offset(0).subquery("read")
+        marks = select(self._key.mark(read.c.value)).distinct()
         with self._database.reading() as connection:
             found = connection.execute(marks).scalars().all()
         return list(dict.fromkeys(map(unit_value, found)))
@@ -169,18 +177,23 @@ class PGVectorShards(ShardStore):
     @private_errors
     def sizes(self, n_shards: int) -> list[int]:
         """Return the number of records of each shard, private."""
-        scored = self._scored(None, n_shards)
-        counted = select(scored.c.shard, func.count().label("records"))
-        counted = counted.group_by(scored.c.shard)
         with self._database.reading() as connection:
-            found = {row.shard: row.records for row in connection.execute(counted)}
-        return [found.get(number, 0) for number in range(n_shards)]
+            return self._sizes(connection, n_shards)
 
     @private_errors
     def best(self, vector: Vectors, n: int, n_shards: int) -> list[StoredHit]:
         """Return the n best records of each shard, in any order: one query."""
         with self._database.reading() as connection:
             return self._hits(connection, self.best_query(vector, n, n_shards))
+
+    @private_errors
+    def best_and_sizes(
+        self, vector: Vectors, n: int, n_shards: int
+    ) -> tuple[list[StoredHit], list[int]]:
+        """Return `best` and `sizes`, both of one snapshot of the database."""
+        with self._database.reading() as connection:
+            hits = self._hits(connection, self.best_query(vector, n, n_shards))
+            return hits, self._sizes(connection, n_shards)
 
     def best_query(
         self, vector: Vectors, n: int, n_shards: int
@@ -221,7 +234,10 @@ class PGVectorShards(ShardStore):
 
     @private_errors
     def delete(self, value: Any) -> int:
-        """Delete a unit's records, and its assignment; return how many records."""
+        """Delete a unit's records, and its assignment; return how many records.
+
+        All of them, also those that no query finds as their vectors have no direction.
+        """
         mark = unit_mark(value)
         if mark is None:
             return 0
@@ -239,6 +255,13 @@ class PGVectorShards(ShardStore):
         if self._n_shards is None:
             raise InvalidParameterError("assign() units to shards before searching.")
         return self._n_shards
+
+    def _sizes(self, connection: Connection, n_shards: int) -> list[int]:
+        scored = self._scored(None, n_shards)
+        counted = select(scored.c.shard, func.count().label("records"))
+        counted = counted.group_by(scored.c.shard)
+        found = {row.shard: row.records for row in connection.execute(counted)}
+        return [found.get(number, 0) for number in range(n_shards)]
 
     def _mark(self) -> ColumnElement[Any]:
         return self._key.mark(self._key.value)

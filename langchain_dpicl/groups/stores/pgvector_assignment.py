@@ -10,6 +10,7 @@ from sqlalchemy import (
     Connection,
     FromClause,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -46,7 +47,9 @@ class ShardTable:
             MetaData(),
             Column("corpus", Text(collation="C"), primary_key=True),
             Column("n_shards", Integer, primary_key=True, autoincrement=False),
-            Column("unit", Text(collation="C"), primary_key=True),
+            # Unit ids can be longer than a key may be.
+            Column("digest", LargeBinary, primary_key=True),
+            Column("unit", Text(collation="C"), nullable=False),
             Column("shard", Integer, nullable=False),
             schema=schema,
         )
@@ -96,13 +99,17 @@ class ShardTable:
         # Two arrays: one statement, however many there are.
         units = bindparam("units", list(new), ARRAY(Text))
         shards = bindparam("shards", list(new.values()), ARRAY(Integer))
+        given = select(
+            func.unnest(units).label("unit"), func.unnest(shards).label("shard")
+        ).subquery("given")
         rows = select(
             bindparam("corpus", self.corpus, Text),
             bindparam("n_shards", n_shards, Integer),
-            func.unnest(units),
-            func.unnest(shards),
+            func.sha256(func.convert_to(given.c.unit, "UTF8")),
+            given.c.unit,
+            given.c.shard,
         )
-        names = ["corpus", "n_shards", "unit", "shard"]
+        names = ["corpus", "n_shards", "digest", "unit", "shard"]
         connection.execute(insert(self.table).from_select(names, rows))
 
     def forget(self, connection: Connection, unit: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,11 @@ from sqlalchemy import (
     ColumnClause,
     ColumnElement,
     column,
-    func,
     quoted_name,
     select,
     table,
     text,
+    true,
 )
 from sqlalchemy.sql.expression import TableClause
 
@@ -21,6 +22,7 @@ from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.stores.pgvector_units import COLUMN_MARKS, UnitKey
 
 if TYPE_CHECKING:
+    from langchain_core.embeddings import Embeddings
     from sqlalchemy import Connection
 
 _BUILT_IN = ("btree", "hash", "gist", "gin", "spgist", "brin")
@@ -56,6 +58,17 @@ _INDEXES = text(
     "JOIN pg_index x ON x.indexrelid = d.objid "
     "JOIN pg_class c ON c.oid = d.objid JOIN pg_am m ON m.oid = c.relam "
     "WHERE m.amname <> ALL (:built_in) ORDER BY name"
+)
+
+# A table's own indexes say nothing of the tables that inherit from it; those of a
+# partitioned one hold for all of its partitions.
+_UNIQUE = text(
+    "SELECT EXISTS (SELECT FROM pg_index x JOIN pg_attribute a "
+    "ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0] "
+    "WHERE x.indrelid = :oid AND a.attname = :column AND a.attnotnull "
+    "AND x.indisunique AND x.indisvalid AND x.indpred IS NULL AND x.indnkeyatts = 1) "
+    "AND NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent "
+    "WHERE c.oid = :oid AND c.relkind <> 'p')"
 )
 
 _LEGACY_TABLE = "langchain_pg_embedding"
@@ -196,6 +209,26 @@ class Catalog:
             fixed_dimension=vector.modifier if vector.modifier > 0 else None,
         )
 
+    def refuse_ambiguous(self, connection: Connection) -> None:
+        """Refuse a table in which two records can have one id.
+
+        Raises:
+            UnsoundStoreError: If it is one.
+        """
+        column = self.layout.id_column
+        unique: bool = connection.execute(
+            _UNIQUE, {"oid": self.oid, "column": column}
+        ).scalar_one()
+        if not unique:
+            raise UnsoundStoreError(
+                f"Two records of table {self.layout.table!r} can have one id: nothing "
+                f"in the database keeps the column {column!r} unique, over all "
+                "partitions. One person's records could then make every query fail. "
+                "Make that column alone the primary key, or make it NOT NULL with a "
+                "unique index; where the table is partitioned by another column, make "
+                "the store over a table that is not."
+            )
+
     def refuse_approximate(self, connection: Connection) -> None:
         """Refuse a table whose vectors have an approximate index.
 
@@ -245,9 +278,8 @@ class Catalog:
 
     def mine(self, records: TableClause) -> ColumnElement[bool]:
         """Return the condition that a record is of this store."""
-        present = records.c[self.layout.embedding_column].is_not(None)
         if self.layout.collection is None:
-            return present
+            return true()
         collections = table(
             _LEGACY_COLLECTIONS,
             column("uuid"),
@@ -259,28 +291,32 @@ class Catalog:
             collections.c.name == self.layout.collection
         )
         own: ColumnElement[bool] = records.c.collection_id == number.scalar_subquery()
-        return present & own
+        return own
 
-    def dimension(self, connection: Connection) -> int:
-        """Return the length of the vectors.
+    def dimension(self, embedding: Embeddings | None) -> int:
+        """Return the length of the vectors that count.
+
+        Never asked of the records: one more or less could change it, and with it
+        which of them count.
+
+        Args:
+            embedding: The store's. Asked, for a text of ours, where the column does
+                not say it.
 
         Raises:
-            InvalidParameterError: If neither the column nor a record tells it.
+            InvalidParameterError: If neither the column nor the embedding tells it.
         """
         if self.fixed_dimension is not None:
             return self.fixed_dimension
-        records = self.records
-        vector = records.c[self.layout.embedding_column]
-        length = getattr(func, self.vector_schema).vector_dims(vector)
-        commonest = func.mode().within_group(length)
-        found = connection.execute(select(commonest).where(self.mine(records)))
-        dimension: int | None = found.scalar_one()
-        if dimension is None:
+        vector = None if embedding is None else embedding.embed_query("How long?")
+        if not isinstance(vector, Sized) or not len(vector):
             raise InvalidParameterError(
-                "The store holds no vectors yet, and its table does not say how long "
-                "they are. Add the documents first."
+                f"Table {self.layout.table!r} does not say how long its vectors are, "
+                "nor does the store's embedding. Give the column a length, such as "
+                f"ALTER COLUMN {self.layout.embedding_column} TYPE vector(1536), or "
+                "make the store with the embedding that its vectors were made with."
             )
-        return dimension
+        return len(vector)
 
     def unit(self, records: TableClause, unit_key: str) -> UnitKey:
         """Return how a record's unit is read."""

@@ -5,15 +5,16 @@ compared as they are stored, byte for byte. Which spellings mean one person is d
 in Python, where each is assigned to its shard.
 
 A record without a usable unit id has no mark. That must be decided for each record on
-its own, and must not fail: one record that the database can't read would fail every
-query, for everybody to see.
+its own, in a time that its length bounds, and must not fail: one record that the
+database can't read would fail every query, for everybody to see. JSON too large, or
+nested too deeply, to be looked into holds no usable unit id.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Text, case, cast, func, literal, or_
+from sqlalchemy import Text, case, cast, false, func, literal, or_, true
 from sqlalchemy.dialects.postgresql import ARRAY, JSON
 
 if TYPE_CHECKING:
@@ -24,16 +25,28 @@ COLUMN_MARKS = {"text": "s", "varchar": "s", "int2": "n", "int4": "n", "int8": "
 
 _INTEGER = "^(0|-?[1-9][0-9]*)$"
 
-_UNREADABLE = (
-    r"\\u0000"
-    r"|\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
-    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
-"""The escapes of NUL and of half a surrogate pair: the type json holds them, and every
-function that looks into it fails."""
+_PAIR = r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+_KEPT = r"\\U\1\\U\2"
+"""A surrogate pair, set aside: JSON has no escape with a capital letter."""
+
+_UNREADABLE = r"\\u0000|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+"""The escapes of NUL and, without the pairs, of half a pair: the type json holds them,
+and every function that looks into it fails. Patterns that look ahead or behind would
+take a time that grows with the square of a record's length."""
 
 _STAND_IN = "\ufdd0"
 """Takes their place; no character, so that no text holds it otherwise."""
+
+_LARGEST = 2**24
+"""Bytes of the JSON that is looked into: the server's functions have limits."""
+
+_BRACKETS = 500
+"""Fewer can't be nested so deeply that the server's stack overflows, which would fail
+the query: not even with the least stack that a server can be given."""
+
+_NO_BRACKETS = r'"[^"]*"|[^][{}"]+'
+_DEPTH, _TIMES = 8, 4
+"""With more brackets, JSON is read up to their product in depth."""
 
 
 def unit_mark(value: Any) -> str | None:
@@ -91,9 +104,13 @@ class UnitKey:
         if kind in COLUMN_MARKS:
             self.value: ColumnElement[Any] = own
         else:
-            # The type json keeps escapes as they were written; jsonb has read them.
-            readable = _readable(own) if kind == "json" else own
-            self.value = readable.op("->")(cast(literal(name), Text))
+            key = cast(literal(name), Text)
+            # The type json is text that nobody has read; jsonb has been read.
+            self.value = (
+                case((_can_be_read(own), _readable(own).op("->")(key)))
+                if kind == "json"
+                else own.op("->")(key)
+            )
 
     def mark(self, value: ColumnElement[Any]) -> ColumnElement[Any]:
         """Return the mark, NULL where the value is no unit's id.
@@ -116,12 +133,41 @@ class UnitKey:
         )
 
 
+def _can_be_read(metadata: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that JSON is neither too large nor too deep."""
+    written = cast(metadata, Text)
+    size = func.octet_length(written)
+    without = func.replace(func.replace(written, "[", ""), "{", "")
+    few = size - func.octet_length(without) <= _BRACKETS
+    texts = func.replace(_plain(written), r"\"", "")
+    brackets = func.regexp_replace(texts, _NO_BRACKETS, "", "g")
+    left = func.translate(brackets, "{}", "[]")
+    innermost = ""
+    for _ in range(_DEPTH):
+        innermost = rf"(?:\[{innermost}\])*"
+    for _ in range(_TIMES):
+        left = func.regexp_replace(left, innermost[:-1] + "+", "", "g")
+    # A case, not an "or": the last is computed for the few that need it.
+    return case(
+        (size <= 2 * _BRACKETS, true()),
+        (size > _LARGEST, false()),
+        (few, true()),
+        else_=left == "",
+    )
+
+
+def _plain(written: ColumnElement[Any]) -> ColumnElement[Any]:
+    # Without escaped backslashes, what is left of backslashes begins an escape.
+    plain: ColumnElement[Any] = func.replace(written, r"\\", r"\u005c")
+    return plain
+
+
 def _readable(metadata: ColumnElement[Any]) -> ColumnElement[Any]:
     written = cast(metadata, Text)
-    # First each escaped backslash, so that what is left of backslashes begins escapes.
-    plain = func.replace(written, r"\\", r"\u005c")
     escape = f"\\\\u{ord(_STAND_IN):04x}"
-    readable = func.regexp_replace(plain, _UNREADABLE, escape, "g")
+    paired = func.regexp_replace(_plain(written), _PAIR, _KEPT, "g")
+    unpaired = func.regexp_replace(paired, _UNREADABLE, escape, "g")
+    readable = func.replace(unpaired, r"\U", r"\u")
     suspicious = or_(
         *(func.strpos(written, start) > 0 for start in (r"\u0000", r"\ud", r"\uD"))
     )
