@@ -5,8 +5,8 @@
 PostgreSQL is a real server on a socket, from a package index's wheel. Of it there are
 three rows: a `PGVectorStore` whose unit key is a column, one whose unit key is in its
 JSON (what a store has that was made without metadata columns), and a `PGVector`.
-Target for the first: one draw within 0.05 s. Qdrant is its local mode, in process; a
-server's grouped search is not measured here.
+Target for the first: one draw within 0.05 s. Qdrant is its local mode, in process,
+which is read out; a server's grouped search is not measured here.
 """
 
 from __future__ import annotations

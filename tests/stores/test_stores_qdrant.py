@@ -1,4 +1,4 @@
-"""Qdrant finds the groups that the embedded index finds, by exact search."""
+"""A Qdrant server finds the groups that the embedded index finds, by exact search."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def draw(store: Any, **more: Any) -> list[list[Document]]:
     "how",
     [
         {"name": "dense", "content_payload_key": "t", "metadata_payload_key": "m.m"},
-        {"server": Server},
+        {},
     ],
 )
 def test_same_groups_as_the_embedded_index(how: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def test_ids_that_are_numbers() -> None:
 
 
 def test_one_grouped_exact_search() -> None:
-    store = store_of(FEW, server=Server)
+    store = store_of(FEW)
     groups = RetrievedGroups.from_vectorstore(store, **TERMS)
     store.client.calls.clear()
     groups.draw("Who coughs?")
@@ -92,7 +92,7 @@ def test_one_grouped_exact_search() -> None:
 
 
 def test_every_search_of_a_server_is_exact() -> None:
-    store = store_of(FEW, server=Server)
+    store = store_of(FEW)
     shards = QdrantShards(store, "unit")
     everything(shards)
     shards.above(QUESTION, 0)
@@ -106,7 +106,7 @@ class ComesBackShort(Server):
     """Its grouped search leaves out groups, and the last points of others."""
 
     def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.__getattr__("query_points_groups")(*args, **kwargs)
+        found = super().query_points_groups(*args, **kwargs)
         return models.GroupsResult(
             groups=[
                 models.PointGroup(id=group.id, hits=group.hits[:2])
@@ -133,7 +133,7 @@ class OtherShards(Server):
     """It finds points that belong to other groups."""
 
     def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.__getattr__("query_points_groups")(*args, **kwargs)
+        found = super().query_points_groups(*args, **kwargs)
         for group in found.groups:
             for point in group.hits:
                 point.payload["langchain_dpicl_shard_4"] = group.id = 0
@@ -144,7 +144,7 @@ class Forgetful(Server):
     """Its points come back without their marks."""
 
     def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.__getattr__("query_points_groups")(*args, **kwargs)
+        found = super().query_points_groups(*args, **kwargs)
         for group in found.groups:
             for point in group.hits:
                 point.payload.pop("langchain_dpicl_shard_4")
@@ -171,7 +171,7 @@ def test_a_server_that_does_not_keep_to_the_shards(server: type[Server]) -> None
     ],
 )
 def test_what_may_have_a_shared_index_is_refused(change: dict[str, Any]) -> None:
-    store = store_of(FEW, server=Server)
+    store = store_of(FEW)
     store.client.changes = change
     with pytest.raises(UnsoundStoreError, match="exact=True"):
         draw(store)
@@ -179,7 +179,7 @@ def test_what_may_have_a_shared_index_is_refused(change: dict[str, Any]) -> None
 
 
 def test_an_index_that_is_switched_off() -> None:
-    store = store_of(FEW, server=Server)
+    store = store_of(FEW)
     store.client.changes = {
         "config.optimizer_config.indexing_threshold": 20_000,
         "config.params.vectors.hnsw_config": models.HnswConfigDiff(m=0),
@@ -188,7 +188,7 @@ def test_an_index_that_is_switched_off() -> None:
 
 
 def test_an_index_configured_later_is_refused_at_the_next_draw() -> None:
-    store = store_of(FEW, server=Server)
+    store = store_of(FEW)
     groups = RetrievedGroups.from_vectorstore(store, **TERMS)
     groups.draw("Who coughs?")
     store.client.changes = {"config.optimizer_config.indexing_threshold": 20_000}
@@ -203,11 +203,8 @@ def test_what_cannot_be_searched() -> None:
         QdrantShards(store_of(), 'a"b')
     with pytest.raises(InvalidParameterError, match="not a object"):
         QdrantShards(object(), "unit")
-    several = QdrantClient(":memory:")
-    params = models.VectorParams(size=8, distance=models.Distance.COSINE)
-    several.create_collection("notes", vectors_config={"dense": params})
     other = QdrantVectorStore(
-        several,
+        store_of(name="dense").client,
         "notes",
         retrieval_mode=RetrievalMode.SPARSE,
         validate_embeddings=False,
@@ -215,38 +212,6 @@ def test_what_cannot_be_searched() -> None:
     )
     with pytest.raises(InvalidParameterError, match="no dense vector"):
         QdrantShards(other, "unit")
-
-
-def test_scores_do_not_depend_on_who_else_is_there() -> None:
-    # The local mode's own do, in the last digit, by where in its matrix a vector is.
-    rng = np.random.default_rng(3)
-    same = rng.standard_normal((1, 384)).astype(np.float32)
-    question = (same + rng.standard_normal((1, 384))).astype(np.float32)
-    question /= np.linalg.norm(question)
-    client = QdrantClient(":memory:")
-    params = models.VectorParams(size=384, distance=models.Distance.COSINE)
-    client.create_collection("notes", vectors_config=params)
-    rows = rng.standard_normal((101, 384))
-    rows[::3] = same
-    client.upload_points(
-        "notes",
-        [
-            models.PointStruct(
-                id=number, vector=row.tolist(), payload={"metadata": {"unit": number}}
-            )
-            for number, row in enumerate(rows)
-        ],
-    )
-    store = QdrantVectorStore(
-        client, "notes", validate_embeddings=False, validate_collection_config=False
-    )
-    shards = QdrantShards(store, "unit")
-    shards.assign({number: number % 3 for number in range(101)}, 3)
-    alike = [hit for hit in shards.above(question, -2) if hit.shard == 0]
-    assert len({hit.score for hit in alike}) == 1
-    best = shards.best(question, 5, 3)
-    assert {hit.score for hit in best if hit.shard == 0} == {alike[0].score}
-    assert sorted(hit.shard for hit in best) == [0] * 5 + [1] * 5 + [2] * 5
 
 
 def test_unit_ids_by_value_and_type() -> None:

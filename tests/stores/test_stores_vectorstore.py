@@ -64,8 +64,8 @@ def units_of(groups: RetrievedGroups) -> set[str]:
     return set(found.unit_ids(np.arange(len(found.scores))))
 
 
-# Not Qdrant: it rounds vectors to norm 1 in a way of its own, and texts of this
-# embedding tie exactly. Its conformance is tested on vectors that don't.
+# Not Qdrant: its client stores vectors rounded to norm 1 in a way of its own, and texts
+# of this embedding tie exactly.
 @pytest.mark.parametrize("maker", [in_memory, chroma, searching])
 @pytest.mark.parametrize("terms", TERMS)
 async def test_the_groups_are_those_of_every_other_store(

@@ -5,7 +5,8 @@
 | LangChain's in-memory store | read out | `memory` |
 | Chroma | read out; its HNSW graph is never searched | `chroma` |
 | PGVector, PGVectorStore | searches every shard itself, in one statement | `pgvector` |
-| Qdrant | searches every shard itself, in one call | `qdrant` |
+| Qdrant, a server | searches every shard itself, in one call | `qdrant` |
+| Qdrant, in process | read out | `qdrant_reader` |
 | yours | either | a subclass of `VectorReader` or `ShardStore` |
 
 `RetrievedGroups.from_vectorstore` takes the store or the adapter. `check_shard_store`

@@ -36,9 +36,9 @@ _READERS = {
 _SEARCHERS = {
     ("langchain_postgres", "PGVector"): ("pgvector", "PGVectorShards"),
     ("langchain_postgres", "PGVectorStore"): ("pgvector", "PGVectorShards"),
-    ("langchain_qdrant", "QdrantVectorStore"): ("qdrant", "QdrantShards"),
+    ("langchain_qdrant", "QdrantVectorStore"): ("qdrant", "adapter_for"),
 }
-"""The same, for stores that search by themselves."""
+"""The same, for stores that search by themselves; Qdrant's local mode does not."""
 
 
 def open_records(
@@ -88,8 +88,10 @@ def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
             reader: VectorReader = _adapter_class(_READERS[named])(store)
             return reader
         if named in _SEARCHERS:
-            searcher: ShardStore = _adapter_class(_SEARCHERS[named])(store, unit_key)
-            return searcher
+            adapter: ShardStore | VectorReader = _adapter_class(_SEARCHERS[named])(
+                store, unit_key
+            )
+            return adapter
     if isinstance(store, list | tuple):
         raise InvalidParameterError(
             "These are documents and no store: use RetrievedGroups.from_documents()."

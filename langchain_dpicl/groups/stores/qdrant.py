@@ -1,15 +1,15 @@
 """Qdrant: one grouped, exact search finds each shard's best records.
 
-A point is marked with its unit's shard in a key of its own at the root of its payload,
-`langchain_dpicl_shard_<number of shards>`, which LangChain does not show. Points that
-others write have no mark, and are not in the corpus, until `refresh()`.
+A point is marked with its unit's shard, in its payload; see `qdrant_marks`. Points that
+others write have no mark, and are not in the corpus, until `refresh()`; neither are
+points without a vector that can be compared.
 
 A server's grouped search is a best effort: it can return fewer points of a shard than
 there are. How many there are is one more call, and shards that came back short are
 asked for once more, each by itself. What does come back of a group is its best, as
 candidates are taken from an exact order.
 
-The local mode is searched in its own way, see `qdrant_local`.
+The local mode is read out instead, see `qdrant_reader`.
 
 Privacy:
     Every search asks for `exact=True` and the full vectors, whatever index there is or
@@ -17,55 +17,81 @@ Privacy:
     refused all the same unless the user says `exact=True`: whether it is fit to be
     searched must be decided by its configuration, which is public. The number of
     vectors at which the server starts to build its graph depends on the records.
+
+    A mark that another writer made stale is seen when its point is found. To leave the
+    point out of the answer would not do: it took a place. All stale marks of its shard
+    are removed then, and the question is asked again. The answer that is used holds no
+    stale point, so it is the one of a corpus without any: taking away points that are
+    not among the n best changes no n best. Whether a point is stale is decided by
+    itself; that the server was asked twice shows in the time alone. (A point that is
+    changed while it is asked about may be found as of its new unit, under the mark of
+    the old: the caller refuses it in another shard than its unit's, and in that shard
+    it may stay.)
+
+    A server takes vectors that hold NaN. Their scores come before all others, and where
+    a threshold is given, instead of all others. So a point's vector is looked at before
+    the point is marked, once, which reads every vector when a store is opened for the
+    first time. One that is spoiled later, in a marked point, goes as a stale one does
+    where it is found, and is looked for before a search with a threshold. (Over REST
+    the client can't read such a point at all: every query fails, and nothing is
+    released, until the record is written anew.)
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.documents import Document
 from qdrant_client import models
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
 from langchain_dpicl.groups.stores.qdrant_collection import (
-    dense_vectors,
+    cosine_vectors,
     private_errors,
     shared_index,
 )
-from langchain_dpicl.groups.stores.qdrant_local import (
-    EVERYTHING,
+from langchain_dpicl.groups.stores.qdrant_marking import Marking
+from langchain_dpicl.groups.stores.qdrant_marks import Mark, is_cosine, pages
+from langchain_dpicl.groups.stores.qdrant_reader import (
+    QdrantReader,
+    document_of,
     is_local,
-    near_the_best,
-    rescored,
 )
 from langchain_dpicl.groups.stores.qdrant_units import UnitField, among
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from langchain_core.embeddings import Embeddings
     from qdrant_client import QdrantClient
 
     from langchain_dpicl.groups.ingest import Vectors
 
-_PAGE = 5_000
-"""Points of one call, read or marked."""
-
 _MORE = 100
 """Points that may be written between counting them and asking for them."""
+
+_TRIES = 3
+"""Stale marks are removed and the question is asked again; only a writer that keeps
+changing points in between can make it stale again."""
+
+
+def adapter_for(store: Any, unit_key: str) -> QdrantReader | QdrantShards:
+    """Return the adapter for a `QdrantVectorStore`: the local mode is read out."""
+    if is_local(getattr(store, "client", None)):
+        return QdrantReader(store)
+    return QdrantShards(store, unit_key)
 
 
 class QdrantShards(ShardStore):
     """The shards of a `QdrantVectorStore` of langchain-qdrant.
 
     Args:
-        store: The store, local or on a server, with dense vectors under the distance
-            Cosine.
+        store: The store, on a server, with dense vectors under the distance Cosine.
         unit_key: The metadata key that holds the unit id.
 
     Raises:
         InvalidParameterError: If the store is another one, or has other vectors.
+        UnsoundStoreError: If its client is a local one.
         GroupCallError: If the server can't be reached.
 
     Privacy:
@@ -84,13 +110,17 @@ class QdrantShards(ShardStore):
         self._client: QdrantClient = store.client
         self._collection: str = store.collection_name
         self._using: str | None = store.vector_name or None
-        self._content: str = store.content_payload_key
-        self._metadata: str = store.metadata_payload_key
         self._unit_key = unit_key
-        self._unit = UnitField(self._metadata, unit_key)
-        self._is_local = is_local(self._client)
+        unit = UnitField(store.metadata_payload_key, unit_key)
+        self._unit = unit
+        self._marking = Marking(self._client, self._collection, self._using, unit)
         self._n_shards: int | None = None
-        params = dense_vectors(self._collection_info(), self._collection, self._using)
+        if is_local(self._client):
+            raise UnsoundStoreError(
+                "The scores of Qdrant's local mode depend on who else is there, and on "
+                "earlier searches: read it out, with QdrantReader."
+            )
+        params = cosine_vectors(self._collection_info(), self._collection, self._using)
         self._dimension: int = params.size
 
     @property
@@ -110,7 +140,7 @@ class QdrantShards(ShardStore):
 
         That is one on a server whose configuration lets it build an HNSW graph (`m`
         and `indexing_threshold` are not 0, as is the default) or quantize vectors, or
-        that has such a graph already. The local mode has no index.
+        that has such a graph already.
 
         Raises:
             UnsoundStoreError: If it may have one.
@@ -118,8 +148,8 @@ class QdrantShards(ShardStore):
             GroupCallError: If the server can't be reached.
         """
         info = self._collection_info()
-        params = dense_vectors(info, self._collection, self._using)
-        if exact or self._is_local:
+        params = cosine_vectors(info, self._collection, self._using)
+        if exact:
             return
         shared = shared_index(info, params)
         if shared is not None:
@@ -143,7 +173,7 @@ class QdrantShards(ShardStore):
         Also None if a record's value can't be a unit id, such as a list.
         """
         found: dict[tuple[type, Hashable], Hashable] = {}
-        for point in self._scroll([self._unit.path]):
+        for point in self._marking.scroll([self._unit.path]):
             value = self._unit.value(point)
             found[type(value), value] = value
         return list(found.values())
@@ -152,39 +182,21 @@ class QdrantShards(ShardStore):
     def assign(self, shard_of: Mapping[Any, int], n_shards: int) -> None:
         """Mark each point with its unit's shard; see `ShardStore.assign`.
 
-        Marks for several numbers of shards live side by side.
+        Marks for several numbers of shards live side by side. A point is marked only
+        if its vector is finite and not zero.
         """
-        mark = _mark(n_shards)
-        shards = {(type(value), value): shard for value, shard in shard_of.items()}
-        wanted: dict[int, list[Any]] = {}
-        others: list[Any] = []
-        replaced = False
-        for point in self._scroll([self._unit.path, mark]):
-            value = self._unit.value(point)
-            known = (point.payload or {}).get(mark)
-            shard = shards.get((type(value), value))
-            if shard is None:
-                others += [point.id] if known is not None else []
-            elif known != shard:
-                wanted.setdefault(shard, []).append(point.id)
-                replaced |= known is not None
-        if not self._is_local:
-            # Counting and filtering by it; there is nothing to do if it is there.
-            self._client.create_payload_index(
-                self._collection, mark, models.PayloadSchemaType.INTEGER
-            )
-        if replaced:
-            self._unmark(mark, others)
-        for shard, ids in wanted.items():
-            for some in _pages(ids):
-                self._client.set_payload(self._collection, {mark: shard}, some)
+        # Counting and filtering by it; there is nothing to do if it is there.
+        self._client.create_payload_index(
+            self._collection, Mark.of(n_shards).shard, models.PayloadSchemaType.INTEGER
+        )
+        self._marking.assign(Mark.of(n_shards), shard_of)
         self._n_shards = n_shards
 
     @private_errors
     def sizes(self, n_shards: int) -> list[int]:
         """Return the number of records of each shard, private."""
-        mark = _mark(n_shards)
-        found = self._client.facet(self._collection, mark, limit=n_shards, exact=True)
+        key = Mark.of(n_shards).shard
+        found = self._client.facet(self._collection, key, limit=n_shards, exact=True)
         sizes = {hit.value: hit.count for hit in found.hits}
         return [sizes.get(number, 0) for number in range(n_shards)]
 
@@ -193,66 +205,62 @@ class QdrantShards(ShardStore):
         """Return the n best records of each shard, in any order.
 
         One grouped search. Only where it returns too few of a shard, their number is
-        asked for, and then the shard.
+        asked for, and then the shard. Both again, after stale marks were removed, if
+        a point is found whose mark is stale.
         """
-        mark = _mark(n_shards)
-        if self._is_local:
-            return self._best_of_local(vector, n, mark, n_shards)
-        groups = self._groups(vector, n, mark, n_shards)
-        if len(groups) < n_shards or any(len(hits) < n for hits in groups.values()):
-            sizes = self.sizes(n_shards)
-            short = [
-                number
-                for number, size in enumerate(sizes)
-                if len(groups.get(number, ())) < min(n, size)
-            ]
-            groups |= self._ask_each(vector, n, mark, short)
-        return [self._hit(point, mark) for hits in groups.values() for point in hits]
+        mark = Mark.of(n_shards)
+        for _ in range(_TRIES):
+            groups = self._groups(vector, n, mark, n_shards)
+            suspect: set[Any] = set()
+            if len(groups) < n_shards or any(len(hits) < n for hits in groups.values()):
+                suspect = self._ask_again(vector, n, n_shards, groups)
+            points = [point for hits in groups.values() for point in hits]
+            suspect |= {
+                mark.shard_of(point) for point in self._marking.unfit(points, mark)
+            }
+            if not suspect - {None}:
+                break
+            self._marking.remove_unfit(mark, mark.within(suspect - {None}))
+        return [self._hit(point, mark) for point in points]
 
-    def _best_of_local(
-        self, vector: Vectors, n: int, mark: str, n_shards: int
-    ) -> list[StoredHit]:
-        groups = self._groups(vector, EVERYTHING, mark, n_shards)
-        found = self._client.retrieve(
-            self._collection,
-            near_the_best(groups.values(), n),
-            with_payload=True,
-            with_vectors=True,
-        )
-        hits: dict[int, list[StoredHit]] = {}
-        for point in rescored(found, vector, self._using):
-            hit = self._hit(point, mark)
-            hits.setdefault(hit.shard, []).append(hit)
-        return [
-            hit
-            for some in hits.values()
-            for hit in sorted(some, key=lambda hit: -hit.score)[:n]
-        ]
+    def _ask_again(
+        self, vector: Vectors, n: int, n_shards: int, groups: dict[Any, list[Any]]
+    ) -> set[int]:
+        """Ask for each shard that came back short; return those that still are."""
+        mark = Mark.of(n_shards)
+        wanted = [min(n, size) for size in self.sizes(n_shards)]
+
+        def short() -> list[int]:
+            found = [len(groups.get(number, ())) for number in range(n_shards)]
+            return [i for i in range(n_shards) if found[i] < wanted[i]]
+
+        groups |= self._ask_each(vector, n, mark, short())
+        return set(short())
 
     def _groups(
-        self, vector: Vectors, n: int, mark: str, n_shards: int
+        self, vector: Vectors, n: int, mark: Mark, n_shards: int
     ) -> dict[Any, list[Any]]:
         found = self._client.query_points_groups(
             self._collection,
-            mark,
+            mark.shard,
             query=vector[0].tolist(),
             using=self._using,
             limit=n_shards,
             group_size=n,
-            with_payload=not self._is_local or [mark],
-            **self._exactly(),
+            with_payload=True,
+            search_params=_exactly(),
         )
         return {group.id: group.hits for group in found.groups}
 
     @private_errors
     def of_shard(self, vector: Vectors, shard: int, score: float) -> list[StoredHit]:
         """Return all records of one shard with at least a score, in any order."""
-        return self._all(vector, _in_shard(self._own_mark, shard), score)
+        return self._all(vector, self._own_mark.within([shard]), score)
 
     @private_errors
     def above(self, vector: Vectors, threshold: float) -> list[StoredHit]:
         """Return every record, of any shard, whose score reaches the threshold."""
-        return self._all(vector, models.Filter(must=[self._marked()]), threshold)
+        return self._all(vector, self._own_mark.anywhere(), threshold)
 
     @private_errors
     def of_units(self, vector: Vectors, values: Sequence[Any]) -> list[StoredHit]:
@@ -260,8 +268,8 @@ class QdrantShards(ShardStore):
         own = self._unit.matching(values)
         if not own:
             return []
-        either = models.Filter(must=[self._marked()], should=list(own))
-        hits = self._all(vector, either, None)
+        either = models.Filter(must=self._own_mark.anywhere().must, should=list(own))
+        hits = self._all(vector, either, -2)
         # A filter also lets a list through that holds one of them.
         kept = among(values)
         key = self._unit_key
@@ -273,10 +281,10 @@ class QdrantShards(ShardStore):
         own = self._unit.matching([value])
         if not own:
             return 0
-        found = self._scroll([self._unit.path], models.Filter(must=list(own)))
+        found = self._marking.scroll([self._unit.path], models.Filter(must=list(own)))
         same = among([value])
         ids = [point.id for point in found if same(self._unit.value(point))]
-        for some in _pages(ids):
+        for some in pages(ids):
             self._client.delete(self._collection, some, wait=True)
         return len(ids)
 
@@ -285,26 +293,10 @@ class QdrantShards(ShardStore):
     def _collection_info(self) -> models.CollectionInfo:
         return self._client.get_collection(self._collection)
 
-    def _exactly(self) -> dict[str, Any]:
-        if self._is_local:
-            return {}  # It knows nothing else, and warns.
-        full = models.QuantizationSearchParams(ignore=True)
-        return {"search_params": models.SearchParams(exact=True, quantization=full)}
-
     def _ask_each(
-        self, vector: Vectors, n: int, mark: str, shards: Sequence[int]
+        self, vector: Vectors, n: int, mark: Mark, shards: Sequence[int]
     ) -> dict[Any, list[Any]]:
-        requests = [
-            models.QueryRequest(
-                query=vector[0].tolist(),
-                using=self._using,
-                filter=_in_shard(mark, shard),
-                limit=n,
-                with_payload=True,
-                params=self._exactly().get("search_params"),
-            )
-            for shard in shards
-        ]
+        requests = [self._request(vector, mark.within([own]), n) for own in shards]
         if not requests:
             return {}
         answers = self._client.query_batch_points(self._collection, requests)
@@ -313,88 +305,68 @@ class QdrantShards(ShardStore):
         }
 
     def _all(
-        self, vector: Vectors, condition: models.Filter, least: float | None
+        self, vector: Vectors, condition: models.Filter, least: float
     ) -> list[StoredHit]:
-        """Return every point that meets a condition and reaches a score."""
-        reached = None if least is None or least <= -1 else least
-        while True:
-            limit = self._more_than(condition)
-            points: Sequence[Any] = self._client.query_points(
-                self._collection,
-                query=vector[0].tolist(),
-                using=self._using,
-                query_filter=condition,
-                score_threshold=reached,
-                limit=limit,
-                with_payload=True,
-                with_vectors=self._is_local,
-                **self._exactly(),
-            ).points
-            if len(points) < limit:
-                break
-        if self._is_local:
-            points = rescored(points, vector, self._using)
-        return [self._hit(point, self._own_mark) for point in points]
+        """Return every point that meets a condition and reaches a score.
 
-    def _more_than(self, condition: models.Filter) -> int:
-        """Return a number above that of the points that meet a condition."""
-        if self._is_local:
-            return EVERYTHING
-        found = self._client.count(self._collection, condition, exact=True)
-        return found.count + _MORE
-
-    def _scroll(
-        self, keys: list[str], condition: models.Filter | None = None
-    ) -> Iterator[models.Record]:
-        offset: Any = None
-        while True:
-            points, offset = self._client.scroll(
+        No limit is in play, so that a stale point takes nobody's place: it is left out
+        as it is found.
+        """
+        mark = self._own_mark
+        reached = least if least > -1 else None
+        for _ in range(_TRIES):
+            count = self._client.count(self._collection, condition, exact=True).count
+            # A vector that is not finite comes first, and hides the others.
+            first, found = self._client.query_batch_points(
                 self._collection,
-                scroll_filter=condition,
-                limit=_PAGE,
-                offset=offset,
-                with_payload=models.PayloadSelectorInclude(include=keys),
+                [
+                    self._request(vector, condition, 1),
+                    self._request(vector, condition, count + _MORE, reached),
+                ],
             )
-            yield from points
-            if offset is None:
-                return
+            is_missing = reached is None and len(found.points) < count
+            if is_missing or not all(is_cosine(point.score) for point in first.points):
+                self._marking.remove_unfit(mark, condition)
+            elif len(found.points) < count + _MORE:
+                unfit = {point.id for point in self._marking.unfit(found.points, mark)}
+                self._marking.remove(mark, list(unfit))
+                fit = [point for point in found.points if point.id not in unfit]
+                return [self._hit(point, mark) for point in fit]
+        raise UnsoundStoreError(
+            "The Qdrant server did not return all points that it holds; nothing was "
+            "released. Do others write to it all the time? Build the groups again with "
+            "from_vectorstore()."
+        )
 
-    def _unmark(self, mark: str, ids: Sequence[Any]) -> None:
-        for some in _pages(ids):
-            self._client.delete_payload(self._collection, [mark], some)
-
-    # -- payloads ----------------------------------------------------------------------
+    def _request(
+        self,
+        vector: Vectors,
+        condition: models.Filter,
+        limit: int,
+        least: float | None = None,
+    ) -> models.QueryRequest:
+        return models.QueryRequest(
+            query=vector[0].tolist(),
+            using=self._using,
+            filter=condition,
+            score_threshold=least,
+            limit=limit,
+            with_payload=True,
+            params=_exactly(),
+        )
 
     @property
-    def _own_mark(self) -> str:
+    def _own_mark(self) -> Mark:
         if self._n_shards is None:
             raise InvalidParameterError("assign() units to shards before searching.")
-        return _mark(self._n_shards)
+        return Mark.of(self._n_shards)
 
-    def _marked(self) -> models.FieldCondition:
-        return models.FieldCondition(key=self._own_mark, range=models.Range(gte=0))
-
-    def _hit(self, point: Any, mark: str) -> StoredHit:
-        payload: dict[str, Any] = point.payload or {}
-        content = payload.get(self._content)
-        metadata = payload.get(self._metadata)
-        document = Document(
-            content if isinstance(content, str) else "",
-            metadata=dict(metadata) if isinstance(metadata, dict) else {},
-            id=str(point.id),
-        )
-        return StoredHit(document, point.score, payload.get(mark, -1))
+    def _hit(self, point: Any, mark: Mark) -> StoredHit:
+        shard = mark.shard_of(point)
+        document = document_of(point, self._store)
+        return StoredHit(document, point.score, -1 if shard is None else shard)
 
 
-def _mark(n_shards: int) -> str:
-    return f"langchain_dpicl_shard_{n_shards}"
-
-
-def _in_shard(mark: str, shard: int) -> models.Filter:
-    own = models.FieldCondition(key=mark, match=models.MatchValue(value=shard))
-    return models.Filter(must=[own])
-
-
-def _pages(ids: Sequence[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(ids), _PAGE):
-        yield list(ids[start : start + _PAGE])
+def _exactly() -> models.SearchParams:
+    full = models.QuantizationSearchParams(ignore=True)
+    return models.SearchParams(exact=True, quantization=full)

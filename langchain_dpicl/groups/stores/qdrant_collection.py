@@ -31,7 +31,7 @@ def dense_vectors(
         using: The vectors' name, None where there is one vector without a name.
 
     Raises:
-        InvalidParameterError: If they are not there, or not compared by cosine.
+        InvalidParameterError: If they are not there.
     """
     vectors = info.config.params.vectors
     if isinstance(vectors, dict):
@@ -43,6 +43,18 @@ def dense_vectors(
             f"The collection {collection!r} has no dense vector of the name that the "
             "store searches, one for each record."
         )
+    return vectors
+
+
+def cosine_vectors(
+    info: models.CollectionInfo, collection: str, using: str | None
+) -> models.VectorParams:
+    """Return the same of vectors that the server compares by cosine.
+
+    Raises:
+        InvalidParameterError: If they are not there, or not compared by cosine.
+    """
+    vectors = dense_vectors(info, collection, using)
     if vectors.distance != models.Distance.COSINE:
         raise InvalidParameterError(
             f"The collection {collection!r} compares vectors by "
