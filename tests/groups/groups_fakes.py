@@ -166,3 +166,13 @@ def corpora(draw: st.DrawFn) -> tuple[list[Document], list[Document], str]:
     gone = draw(st.sampled_from(sorted({doc.metadata["unit"] for doc in documents})))
     rest = [doc for doc in documents if doc.metadata["unit"] != gone]
     return documents, rest, gone
+
+
+NOTES = [note(i % 12, f"rash {'cough ' * (i % 5)}{i}") for i in range(48)]
+
+
+def build(documents: Any = NOTES, embedding: Any = None, **changes: Any) -> Any:
+    terms = {"unit_key": "unit", "n_groups": 4, **changes}
+    return RetrievedGroups.from_documents(
+        documents, embedding or WordEmbedding(), **terms
+    )

@@ -6,20 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import Returns, WordEmbedding, note
+from groups_fakes import Returns, WordEmbedding, build, note
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
-from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.drawing import PreparedQuestion
-
-NOTES = [note(i % 12, f"rash {'cough ' * (i % 5)}{i}") for i in range(48)]
-
-
-def build(documents: Any = NOTES, embedding: Any = None, **changes: Any) -> Any:
-    terms = {"unit_key": "unit", "n_groups": 4, **changes}
-    return RetrievedGroups.from_documents(
-        documents, embedding or WordEmbedding(), **terms
-    )
 
 
 @pytest.mark.parametrize(
