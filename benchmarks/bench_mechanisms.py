@@ -22,10 +22,13 @@ from langchain_dpicl.mechanisms import (
     joint_top_k,
     noisy_argmax,
     noisy_counts,
+    noisy_max_next_token,
+    noisy_next_token,
     noisy_sum,
     permute_and_flip,
     ptr_top_k,
     system_random,
+    token_distribution,
 )
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 
@@ -191,6 +194,39 @@ def other_lines(runs: int) -> list[Line]:
     ]
 
 
+def next_token_lines(runs: int, vocabularies: tuple[int, ...]) -> list[Line]:
+    rng = np.random.default_rng(3)
+    slots = 80
+    lines = []
+    for k in vocabularies:
+        rows = rng.gamma(0.05, size=(slots, k))
+        rows /= rows.sum(axis=1, keepdims=True)
+        few = runs if k <= 1000 else 5
+        target = 0.5e-3 if k <= 1000 else None
+        size = f"{slots} slots, {k:,} tokens"
+        ours = median_seconds(
+            lambda r=rows: noisy_next_token(r, noise_multiplier=1), few
+        )
+        theirs = median_seconds(
+            lambda r=rows, n=k: r.sum(axis=0) + rng.normal(size=n), few
+        )
+        what = f"noisy_next_token, {size}"
+        lines.append(Line(what, ours, "plain sum, numpy normal", theirs, target))
+        ours = median_seconds(lambda r=rows: noisy_max_next_token(r, epsilon=1.0), few)
+        theirs = median_seconds(
+            lambda r=rows, n=k: (
+                (r / r.max(axis=1, keepdims=True)).sum(axis=0) + rng.exponential(size=n)
+            ).argmax(),
+            few,
+        )
+        what = f"noisy_max_next_token, {size}"
+        lines.append(Line(what, ours, "plain sum, numpy exponential", theirs, target))
+        logs = np.log(rows[0] + 1e-300)
+        ours = median_seconds(lambda r=logs: token_distribution(r), few)
+        lines.append(Line(f"token_distribution, 1 slot, {k:,} tokens", ours))
+    return lines
+
+
 def shown(seconds: float | None) -> str:
     if seconds is None:
         return ""
@@ -202,11 +238,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer and smaller runs")
     quick = parser.parse_args().quick
     runs, d = (5, 100_000) if quick else (31, 1_000_000)
+    vocabularies = (100, 50_257) if quick else (100, 50_257, 128_000)
 
     table = Table(
         "figure", "ours", "compared with", "theirs", "ours / theirs", "target"
     )
-    for line in [*noise_lines(runs), *joint_lines(runs, d), *other_lines(runs)]:
+    for line in [
+        *noise_lines(runs),
+        *joint_lines(runs, d),
+        *next_token_lines(runs, vocabularies),
+        *other_lines(runs),
+    ]:
         ratio = f"{line.ours / line.theirs:.3g}" if line.theirs else ""
         table.add_row(
             line.what,

@@ -12,6 +12,8 @@ the numbers come from.
 | `threshold_words` | `keyword_threshold.py` | Gaussian(z), and delta0 |
 | `exceeds` | `agreement.py` | Gaussian(z) |
 | `joint_top_k` | `keyword_joint.py` | exponential mechanism (epsilon) |
+| `noisy_next_token` | `next_token.py` | Gaussian(z) |
+| `noisy_max_next_token` | `next_token.py` | epsilon |
 | `choose_k`, `permute_and_flip` | `selection.py` | exponential mechanism; epsilon |
 
 They share one table of sensitivities (`sensitivity.py`), one source of random bits
@@ -34,6 +36,11 @@ from langchain_dpicl.mechanisms.keyword_threshold import (
     threshold_pass_rate,
     threshold_words,
 )
+from langchain_dpicl.mechanisms.next_token import (
+    noisy_max_next_token,
+    noisy_next_token,
+    token_distribution,
+)
 from langchain_dpicl.mechanisms.selection import choose_k, permute_and_flip
 from langchain_dpicl.mechanisms.source import (
     SecureRandom,
@@ -51,6 +58,8 @@ __all__ = [
     "joint_top_k",
     "noisy_argmax",
     "noisy_counts",
+    "noisy_max_next_token",
+    "noisy_next_token",
     "noisy_sum",
     "permute_and_flip",
     "ptr_pass_rate",
@@ -60,4 +69,5 @@ __all__ = [
     "system_random",
     "threshold_pass_rate",
     "threshold_words",
+    "token_distribution",
 ]

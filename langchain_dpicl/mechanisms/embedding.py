@@ -4,7 +4,7 @@ Wu, Panda, Wang, Mittal, *Privacy-Preserving In-Context Learning for Large Langu
 Models*, ICLR 2024, Algorithm 2 and Theorem 4.
 
 1. *Sensitivity.* Each row becomes a point of an integer grid whose norm is at most
-   `limit` grid steps; `_on_grid` establishes that by computing the norm of the grid
+   `limit` grid steps; `on_grid` establishes that by computing the norm of the grid
    point itself, so it holds whatever the floating-point steps before it did. One row
    appears or vanishes (`ADD_REMOVE`): the integer sum moves by at most `limit`. One
    row changes (`REPLACE`): by at most 2 `limit`. The paper's 1 is the first only.
@@ -23,6 +23,7 @@ import numpy as np
 
 from langchain_dpicl import parameters
 from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.inputs import vector_rows
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.source import checked_source
@@ -33,12 +34,6 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.relation import Relation
-
-_SCALE = 2.0**14
-"""Standard deviation of the noise, in grid steps."""
-
-_SLACK = 1e-9
-"""Relative error granted to a floating-point norm; at most D 2^-53, D <= 10^6."""
 
 _MIN_RADIUS, _MAX_RADIUS = 1e-100, 1e100
 
@@ -93,47 +88,9 @@ def noisy_sum(
     per_limit = sensitivity.embedding_l2(relation, 1.0)
     source = checked_source(random)
 
-    limit = _SCALE / (per_limit * z)
-    total = _on_grid(rows, ball, limit).sum(axis=0, dtype=np.int64)
-    noise = RoundedGaussian(_SCALE).draw(rows.shape[1], source)
+    limit = SCALE / (per_limit * z)
+    total = on_grid(rows, ball, limit).sum(axis=0, dtype=np.int64)
+    noise = RoundedGaussian(SCALE).draw(rows.shape[1], source)
     step = ball / limit
     released: npt.NDArray[np.float64] = (total + noise) * step
     return released
-
-
-def _on_grid(
-    rows: npt.NDArray[np.float64], ball: float, limit: float
-) -> npt.NDArray[np.int64]:
-    """Map each row, alone, to integers of norm at most `limit`; `ball` maps to it.
-
-    Rows are clipped a little shorter than `limit` (2 + D / (8 limit) steps) and
-    rounded to nearest, so that the rounding, which can lengthen a row, nearly always
-    stays within. A row that is still too long is truncated toward zero instead, which
-    shortens it. (Truncating all of them would pull every coordinate toward zero.)
-    """
-    dimension = rows.shape[1]
-    clip = limit * (1 - 2 * _SLACK) - 2 - dimension / (8 * limit)
-    clip = max(clip, limit / 2)
-    with np.errstate(divide="ignore"):
-        factors = np.minimum(limit / ball, clip / _norms(rows))
-    scaled = rows * factors[:, np.newaxis]
-    grid = np.rint(scaled)
-    long = _norms(grid) > limit * (1 - _SLACK)
-    grid[long] = np.trunc(scaled[long])
-    # The line that the sensitivity rests on. Rounding errors above would have to be
-    # far larger than floating point allows for it to find anything.
-    grid[_norms(grid) > limit * (1 - _SLACK)] = 0
-    points: npt.NDArray[np.int64] = grid.astype(np.int64)
-    return points
-
-
-def _norms(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the L2 norms, shape `(m,)`, also of rows whose squares overflow."""
-    with np.errstate(over="ignore", under="ignore"):
-        norms: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-        huge = ~np.isfinite(norms)
-        if bool(huge.any()):
-            peaks = np.abs(rows[huge]).max(axis=1)
-            shrunk = rows[huge] / peaks[:, np.newaxis]
-            norms[huge] = peaks * np.sqrt(np.einsum("ij,ij->i", shrunk, shrunk))
-    return norms

@@ -22,6 +22,9 @@ MAX_COUNT = 1 << 32
 
 MAX_DIMENSION = 1_000_000
 
+MASS_TOLERANCE = 1e-5
+"""By how much probabilities, computed in single precision, may exceed 1."""
+
 
 def count_array(counts: Any) -> npt.NDArray[np.int64]:
     """Return a non-empty histogram over a public domain, shape `(d,)`.
@@ -89,27 +92,64 @@ def vector_rows(vectors: Any) -> npt.NDArray[np.float64]:
         ParameterError: If it is ragged, not two-dimensional, not of real numbers, not
             finite, or of more than `MAX_DIMENSION` columns.
     """
-    try:
-        array = np.asarray(vectors)
-    except ValueError:
-        raise ParameterError(
-            "vectors must be rows of one length, one row per answering slot."
-        ) from None
-    if array.ndim != 2 or array.shape[1] == 0:  # noqa: PLR2004  # Rows and columns.
-        raise ParameterError(
-            "vectors must have shape (m, D) with D of at least 1; for no rows give "
-            "numpy.empty((0, D))."
-        )
-    if array.dtype.kind not in "fiu":
-        raise ParameterError(f"vectors must be real numbers, not {array.dtype}.")
-    if array.shape[1] > MAX_DIMENSION:
-        raise ParameterError(f"vectors must have at most {MAX_DIMENSION} columns.")
-    rows = array.astype(np.float64, copy=False)
+    rows = _matrix("vectors", vectors)
     if not bool(np.isfinite(rows).all()):
         raise ParameterError(
             "vectors must be finite: leave out the rows of slots that abstain."
         )
     return rows
+
+
+def probability_rows(distributions: Any) -> npt.NDArray[np.float64]:
+    """Return an array of shape `(m, K)`, nonnegative, rows of at most 1 in all.
+
+    Raises:
+        ParameterError: If it is ragged, not two-dimensional, not of real numbers, of
+            more than `MAX_DIMENSION` columns, or if a row is not a distribution.
+    """
+    rows = _matrix("distributions", distributions)
+    # Written so that a NaN fails both comparisons.
+    with np.errstate(over="ignore", invalid="ignore"):
+        within = rows.sum(axis=1) <= 1 + MASS_TOLERANCE
+        if rows.size and not bool(rows.min() >= 0 and within.all()):
+            raise ParameterError(
+                "distributions must be probabilities, at most 1 in all per row: leave "
+                "out the rows of slots that abstain, as `token_distribution` does."
+            )
+    return rows
+
+
+def index_array(name: str, indices: Any) -> npt.NDArray[np.integer]:
+    """Return public indices, at least one of them, shape `(k,)`.
+
+    Raises:
+        ParameterError: If it is not a flat sequence of nonnegative integers, or empty.
+    """
+    array = np.asarray(indices)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise ParameterError(f"{name} must be a flat sequence of one index or more.")
+    if int(array.min()) < 0:
+        raise ParameterError(f"{name} must not be negative.")
+    return array
+
+
+def _matrix(name: str, rows: Any) -> npt.NDArray[np.float64]:
+    try:
+        array = np.asarray(rows)
+    except ValueError:
+        raise ParameterError(
+            f"{name} must be rows of one length, one row per answering slot."
+        ) from None
+    if array.ndim != 2 or array.shape[1] == 0:  # noqa: PLR2004  # Rows and columns.
+        raise ParameterError(
+            f"{name} must have shape (m, D) with D of at least 1; for no rows give "
+            "numpy.empty((0, D))."
+        )
+    if array.dtype.kind not in "fiu":
+        raise ParameterError(f"{name} must be real numbers, not {array.dtype}.")
+    if array.shape[1] > MAX_DIMENSION:
+        raise ParameterError(f"{name} must have at most {MAX_DIMENSION} columns.")
+    return array.astype(np.float64, copy=False)
 
 
 def exact_scores(scores: Any) -> list[Fraction]:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.mechanisms import SeededRandom, embedding, noisy_sum, sensitivity
-from langchain_dpicl.mechanisms.embedding import _on_grid
+from langchain_dpicl.mechanisms.ball_grid import on_grid
 from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
@@ -68,7 +68,7 @@ def test_no_row_is_longer_than_its_limit(
     rows: list[list[float]], z: float, radius: float
 ) -> None:
     limit = 2.0**14 / z
-    grid = _on_grid(np.array(rows), radius, limit)
+    grid = on_grid(np.array(rows), radius, limit)
     exact = [sum(int(x) ** 2 for x in row) for row in grid.tolist()]
     assert all(square <= limit**2 * (1 + 1e-12) for square in exact)
 
@@ -78,7 +78,7 @@ def test_no_row_is_longer_than_its_limit(
 def test_rows_on_the_sphere_stay_within_and_lose_little(d: int, z: float) -> None:
     rows = unit_rows(40, d)
     limit = 2.0**14 / z
-    grid = _on_grid(rows, 1.0, limit)
+    grid = on_grid(rows, 1.0, limit)
     norms = np.linalg.norm(grid, axis=1)
     assert np.all(norms <= limit)
     if z <= 30:
@@ -114,7 +114,7 @@ def test_one_row_moves_the_sum_by_the_sensitivity_and_no_more(
 def test_a_sum_without_clipping_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         embedding,
-        "_on_grid",
+        "on_grid",
         lambda rows, ball, limit: np.rint(rows * limit / ball).astype(np.int64),
     )
     rows = unit_rows(6, 40)
