@@ -20,10 +20,10 @@ from langchain_dpicl.accounting.events import (
     Event,
     ExponentialEvent,
     GaussianEvent,
+    ParallelEvent,
+    PlainEvent,
     PureEvent,
     ZCDPEvent,
-    event_from_dict,
-    event_to_dict,
     merge,
     repeat,
     total_delta0,
@@ -32,15 +32,16 @@ from langchain_dpicl.accounting.filters import (
     STEPS,
     Cost,
     PrivacyFilter,
-    best_order,
 )
 from langchain_dpicl.accounting.gaussian import (
     gaussian_delta,
     gaussian_epsilon,
     gdp_mu,
 )
+from langchain_dpicl.accounting.orders import best_order
 from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
+from langchain_dpicl.accounting.stored import event_from_dict, event_to_dict
 
 __all__ = [
     "STEPS",
@@ -50,6 +51,8 @@ __all__ = [
     "Event",
     "ExponentialEvent",
     "GaussianEvent",
+    "ParallelEvent",
+    "PlainEvent",
     "PrivacyFilter",
     "PureEvent",
     "ZCDPEvent",

@@ -11,6 +11,7 @@ of events alone:
     ... and exponential, pure events    loss distribution, Renyi, sum of the epsilons
                                         added to the Gaussians' bound
     ... and zCDP events                 Renyi
+    ... and parallel events             the largest over their branches (`parallel`)
 
 The failure probabilities of `DeltaEvent`s are subtracted from delta first.
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from langchain_dpicl import parameters
@@ -38,6 +39,7 @@ from langchain_dpicl.accounting.events import (
     Event,
     ExponentialEvent,
     GaussianEvent,
+    ParallelEvent,
     PureEvent,
     ZCDPEvent,
     merge,
@@ -46,6 +48,7 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon, inverse_square
 from langchain_dpicl.accounting.loss import loss_epsilon
+from langchain_dpicl.accounting.parallel import MAX_COMBINATIONS, one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.parameters import ParameterError
 
@@ -175,7 +178,8 @@ def own_events(events: Iterable[AnyEvent]) -> tuple[Event, ...]:
 def bound(events: tuple[Event, ...], delta: float, resolution: float) -> float:
     """Return `compose` of merged events, at a resolution of `loss_epsilon`.
 
-    With `CHEAP` the loss distribution is left out. The methods' bounds, and so their
+    Of parallel events it is the largest of each branch's, with everything else. With
+    `CHEAP` the loss distribution is left out. The methods' bounds, and so their
     smallest, hold at every resolution.
     """
     failure = total_delta0(events)
@@ -184,6 +188,15 @@ def bound(events: tuple[Event, ...], delta: float, resolution: float) -> float:
         rest = math.nextafter(delta - failure, 0.0)
         if rest <= 0:
             return math.inf
+    if not any(isinstance(event, ParallelEvent) for event in events):
+        return _plain_bound(events, rest, resolution)
+    if ways(events) > MAX_COMBINATIONS:
+        return renyi_epsilon([e for e in events if not isinstance(e, DeltaEvent)], rest)
+    return max(bound(plain, delta, resolution) for plain in one_by_one(events))
+
+
+def _plain_bound(events: Sequence[Event], rest: float, resolution: float) -> float:
+    """Return the bound of plain events at what the failures leave of delta."""
     gaussians = [e for e in events if isinstance(e, GaussianEvent)]
     selections = [e for e in events if isinstance(e, (ExponentialEvent, PureEvent))]
     others = [e for e in events if isinstance(e, ZCDPEvent)]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,14 @@ import numpy as np
 
 from langchain_dpicl import parameters
 from langchain_dpicl.accounting.composition import compose, own_events
-from langchain_dpicl.accounting.events import GaussianEvent, total_delta0
+from langchain_dpicl.accounting.events import (
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    total_delta0,
+)
 from langchain_dpicl.accounting.gaussian import inverse_square
+from langchain_dpicl.accounting.parallel import one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 
 if TYPE_CHECKING:
@@ -41,7 +47,8 @@ _DELTA_SHARE = 1e-3
 _MIN_DELTA = 1e-10
 _NOISE_RANGE = (0.2, 300.0)
 _MIN_RATE = 1e-6
-_MAX_EVENTS = 8
+_MAX_EVENTS = 64
+_MAX_WAYS = 100
 _MARGIN = 0.02
 
 
@@ -80,7 +87,9 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     prv-accountant has no sound class for them; the failure probabilities of
     `DeltaEvent`s are subtracted from `delta` on both sides. `agrees` means that the
     figure is not below the interval (it would not be an upper bound) and not more than
-    2 % above it (it would be of something else).
+    2 % above it (it would be of something else). With `ParallelEvent`s each branch
+    (each way to take one of each) is compared by itself; the result is the one of the
+    largest figure, or else the first that does not agree.
 
     Args:
         events: Events, as for `compose`.
@@ -100,6 +109,23 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     """
     delta = parameters.delta(delta)
     own = own_events(events)
+    if not any(isinstance(event, ParallelEvent) for event in own):
+        return _cross_check(own, delta)
+    if ways(own) > _MAX_WAYS:
+        reason = f"more than {_MAX_WAYS} different branches to compare"
+        figure = compose(own, delta)
+        return CrossCheck(figure, 0.0, math.inf, agrees=False, reason=reason)
+    largest = CrossCheck(0.0, 0.0, 0.0, agrees=True)
+    for plain in one_by_one(own):
+        found = _cross_check(plain, delta)
+        if not found.agrees:
+            return found
+        largest = max(largest, found, key=lambda check: check.pld)
+    return largest
+
+
+def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
+    """Compare the two on plain events."""
     rest = delta - total_delta0(own)
     gaussians = [event for event in own if isinstance(event, GaussianEvent)]
     if rest <= 0:

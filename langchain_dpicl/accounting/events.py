@@ -6,7 +6,7 @@ events, never epsilons, so that a better accountant can be used on an old accoun
 
 Compatibility promise:
     * A class of this module, or one of its fields, is never removed or renamed, and
-      `event_to_dict` writes a form that every later version reads back.
+      `event_to_dict` (`stored`) writes a form that every later version reads back.
     * The meaning of an existing event never changes; another mechanism gets another
       class.
     * New fields of an existing class are optional, and their default means what
@@ -17,20 +17,29 @@ All events of one list refer to one data set and one privacy unit, neighbors bei
 two data sets of which one has one unit more (add/remove). Sensitivities, and with
 them the `Relation` of the slots, are already inside: a noise multiplier is noise
 divided by sensitivity.
+
+A `ParallelEvent` holds other events, one list for each class of units; all others are
+*plain*. What it costs is in `accounting.parallel`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Iterable
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from langchain_dpicl import parameters
 from langchain_dpicl.parameters import ParameterError
 
 MAX_COUNT = 10**12
 """Largest count of one event; float arithmetic on counts stays exact below it."""
+
+MAX_BRANCHES = 10_000
+"""Most classes of a `ParallelEvent`."""
+
+MAX_NAME = 200
+"""Most characters of a partition's name."""
 
 
 def _count(value: Any) -> int:
@@ -197,82 +206,109 @@ class DeltaEvent:
         object.__setattr__(self, "count", _count(self.count))
 
 
-Event: TypeAlias = GaussianEvent | ExponentialEvent | PureEvent | ZCDPEvent | DeltaEvent
+PlainEvent: TypeAlias = (
+    GaussianEvent | ExponentialEvent | PureEvent | ZCDPEvent | DeltaEvent
+)
+"""What every unit takes part in alike, or may."""
+
+PLAIN_TYPES = (GaussianEvent, ExponentialEvent, PureEvent, ZCDPEvent, DeltaEvent)
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelEvent:
+    """Releases from disjoint classes of units, `count` times.
+
+    One use: a fixed public rule puts each unit into one class at most, by that unit's
+    own records alone. Class i costs the events `branches[i]`, and the records of a
+    unit take part in its own class's branch only. The branches may be released in any
+    order and interleaved, and what is done in one may depend on what was released in
+    all of them, as long as no branch's events do.
+
+    All uses of equal events that are composed have one and the same rule: a unit stays
+    in its class. Where that can't be promised the events need `partition`s of
+    different names. Between events that differ nothing is assumed: a unit may be in
+    any class of each.
+
+    Example:
+        >>> labels = ((GaussianEvent(1.4, 0.1, 15),), (GaussianEvent(3.0, 0.9, 15),))
+        >>> len(ParallelEvent(labels).branches)
+        2
+    """
+
+    kind: ClassVar[str] = "parallel"
+
+    branches: tuple[tuple[PlainEvent, ...], ...]
+    """The events of each class, in a public order; at least one class, at least one
+    event each, and no parallel event among them."""
+
+    count: int = 1
+    """Number of uses."""
+
+    partition: str = ""
+    """Public name of the rule; only equal names may mean the same rule."""
+
+    def __post_init__(self) -> None:
+        branches = _branches(self.branches)
+        object.__setattr__(self, "branches", branches)
+        object.__setattr__(self, "count", _count(self.count))
+        require_partition(self.partition)
+
+
+def require_partition(name: object) -> None:
+    """Refuse what can't name a partition."""
+    if not isinstance(name, str) or len(name) > MAX_NAME or not name.isprintable():
+        raise ParameterError(
+            f"partition must be a printable name of at most {MAX_NAME} characters."
+        )
+
+
+def _branches(branches: Any) -> tuple[tuple[PlainEvent, ...], ...]:
+    if not isinstance(branches, (list, tuple)):
+        raise ParameterError("branches must be a list of lists of events.")
+    if not 0 < len(branches) <= MAX_BRANCHES:
+        raise ParameterError(
+            f"branches must hold 1 to {MAX_BRANCHES} classes, not {len(branches)}."
+        )
+    for branch in branches:
+        if not isinstance(branch, (list, tuple)) or not branch:
+            raise ParameterError("Each of the branches must be a list of events.")
+        for event in branch:
+            if not isinstance(event, PLAIN_TYPES):
+                raise ParameterError(
+                    f"A branch can't hold a {type(event).__name__}, only plain events."
+                )
+    return tuple(tuple(branch) for branch in branches)
+
+
+Event: TypeAlias = PlainEvent | ParallelEvent
 """Everything that the accountants of this package know."""
 
-EVENT_TYPES = (GaussianEvent, ExponentialEvent, PureEvent, ZCDPEvent, DeltaEvent)
-_BY_KIND: dict[str, type[Event]] = {cls.kind: cls for cls in EVENT_TYPES}
+EVENT_TYPES = (*PLAIN_TYPES, ParallelEvent)
+
+_E = TypeVar("_E", bound=Event)
 
 
-def event_to_dict(event: Event) -> dict[str, str | float | int]:
-    """Return an event as a flat dictionary that JSON stores exactly.
-
-    Python writes the shortest decimal that reads back as the same double, so a round
-    trip through `json` changes nothing.
-
-    Args:
-        event: Any event of this module.
-
-    Returns:
-        `kind` and every field of the event.
-
-    Raises:
-        ParameterError: If it is not an event of this module.
-
-    Example:
-        >>> event_to_dict(PureEvent(0.5, count=3))
-        {'kind': 'pure', 'epsilon': 0.5, 'count': 3}
-    """
-    if not isinstance(event, EVENT_TYPES):
-        raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
-    return {"kind": event.kind, **dataclasses.asdict(event)}
-
-
-def event_from_dict(stored: Mapping[str, Any]) -> Event:
-    """Return the event that `event_to_dict` wrote.
-
-    Fails closed: what was stored is accounted for exactly or not at all.
-
-    Args:
-        stored: `kind` and every field of the event; no more, no less.
-
-    Returns:
-        The event.
-
-    Raises:
-        ParameterError: If the kind is unknown, a field is missing or too many, or
-            a value is out of its range.
-
-    Example:
-        >>> event_from_dict({"kind": "pure", "epsilon": 0.5, "count": 3})
-        PureEvent(epsilon=0.5, count=3)
-    """
-    if not isinstance(stored, Mapping):
-        raise ParameterError(f"An event is stored as a mapping, not {stored!r:.40}.")
-    kind = stored.get("kind")
-    cls = _BY_KIND.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise ParameterError(
-            f"Unknown event kind {kind!r:.40}; known are {', '.join(sorted(_BY_KIND))}."
-        )
-    names = {"kind", *(field.name for field in dataclasses.fields(cls))}
-    if set(stored) != names:
-        raise ParameterError(
-            f"A {kind} event has the fields {', '.join(sorted(names))}; "
-            f"stored are {', '.join(sorted(map(str, stored)))}."
-        )
-    return cls(**{name: stored[name] for name in names - {"kind"}})
-
-
-def _order(event: Event) -> tuple[str, tuple[float, ...]]:
+def _order(event: Event) -> tuple[Any, ...]:
+    if isinstance(event, ParallelEvent):
+        inside = tuple(tuple(map(_order, branch)) for branch in event.branches)
+        return event.kind, inside, event.partition, event.count
     return event.kind, dataclasses.astuple(event)
 
 
-def _with_count(event: Event, count: int) -> Event:
+def _with_count(event: _E, count: int) -> _E:
     return event if event.count == count else dataclasses.replace(event, count=count)
 
 
-def merge(events: Iterable[Event]) -> tuple[Event, ...]:
+def _canonical(event: _E) -> _E:
+    """Return an event with its branches merged, their order kept."""
+    if not isinstance(event, ParallelEvent):
+        return event
+    # A branch that costs nothing keeps an event, so that its class stays.
+    branches = tuple(merge(branch) or branch[:1] for branch in event.branches)
+    return cast("_E", dataclasses.replace(event, branches=branches))
+
+
+def merge(events: Iterable[_E]) -> tuple[_E, ...]:
     """Return equal events as one with their counts added, in a canonical order.
 
     Composition does not depend on the order of the events, so two lists that merge
@@ -282,17 +318,17 @@ def merge(events: Iterable[Event]) -> tuple[Event, ...]:
         >>> merge([PureEvent(0.5), DeltaEvent(0.0), PureEvent(0.5, count=2)])
         (PureEvent(epsilon=0.5, count=3),)
     """
-    counts: dict[Event, int] = {}
+    counts: dict[_E, int] = {}
     for event in events:
         if isinstance(event, DeltaEvent) and event.delta0 == 0:
             continue
-        single = _with_count(event, 1)
+        single = _with_count(_canonical(event), 1)
         counts[single] = counts.get(single, 0) + event.count
     order = sorted(counts, key=_order) if len(counts) > 1 else counts
     return tuple(_with_count(event, counts[event]) for event in order)
 
 
-def repeat(events: Iterable[Event], uses: int) -> tuple[Event, ...]:
+def repeat(events: Iterable[_E], uses: int) -> tuple[_E, ...]:
     """Return the events of `uses` releases that each cost `events`.
 
     Example:
@@ -306,12 +342,18 @@ def repeat(events: Iterable[Event], uses: int) -> tuple[Event, ...]:
 def total_delta0(events: Iterable[Event]) -> float:
     """Return the failure probabilities of all `DeltaEvent`s together, rounded up.
 
+    Of a `ParallelEvent` it is the branch with the largest.
+
     Example:
         >>> total_delta0([DeltaEvent(0.25, count=2), PureEvent(1.0)])
         0.5000000000000001
     """
-    total = math.fsum(
-        event.delta0 * event.count for event in events if isinstance(event, DeltaEvent)
-    )
+    total = math.fsum(map(_failure, events))
     # One step covers the products' rounding: each is below half a step of the sum.
     return math.nextafter(total, math.inf) if total > 0 else 0.0
+
+
+def _failure(event: Event) -> float:
+    if isinstance(event, ParallelEvent):
+        return event.count * max(map(total_delta0, event.branches))
+    return event.delta0 * event.count if isinstance(event, DeltaEvent) else 0.0

@@ -30,6 +30,13 @@ Privacy:
       Gaussian Differential Privacy" (2023). The conversion is exact (Balle, Wang 2018).
     * Failures are added by a union bound, which doesn't care how they were chosen.
 
+    A `ParallelEvent` costs the largest loss of its branches and the largest failure
+    probability of its branches. A unit takes part in one of them, whose loss at the
+    filter's order is at most the largest; so what a unit has lost after any number of
+    charges is at most the sum of the maxima, whatever its class in each of them (it
+    may even change, and depend on what was released). The sum is fixed at the end on
+    every path, as for plain events.
+
     The same sum may be kept for each unit by itself (an individual filter), with the
     loss of a release that the unit takes no part in being 0.
 
@@ -59,14 +66,18 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-
 from langchain_dpicl import parameters
 from langchain_dpicl.accounting import limits
 from langchain_dpicl.accounting.composition import own_events
-from langchain_dpicl.accounting.events import DeltaEvent, Event, GaussianEvent
+from langchain_dpicl.accounting.events import (
+    DeltaEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PlainEvent,
+)
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
-from langchain_dpicl.accounting.renyi import Floats, divergence, zcdp_epsilon
+from langchain_dpicl.accounting.renyi import zcdp_epsilon
 from langchain_dpicl.parameters import ParameterError
 
 if TYPE_CHECKING:
@@ -77,10 +88,6 @@ STEPS = 2**31 - 1
 
 Method = Literal["zcdp", "gdp", "renyi"]
 _METHODS = ("zcdp", "gdp", "renyi")
-
-_SPREAD = np.geomspace(1e-4, 1e4, 401)
-_NEAR = np.geomspace(0.95, 1.05, 41)
-_WHOLE = np.arange(1.0, 257.0)
 
 
 class Cost(NamedTuple):
@@ -294,69 +301,9 @@ class PrivacyFilter:
         return min(found, self.epsilon)
 
 
-def best_order(
-    events: Iterable[AnyEvent],
-    epsilon: float,
-    delta: float,
-    *,
-    delta0_share: float = 0.5,
-) -> float:
-    """Return the order at which a mix of events can be repeated most often.
-
-    Args:
-        events: What a typical release is expected to cost; failures don't matter.
-        epsilon: Total privacy loss bound of the account; above 0.
-        delta: Its total failure probability, strictly between 0 and 1.
-        delta0_share: The part of delta that pays for failures.
-
-    Returns:
-        An order above 1, for `PrivacyFilter("renyi", ..., order=...)`.
-
-    Raises:
-        ParameterError: If a parameter is out of its range, an event is unknown, or
-            none of the events has a loss.
-
-    Privacy: choose the order before the account is opened, from the expected mix and
-    never from answers. Another mix than the expected one costs a smaller number of
-    releases, not privacy.
-
-    Example:
-        >>> mix = [GaussianEvent(2.0, sampling_rate=0.01), DeltaEvent(1e-12)]
-        >>> order = best_order(mix, epsilon=1.0, delta=1e-6)
-        >>> account = PrivacyFilter("renyi", 1.0, 1e-6, order=order)
-        >>> default = PrivacyFilter("renyi", 1.0, 1e-6)
-        >>> account.cost(mix).loss < default.cost(mix).loss
-        True
-    """
-    terms = PrivacyFilter("renyi", epsilon, delta, delta0_share=delta0_share)
-    mix = [event for event in own_events(events) if not isinstance(event, DeltaEvent)]
-    if not mix or terms.order is None:
-        raise ParameterError("The mix holds no event with a privacy loss.")
-    start, delta = terms.order - 1, terms.delta_left
-
-    def best_of(x: Floats) -> float:
-        orders = np.maximum(1 + x, limits.LEAST_ORDER)
-        budgets = [limits.renyi_budget(a, terms.epsilon, delta) for a in orders]
-        room = np.array(budgets)
-        with np.errstate(all="ignore"):
-            loss = sum(event.count * divergence(event, orders - 1) for event in mix)
-            repeats = np.where((room > 0) & (loss > 0), room / loss, 0.0)
-        return float(x[np.argmax(np.nan_to_num(repeats, nan=0.0))])
-
-    # The loss of a sampled Gaussian has its kinks at whole orders.
-    best = best_of(np.concatenate([[start], start * _SPREAD, _WHOLE]))
-    best = best_of(np.concatenate([[best], best * _NEAR]))
-    return max(limits.LEAST_ORDER, 1 + best)
-
-
 @functools.lru_cache(maxsize=4096)
 def _cost(account: PrivacyFilter, events: tuple[AnyEvent, ...]) -> Cost:
-    loss = failure = Fraction(0)
-    for event in own_events(events):
-        if isinstance(event, DeltaEvent):
-            failure += event.count * Fraction(event.delta0)
-        else:
-            loss += event.count * _loss(account, event)
+    loss, failure = _sums(account, own_events(events))
     budget = Fraction(account.budget)
     if account.method == "gdp":
         budget *= budget
@@ -366,7 +313,23 @@ def _cost(account: PrivacyFilter, events: tuple[AnyEvent, ...]) -> Cost:
     return Cost(steps, math.ceil(failure * STEPS / Fraction(account.failure_budget)))
 
 
-def _loss(account: PrivacyFilter, event: Event) -> Fraction:
+def _sums(account: PrivacyFilter, events: Iterable[Event]) -> tuple[Fraction, Fraction]:
+    """Return loss and failure probability, both never below the true ones."""
+    loss = failure = Fraction(0)
+    for event in events:
+        if isinstance(event, ParallelEvent):
+            sums = [_sums(account, branch) for branch in dict.fromkeys(event.branches)]
+            # The dearest in each respect, even if they are not one and the same.
+            loss += event.count * max(branch[0] for branch in sums)
+            failure += event.count * max(branch[1] for branch in sums)
+        elif isinstance(event, DeltaEvent):
+            failure += event.count * Fraction(event.delta0)
+        else:
+            loss += event.count * _loss(account, event)
+    return loss, failure
+
+
+def _loss(account: PrivacyFilter, event: PlainEvent) -> Fraction:
     """Return the loss of one use, never below the true one."""
     if account.order is not None:
         return limits.renyi_loss(event, account.order)

@@ -24,7 +24,12 @@ from collections.abc import Iterable
 from statistics import NormalDist
 
 from langchain_dpicl import parameters
-from langchain_dpicl.accounting.events import DeltaEvent, Event, GaussianEvent
+from langchain_dpicl.accounting.events import (
+    DeltaEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+)
 from langchain_dpicl.parameters import ParameterError
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -179,10 +184,11 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def gdp_mu(events: Iterable[Event]) -> float:
     """Return mu of Gaussian releases without sampling: sqrt(sum count / z^2).
 
-    `DeltaEvent`s are left to the caller, who subtracts them from delta.
+    `DeltaEvent`s are left to the caller, who subtracts them from delta. Of a
+    `ParallelEvent` the branch with the largest mu counts.
 
     Args:
-        events: Unsampled `GaussianEvent`s and `DeltaEvent`s.
+        events: Unsampled `GaussianEvent`s, `DeltaEvent`s, and `ParallelEvent`s of them.
 
     Returns:
         mu, 0 for no events; infinite where 1 / z^2 overflows.
@@ -195,16 +201,21 @@ def gdp_mu(events: Iterable[Event]) -> float:
         >>> gdp_mu([GaussianEvent(2.0, count=16)])
         2.0
     """
-    squares = []
+    return math.sqrt(_squares(events))
+
+
+def _squares(events: Iterable[Event]) -> float:
+    total = 0.0
     for event in events:
-        if isinstance(event, DeltaEvent):
-            continue
-        if not isinstance(event, GaussianEvent) or event.sampling_rate != 1:
+        if isinstance(event, ParallelEvent):
+            total += event.count * max(map(_squares, event.branches))
+        elif isinstance(event, GaussianEvent) and event.sampling_rate == 1:
+            total += event.count * inverse_square(event.noise_multiplier)
+        elif not isinstance(event, DeltaEvent):
             raise ParameterError(
                 f"Only Gaussian events without sampling have a mu, not {event!r}."
             )
-        squares.append(event.count * inverse_square(event.noise_multiplier))
-    return math.sqrt(sum(squares))
+    return total
 
 
 def inverse_square(noise_multiplier: float) -> float:

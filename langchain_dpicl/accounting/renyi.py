@@ -17,6 +17,10 @@ smallest epsilon over all orders may be taken. R of one use:
     pure                    log((exp(a eps) + exp((1 - a) eps)) / (1 + exp(eps)))
                             / (a - 1)  (that of randomized response)
     zCDP                    a rho
+    parallel                the largest of the branches' sums, at each order by itself
+
+A unit takes part in one branch of a parallel event, so that the largest bounds it,
+whichever branch that is and whether or not it is the same in each use.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from langchain_dpicl.accounting.events import (
     Event,
     ExponentialEvent,
     GaussianEvent,
+    ParallelEvent,
     PureEvent,
     ZCDPEvent,
 )
@@ -61,7 +66,8 @@ def rho(events: Iterable[Event]) -> float:
     """Return the zCDP parameter of a list of events, the sum of theirs.
 
     Gaussian 1 / (2 z^2) (a sampling rate does not lower it), exponential
-    epsilon^2 / 8, pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4).
+    epsilon^2 / 8, pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4), parallel the
+    largest of its branches' (whose classes may then change from use to use).
     `DeltaEvent`s are left to the caller, who subtracts them from delta.
 
     Args:
@@ -87,6 +93,8 @@ def rho(events: Iterable[Event]) -> float:
             total += event.count * event.epsilon * event.epsilon / 2
         elif isinstance(event, ZCDPEvent):
             total += event.count * event.rho
+        elif isinstance(event, ParallelEvent):
+            total += event.count * max(map(rho, event.branches))
         elif not isinstance(event, DeltaEvent):
             raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
     return total
@@ -152,7 +160,8 @@ def _sampled_cumulants(noise_multiplier: float, sampling_rate: float) -> Floats:
     for order in _INTEGERS.tolist():
         k = np.arange(2, order + 1, dtype=np.float64)
         exponent = k * (k - 1) * half
-        with np.errstate(under="ignore"):
+        # With next to no loss the last term is the logarithm of 0.
+        with np.errstate(under="ignore", divide="ignore"):
             terms = (
                 _LOG_FACTORIAL[order]
                 - _LOG_FACTORIAL[2 : order + 1]
@@ -180,6 +189,10 @@ def divergence(event: Event, x: Floats) -> Floats:
         return np.where(order <= _INTEGERS[-1], np.minimum(bent, plain), plain)
     if isinstance(event, ZCDPEvent):
         return order * event.rho
+    if isinstance(event, ParallelEvent):
+        branches = dict.fromkeys(event.branches)
+        sums = (_branch_divergence(branch, x) for branch in branches)
+        return functools.reduce(np.maximum, sums)
     assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
     eps = event.epsilon
     # log((e^(a eps) + e^((1 - a) eps)) / (1 + e^eps)) without overflow. Where it
@@ -188,6 +201,14 @@ def divergence(event: Event, x: Floats) -> Floats:
     randomized = (exact + 1e-15 * (1 + x * eps)) / x
     rate = 1 / 8 if isinstance(event, ExponentialEvent) else 1 / 2
     return np.minimum(order * (rate * eps * eps), np.minimum(eps, randomized))
+
+
+def _branch_divergence(branch: Iterable[Event], x: Floats) -> Floats:
+    total = np.zeros_like(x)
+    for event in branch:
+        if not isinstance(event, DeltaEvent):
+            total = total + event.count * divergence(event, x)
+    return total
 
 
 def renyi_epsilon(events: Sequence[Event], delta: float) -> float:

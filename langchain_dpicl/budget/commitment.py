@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from langchain_dpicl.accounting import Event
-from langchain_dpicl.budget.demand import Demand
+from langchain_dpicl.budget.bundle import AnyDemand
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.budget.pricing import price_release
 from langchain_dpicl.budget.report import is_planned
@@ -33,10 +33,11 @@ class Commitment:
         self._ledger = ledger
         self._plan: Plan | None = None
         # Demands that were found to fit the plan: the comparison is not free.
-        self._fitting: set[tuple[Demand, str | None]] = set()
+        self._fitting: set[tuple[AnyDemand, str | None]] = set()
+        self._calibrated: dict[AnyDemand, tuple[Event, ...]] = {}
         self._lock = threading.Lock()
 
-    def plan_for(self, demand: Demand, unit_key: str | None) -> Plan:
+    def plan_for(self, demand: AnyDemand, unit_key: str | None) -> Plan:
         """Return the plan, which a first query makes, if a release fits it.
 
         Raises:
@@ -54,13 +55,7 @@ class Commitment:
                 self._plan = self._ledger.fix_plan(name, self._first(demand, unit_key))
             plan = self._plan
         if self._terms.filter is None and not is_planned(demand, plan):
-            events = " and ".join(str(event) for event in plan.events)
-            raise PlanMismatchError(
-                f"Account {name!r} is planned for another kind of release than this "
-                f"{demand.mechanism} release: each of its queries spends {events}. "
-                "Use a parser that asks for the same, or open an account of its own "
-                "for this one (accounting='zcdp' opens one that takes any release)."
-            )
+            raise self._misplanned(demand, plan)
         if unit_key != plan.demand.get("unit_key"):
             raise PlanMismatchError(
                 f"Account {name!r} protects units named by "
@@ -71,7 +66,24 @@ class Commitment:
             self._fitting.add((demand, unit_key))
         return plan
 
-    def can_plan(self, demand: Demand) -> bool:
+    def price(self, demand: AnyDemand) -> tuple[Event, ...]:
+        """Return what a release would be charged: by the plan, if there is one.
+
+        Raises:
+            PlanMismatchError: If it does not fit the plan, or none can be made.
+            InvalidParameterError: If noise is left open that nothing determines.
+            LedgerError: If the ledger can't be read.
+        """
+        if self._terms.filter is not None:
+            return price_release(demand, self._terms.filter, self._queries)
+        plan = self._ledger.state(self._terms.name).plan
+        if plan is None:
+            return self._events(demand)
+        if not is_planned(demand, plan):
+            raise self._misplanned(demand, plan)
+        return plan.events
+
+    def can_plan(self, demand: AnyDemand) -> bool:
         """Return whether a first query of this shape could make a plan."""
         try:
             self._first(demand, None)
@@ -79,7 +91,7 @@ class Commitment:
             return False
         return True
 
-    def _first(self, demand: Demand, unit_key: str | None) -> Plan:
+    def _first(self, demand: AnyDemand, unit_key: str | None) -> Plan:
         if self._terms.filter is None:
             asked = {**demand.to_dict(), "unit_key": unit_key}
             return Plan(demand=asked, events=self._events(demand))
@@ -87,10 +99,23 @@ class Commitment:
         price_release(demand, self._terms.filter, self._queries)
         return Plan(demand={"unit_key": unit_key}, events=())
 
-    def _events(self, demand: Demand) -> tuple[Event, ...]:
-        return plan_queries(
-            demand,
-            epsilon=self._terms.epsilon,
-            delta=self._terms.delta,
-            queries=self._terms.queries or 1,
+    def _events(self, demand: AnyDemand) -> tuple[Event, ...]:
+        # Calibrated once, for whoever asks the price first and then pays.
+        found = self._calibrated.get(demand)
+        if found is None:
+            found = self._calibrated[demand] = plan_queries(
+                demand,
+                epsilon=self._terms.epsilon,
+                delta=self._terms.delta,
+                queries=self._terms.queries or 1,
+            )
+        return found
+
+    def _misplanned(self, demand: AnyDemand, plan: Plan) -> PlanMismatchError:
+        events = " and ".join(str(event) for event in plan.events)
+        return PlanMismatchError(
+            f"Account {self._terms.name!r} is planned for another kind of release than "
+            f"this {demand.mechanism} release: each of its queries spends {events}. "
+            "Use a parser that asks for the same, or open an account of its own "
+            "for this one (accounting='zcdp' opens one that takes any release)."
         )

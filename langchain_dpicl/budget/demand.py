@@ -28,10 +28,12 @@ from langchain_dpicl.accounting import (
     Event,
     ExponentialEvent,
     GaussianEvent,
+    PlainEvent,
     PureEvent,
     sampled_epsilon,
     unsampled_epsilon,
 )
+from langchain_dpicl.accounting.events import MAX_COUNT
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger.base import NOTHING
 from langchain_dpicl.parameters import ParameterError
@@ -103,6 +105,9 @@ class Demand:
         delta0: That probability, if the user fixed it; None leaves it to the plan.
         share: In an account without a plan: which part of one query's share the
             release takes where its noise is left open.
+        uses: How often the release is made within one charge, each time on a fresh
+            sample of its own (of few-shot generation: once a token). What is left open
+            is the noise of each of them.
 
     Raises:
         InvalidParameterError: If a fixed value is out of range, or several parts
@@ -115,10 +120,12 @@ class Demand:
     needs_delta0: bool = False
     delta0: float | None = None
     share: float = 1.0
+    uses: int = 1
 
     def __post_init__(self) -> None:
         try:
             parameters.sampling_rate(self.sampling_rate)
+            _require_uses(self.uses)
             parameters.positive("share", self.share)
             if self.delta0 is not None:
                 parameters.delta(self.delta0, "delta0")
@@ -147,7 +154,7 @@ class Demand:
         )
 
     def delta0_for(self, delta: float, queries: int) -> float:
-        """Return the delta0 of each of `queries` releases under a total `delta`.
+        """Return the delta0 of each use in `queries` releases under a total `delta`.
 
         A failure is charged as sampling_rate * delta0, so that a sampled release gets
         a delta0 larger by 1 / sampling_rate.
@@ -156,18 +163,22 @@ class Demand:
             return 0.0
         if self.delta0 is not None:
             return self.delta0
-        return min(DELTA0_SHARE * delta / (queries * self.sampling_rate), 0.5)
+        uses = queries * self.uses
+        return min(DELTA0_SHARE * delta / (uses * self.sampling_rate), 0.5)
 
-    def events(self, scale: float, delta0: float) -> tuple[Event, ...]:
+    def events(self, scale: float, delta0: float) -> tuple[PlainEvent, ...]:
         """Return what one release is charged at a scale."""
-        charged: list[Event] = [self._event(part, scale) for part in self.parts]
+        charged: list[PlainEvent] = [self._event(part, scale) for part in self.parts]
         if delta0 > 0:
-            charged.append(DeltaEvent(delta0 * self.sampling_rate))
+            charged.append(DeltaEvent(delta0 * self.sampling_rate, self.uses))
         return tuple(charged)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the demand as JSON-able values: two equal ones share a plan."""
+        # Plans of older accounts know of one use only, and say nothing about it.
+        uses = {"uses": self.uses} if self.uses > 1 else {}
         return {
+            **uses,
             "parts": [
                 {"kind": type(part).__name__, **asdict(part)} for part in self.parts
             ],
@@ -176,16 +187,36 @@ class Demand:
             "delta0": self.delta0,
         }
 
-    def _event(self, part: Part, scale: float) -> Event:
+    def _event(self, part: Part, scale: float) -> PlainEvent:
         rate = self.sampling_rate
         if isinstance(part, GaussianPart):
-            return GaussianEvent(part.multiplier_at(scale), rate)
+            return GaussianEvent(part.multiplier_at(scale), rate, self.uses)
         epsilon = part.epsilon_at(scale)
         if rate < 1:
-            return PureEvent(sampled_epsilon(epsilon, rate))
+            return PureEvent(sampled_epsilon(epsilon, rate), self.uses)
         if isinstance(part, ExponentialPart):
-            return ExponentialEvent(epsilon)
-        return PureEvent(epsilon)
+            return ExponentialEvent(epsilon, self.uses)
+        return PureEvent(epsilon, self.uses)
+
+
+def _require_uses(uses: int) -> None:
+    if parameters.count(uses, "uses") > MAX_COUNT:
+        raise ParameterError(f"uses must be at most {MAX_COUNT}.")
+
+
+@dataclass(frozen=True)
+class Granted:
+    """The parameters of one demand's release, for each of its uses.
+
+    Attributes:
+        noise_multiplier: Of the Gaussian step; None without one.
+        epsilon: Of the exponential or pure step, before sampling; None without one.
+        delta0: Failure probability of the mechanism, before sampling.
+    """
+
+    noise_multiplier: float | None
+    epsilon: float | None
+    delta0: float
 
 
 @dataclass(frozen=True)
@@ -193,15 +224,18 @@ class Grant:
     """The parameters that one charged release must use, and no others.
 
     Attributes:
-        noise_multiplier: Of the Gaussian step; None without one.
-        epsilon: Of the exponential or pure step, before sampling; None without one.
-        delta0: Failure probability of the mechanism, before sampling.
+        noise_multiplier: Of the Gaussian step; None without one, and for a bundle.
+        epsilon: Of the exponential or pure step, before sampling; None without one,
+            and for a bundle.
+        delta0: Failure probability of the mechanism, before sampling; 0 for a bundle.
         events: What was charged.
         account: The account that paid.
         sequence: The charge's number on that account.
         spent: What the account's charges cost together, this one included.
         collect: In a per-unit account, what charges the units that take part: the
             group source calls it in the sealed region. None where everybody paid.
+        parts: The parameters of each demand of a bundle, in order; of a plain demand
+            its own alone.
     """
 
     noise_multiplier: float | None
@@ -212,6 +246,7 @@ class Grant:
     sequence: int
     spent: Cost = NOTHING
     collect: Collect | None = field(default=None, compare=False, repr=False)
+    parts: tuple[Granted, ...] = ()
 
 
 def read_parameters(
@@ -227,24 +262,47 @@ def read_parameters(
         InvalidParameterError: If the events are not those of such a demand.
     """
     rate = demand.sampling_rate
-    expected = len(demand.parts) + (1 if demand.needs_delta0 else 0)
-    if len(events) != expected:
-        raise InvalidParameterError("The plan's events do not fit the demand.")
+    if len(events) != length(demand):
+        raise misfit()
+    if any(event.count != demand.uses for event in events):
+        raise misfit()
     multiplier: float | None = None
     epsilon: float | None = None
     for part, event in zip(demand.parts, events, strict=False):
-        if isinstance(part, GaussianPart) and isinstance(event, GaussianEvent):
-            multiplier = event.noise_multiplier
-        elif isinstance(part, ExponentialPart) and isinstance(event, ExponentialEvent):
-            epsilon = event.epsilon
-        elif not isinstance(part, GaussianPart) and isinstance(event, PureEvent):
-            epsilon = unsampled_epsilon(event.epsilon, rate)
+        if isinstance(part, GaussianPart):
+            multiplier = _multiplier(event, rate)
         else:
-            raise InvalidParameterError("The plan's events do not fit the demand.")
+            epsilon = _epsilon(part, event, rate)
     delta0 = 0.0
     if demand.needs_delta0:
         last = events[-1]
         if not isinstance(last, DeltaEvent):
-            raise InvalidParameterError("The plan's events do not fit the demand.")
+            raise misfit()
         delta0 = last.delta0 if rate == 1 else last.delta0 / rate * ROUNDING
     return multiplier, epsilon, delta0
+
+
+def _multiplier(event: Event, rate: float) -> float:
+    if not isinstance(event, GaussianEvent) or event.sampling_rate != rate:
+        raise misfit()
+    return event.noise_multiplier
+
+
+def _epsilon(part: Part, event: Event, rate: float) -> float:
+    if isinstance(part, ExponentialPart) and isinstance(event, ExponentialEvent):
+        if rate < 1:
+            raise misfit()
+        return event.epsilon
+    if not isinstance(event, PureEvent):
+        raise misfit()
+    return unsampled_epsilon(event.epsilon, rate)
+
+
+def length(demand: Demand) -> int:
+    """Return how many events a demand is charged."""
+    return len(demand.parts) + (1 if demand.needs_delta0 else 0)
+
+
+def misfit() -> InvalidParameterError:
+    """Return the error for events that a demand can't have been charged."""
+    return InvalidParameterError("The plan's events do not fit the demand.")

@@ -16,8 +16,10 @@ from typing import Any, Literal
 from langchain_core.callbacks import BaseCallbackHandler
 
 from langchain_dpicl.accounting import Event
+from langchain_dpicl.budget.admission import granted, require_possible
+from langchain_dpicl.budget.bundle import AnyDemand, Bundle, read_parts
 from langchain_dpicl.budget.commitment import Commitment
-from langchain_dpicl.budget.demand import Demand, Grant, read_parameters
+from langchain_dpicl.budget.demand import Demand, Grant, Granted
 from langchain_dpicl.budget.pricing import price_release
 from langchain_dpicl.budget.report import (
     queries_left,
@@ -185,7 +187,7 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
 
     def admit(
         self,
-        demand: Demand,
+        demand: AnyDemand,
         *,
         unit_key: str | None = None,
         n_units: int | None = None,
@@ -194,7 +196,7 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         """Charge one release, durably, and return what it may do.
 
         Args:
-            demand: The shape of the release.
+            demand: The shape of the release, or of several in a `Bundle`.
             unit_key: The metadata key that names the protected unit; an account
                 protects one kind of unit.
             n_units: Number of units in the corpus, to check delta against.
@@ -202,7 +204,8 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
                 the grant's `collect`.
 
         Returns:
-            The parameters that the release must use.
+            The parameters that the release must use; `parts` has them for each demand
+            of a bundle, in order.
 
         Raises:
             InvalidParameterError: If delta is 1 / n_units or more, if noise is left
@@ -214,34 +217,27 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             LedgerError: If the ledger can't be used or the account is closed.
         """
         terms = self._terms
-        self._require_possible(demand, n_units, charges_units=charges_units)
+        require_possible(terms, demand, n_units, charges_units=charges_units)
         plan = self._commitment.plan_for(demand, unit_key)
         if terms.filter is None:
-            charge = self._ledger.charge(terms.name)
             expected = plan.events
         else:
             expected = price_release(demand, terms.filter, self._queries)
-            charge = self._ledger.charge(terms.name, expected)
-        multiplier, epsilon, delta0 = read_parameters(demand, charge.events)
+        # Before the charge: what does not fit is refused at no cost.
+        parts = read_parts(demand, expected)
+        charge = self._ledger.charge(
+            terms.name, None if terms.filter is None else expected
+        )
         if charge.events != expected:
             raise PlanMismatchError(
                 f"Account {terms.name!r} was charged for another release than the one "
                 "planned; nothing was released."
             )
-        return Grant(
-            noise_multiplier=multiplier,
-            epsilon=epsilon,
-            delta0=delta0,
-            events=charge.events,
-            account=charge.account,
-            sequence=charge.sequence,
-            spent=charge.spent or charge.cost,
-            collect=self._collector(charge),
-        )
+        return granted(demand, parts, charge, self._collector(charge))
 
     async def aadmit(
         self,
-        demand: Demand,
+        demand: AnyDemand,
         *,
         unit_key: str | None = None,
         n_units: int | None = None,
@@ -287,7 +283,9 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             queries=queries_left(self._terms, self._queries, state),
         )
 
-    def can_afford(self, event: Demand | Event | Sequence[Event] | None = None) -> bool:
+    def can_afford(
+        self, event: AnyDemand | Event | Sequence[Event] | None = None
+    ) -> bool:
         """Return whether the account would pay for one more release; charge nothing.
 
         Args:
@@ -301,17 +299,34 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         state = self._ledger.state(self._terms.name)
         if not would_pay(self._terms, self._queries, state, event):
             return False
-        if isinstance(event, Demand) and state.plan is None:
+        if isinstance(event, (Demand, Bundle)) and state.plan is None:
             return self._commitment.can_plan(event)
         return True
 
-    def require_payable(self, demand: Demand) -> None:
+    def require_payable(self, demand: AnyDemand) -> None:
         """Refuse what `admit` would refuse now; charge nothing.
 
         It saves the public calls of a question that can't be paid for; raises the same.
         """
         state = self._ledger.state(self._terms.name)
         require_payment(self._terms, self._queries, state, demand)
+
+    def quote(self, demand: AnyDemand) -> tuple[Granted, ...]:
+        """Return what `admit` would grant for a release; charge nothing.
+
+        Args:
+            demand: The shape of the release, or of several in a `Bundle`.
+
+        Returns:
+            The parameters of each demand's release, in order.
+
+        Raises:
+            InvalidParameterError: If noise is left open that nothing determines.
+            PlanMismatchError: If the account's plan is for another kind of release, or
+                none can be made.
+            LedgerError: If the ledger can't be read.
+        """
+        return read_parts(demand, self._commitment.price(demand))
 
     def public_state(self, grant: Grant | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.
@@ -352,32 +367,6 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         if self._terms.scope == "corpus":
             return None
         return partial(self._ledger.charge_units, charge)
-
-    def _require_possible(
-        self, demand: Demand, n_units: int | None, *, charges_units: bool
-    ) -> None:
-        terms = self._terms
-        if n_units is not None and terms.delta * n_units >= 1:
-            raise InvalidParameterError(
-                f"delta {terms.delta:g} is too large for a corpus of {n_units} units: "
-                "a mechanism that publishes one random person's records outright "
-                f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
-            )
-        if terms.scope == "corpus":
-            return
-        if not charges_units:
-            raise InvalidParameterError(
-                f"Account {terms.name!r} charges units one by one, and this source of "
-                "groups can't name the units that take part: use retrieval by a public "
-                "score threshold (RetrievedGroups with score_threshold=), or an "
-                "account with scope='corpus'. Best-of-the-corpus retrieval can't be "
-                "charged by unit: who is in it depends on the others."
-            )
-        if demand.sampling_rate < 1:
-            raise InvalidParameterError(
-                f"Account {terms.name!r} charges units one by one, which has no proof "
-                "for sampled groups: use an account with scope='corpus'."
-            )
 
     def _spent(self, state: AccountState) -> BudgetState:
         events = state.plan.events if state.plan else ()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import Event, GaussianEvent
+from langchain_dpicl.budget.bundle import AnyDemand
 from langchain_dpicl.budget.demand import Demand
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.parameters import ParameterError
 
 
 def plan_queries(
-    demand: Demand, *, epsilon: float, delta: float, queries: int
+    demand: AnyDemand, *, epsilon: float, delta: float, queries: int
 ) -> tuple[Event, ...]:
     """Return the events that each of `queries` equal releases may spend.
 
@@ -20,13 +23,14 @@ def plan_queries(
     within (epsilon, delta). What the user fixed is only checked.
 
     Args:
-        demand: The shape of one release.
+        demand: The shape of one release, or of several in a bundle.
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
         queries: Number of releases.
 
     Returns:
-        The events of one release.
+        The events of one release. Of a disjoint bundle each branch is planned by
+        itself for all of (epsilon, delta); equal ones are planned once.
 
     Privacy:
         All releases are fixed before the first is made, so any composition theorem
@@ -47,16 +51,48 @@ def plan_queries(
         >>> round(events[0].noise_multiplier, 2)
         2.92
     """
-    delta0 = demand.delta0_for(delta, queries)
-    charged = delta0 * demand.sampling_rate * queries
+    events_at: Callable[[float], tuple[Event, ...]]
+    if isinstance(demand, Demand):
+        delta0 = _delta0(demand, delta, queries, sharing=1)
+        events_at = functools.partial(demand.events, delta0=delta0)
+    elif demand.disjoint:
+        plans = {
+            one: plan_queries(one, epsilon=epsilon, delta=delta, queries=queries)
+            for one in dict.fromkeys(demand.demands)
+        }
+        return demand.parallel(plans[one] for one in demand.demands)
+    else:
+        delta0s = tuple(
+            _delta0(one, delta, queries, sharing=demand.n_failing)
+            for one in demand.demands
+        )
+        events_at = functools.partial(demand.in_turn, delta0s=delta0s)
+    return _planned(demand, events_at, epsilon, delta, queries)
+
+
+def _delta0(demand: Demand, delta: float, queries: int, *, sharing: int) -> float:
+    """Return the delta0 of each use, where `sharing` demands share the failures."""
+    delta0 = demand.delta0_for(delta, queries * max(sharing, 1))
+    uses = queries * demand.uses
+    charged = delta0 * demand.sampling_rate * uses
     if charged >= delta:
         raise PlanMismatchError(
-            f"{queries} releases with delta0 {delta0:g} each use up a delta of "
+            f"{uses} releases with delta0 {delta0:g} each use up a delta of "
             f"{charged:g}, and the account has {delta:g}. Leave delta0 to the plan or "
-            f"give less than {delta / queries / demand.sampling_rate:.2g}."
+            f"give less than {delta / uses / demand.sampling_rate:.2g}."
         )
+    return delta0
+
+
+def _planned(
+    demand: AnyDemand,
+    events_at: Callable[[float], tuple[Event, ...]],
+    epsilon: float,
+    delta: float,
+    queries: int,
+) -> tuple[Event, ...]:
     if demand.is_fixed:
-        events = demand.events(1.0, delta0)
+        events = events_at(1.0)
         cost = accounting.compose(list(events) * queries, delta)
         if not cost <= epsilon:
             raise PlanMismatchError(
@@ -67,15 +103,13 @@ def plan_queries(
             )
     else:
         try:
-            scale = accounting.calibrate(
-                lambda t: demand.events(t, delta0), epsilon, delta, uses=queries
-            )
+            scale = accounting.calibrate(events_at, epsilon, delta, uses=queries)
         except ParameterError as error:
             raise PlanMismatchError(
                 f"No amount of noise lets {demand.mechanism} answer {queries} queries "
                 f"within epsilon {epsilon:g} and delta {delta:g} ({error})."
             ) from None
-        events = demand.events(scale, delta0)
+        events = events_at(scale)
     _require_second_opinion(events, delta, queries)
     return events
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 from langchain_dpicl.accounting import STEPS, Event, PrivacyFilter
+from langchain_dpicl.budget.bundle import AnyDemand
 from langchain_dpicl.budget.demand import Demand
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.parameters import (
@@ -26,7 +28,7 @@ _BELOW = 1.0 - 1e-9
 
 @functools.lru_cache(maxsize=1024)
 def price_release(
-    demand: Demand, budget: PrivacyFilter, queries: int | None
+    demand: AnyDemand, budget: PrivacyFilter, queries: int | None
 ) -> tuple[Event, ...]:
     """Return what one release is charged in an account without a plan.
 
@@ -34,7 +36,8 @@ def price_release(
     which `queries` such releases use up the budget (`demand.share` of one of them).
 
     Args:
-        demand: The shape of the release.
+        demand: The shape of the release, or of several in a bundle: each branch of a
+            disjoint one gets the least noise by itself.
         budget: The account's filter.
         queries: How many equal releases the account should last for; None if
             everything is fixed.
@@ -65,23 +68,33 @@ def price_release(
             "where it has one, delta0=), or give the budget queries=: how many such "
             "releases it should last for."
         )
-    share = _share(demand, queries)
-    delta0 = _delta0(demand, budget, share)
+    events_at: Callable[[float], tuple[Event, ...]]
+    if isinstance(demand, Demand):
+        share = int(STEPS * demand.share) // (queries or 1)
+        delta0 = _delta0(demand, budget, share)
+        events_at = functools.partial(demand.events, delta0=delta0)
+    elif demand.disjoint:
+        return demand.parallel(
+            price_release(one, budget, queries) for one in demand.demands
+        )
+    else:
+        share = STEPS // (queries or 1)
+        delta0s = tuple(
+            _delta0(one, budget, share // max(demand.n_failing, 1))
+            for one in demand.demands
+        )
+        events_at = functools.partial(demand.in_turn, delta0s=delta0s)
     try:
         if demand.is_fixed:
-            events = demand.events(1.0, delta0)
+            events = events_at(1.0)
             budget.cost(events)
             return events
-        return demand.events(_least_noise(demand, budget, share), delta0)
+        return events_at(_least_noise(events_at, budget, share))
     except ParameterError as error:
         raise PlanMismatchError(
             f"An account by {budget.method} can't pay for a {demand.mechanism} "
             f"release: {error}"
         ) from None
-
-
-def _share(demand: Demand, queries: int | None) -> int:
-    return int(STEPS * demand.share) // (queries or 1)
 
 
 def _delta0(demand: Demand, budget: PrivacyFilter, share: int) -> float:
@@ -92,6 +105,7 @@ def _delta0(demand: Demand, budget: PrivacyFilter, share: int) -> float:
     total = budget.delta0_share * budget.delta
     # A failure is charged as sampling_rate * delta0.
     delta0 = total * min(share, STEPS) / STEPS * _BELOW / demand.sampling_rate
+    delta0 /= demand.uses
     if delta0 <= 0:
         raise PlanMismatchError(
             f"A {demand.mechanism} release needs a delta0, and the account sets no "
@@ -100,11 +114,13 @@ def _delta0(demand: Demand, budget: PrivacyFilter, share: int) -> float:
     return min(delta0, 0.5)
 
 
-def _least_noise(demand: Demand, budget: PrivacyFilter, share: int) -> float:
+def _least_noise(
+    events_at: Callable[[float], tuple[Event, ...]], budget: PrivacyFilter, share: int
+) -> float:
     """Return the least scale whose cost is within the share, by halving."""
 
     def fits(log_scale: float) -> bool:
-        return budget.cost(demand.events(math.exp(log_scale), 0.0)).loss <= share
+        return budget.cost(events_at(math.exp(log_scale))).loss <= share
 
     low, high = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER * _BELOW)
     if not fits(high):

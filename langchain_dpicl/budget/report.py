@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import STEPS, Cost, Event, PrivacyFilter
+from langchain_dpicl.budget.bundle import AnyDemand, Bundle
 from langchain_dpicl.budget.demand import Demand
 from langchain_dpicl.budget.planning import is_affordable
 from langchain_dpicl.budget.pricing import price_release
@@ -59,7 +60,7 @@ def would_pay(
     terms: AccountTerms,
     queries: int | None,
     state: AccountState,
-    asked: Demand | Event | Sequence[Event] | None,
+    asked: AnyDemand | Event | Sequence[Event] | None,
 ) -> bool:
     """Return whether an account would pay for one more release."""
     if state.closed:
@@ -72,7 +73,7 @@ def would_pay(
 
 
 def require_payment(
-    terms: AccountTerms, queries: int | None, state: AccountState, demand: Demand
+    terms: AccountTerms, queries: int | None, state: AccountState, demand: AnyDemand
 ) -> None:
     """Refuse a release that an account would not pay for now.
 
@@ -86,18 +87,18 @@ def require_payment(
         charged(state, None)
 
 
-def is_planned(demand: Demand, plan: Plan | None) -> bool:
+def is_planned(demand: AnyDemand, plan: Plan | None) -> bool:
     """Return whether a plan is for releases of this shape; none is for any."""
     if plan is None:
         return True
-    asked = demand.to_dict()
-    return {key: plan.demand.get(key) for key in asked} == asked
+    known = {key: value for key, value in plan.demand.items() if key != "unit_key"}
+    return known == demand.to_dict()
 
 
 def _plan_pays(
-    terms: AccountTerms, state: AccountState, asked: Demand | Event | Sequence[Event]
+    terms: AccountTerms, state: AccountState, asked: AnyDemand | Event | Sequence[Event]
 ) -> bool:
-    if isinstance(asked, Demand):
+    if isinstance(asked, (Demand, Bundle)):
         return is_planned(asked, state.plan)
     events = tuple(asked) if isinstance(asked, Sequence) else (asked,)
     if state.plan is not None:
@@ -112,14 +113,14 @@ def _filter_pays(
     found: PrivacyFilter,
     queries: int | None,
     state: AccountState,
-    asked: Demand | Event | Sequence[Event] | None,
+    asked: AnyDemand | Event | Sequence[Event] | None,
 ) -> bool:
     # What a unit has left is private: the account pays for what a full balance could.
     spent = state.spent if terms.scope == "corpus" else Cost(0, 0)
     if asked is None:
         return spent.loss < found.limit.loss
     try:
-        if isinstance(asked, Demand):
+        if isinstance(asked, (Demand, Bundle)):
             events = price_release(asked, found, queries)
         else:
             events = tuple(asked) if isinstance(asked, Sequence) else (asked,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from langchain_dpicl.ledger import (
     upgrade_ledger,
 )
 from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
+
+_MOST_CLASSES = 20
 
 
 def run(options: argparse.Namespace) -> int:
@@ -236,12 +239,34 @@ def _print(text: str) -> None:
 
 
 def _short(events: list[dict[str, Any]]) -> str:
-    return "; ".join(
-        " ".join(
-            str(value) if key == "kind" else f"{key}={value:.4g}"
-            for key, value in event.items()
-            if not (key == "count" and value == 1)
-            and not (key == "sampling_rate" and value == 1)
-        )
-        for event in events
+    return "; ".join(map(_short_event, events))
+
+
+def _short_event(event: dict[str, Any]) -> str:
+    if event["kind"] == "parallel":
+        return _short_parallel(event)
+    return " ".join(
+        str(value) if key == "kind" else f"{key}={_figure(value)}"
+        for key, value in event.items()
+        if not (key == "count" and value == 1)
+        and not (key == "sampling_rate" and value == 1)
     )
+
+
+def _short_parallel(event: dict[str, Any]) -> str:
+    """Return the classes of a parallel event, equal ones once."""
+    classes = Counter(map(_short, event["branches"]))
+    lines = [
+        f"{branch} ({number} classes)" if number > 1 else branch
+        for branch, number in classes.items()
+    ]
+    uses = f" {event['count']} times" if event["count"] > 1 else ""
+    rule = f" by {event['partition']!r}" if event["partition"] else ""
+    head = f"{len(event['branches'])} disjoint classes{rule}{uses}, the dearest counts:"
+    shown = [f"- {line}" for line in lines[:_MOST_CLASSES]]
+    more = len(lines) - _MOST_CLASSES
+    return escape("\n".join([head, *shown, *([f"- {more} more"] if more > 0 else [])]))
+
+
+def _figure(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.4g}"

@@ -1,0 +1,53 @@
+"""`dpicl ledger` prints charges of disjoint classes so that one can read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from langchain_dpicl.accounting import GaussianEvent, ParallelEvent, PureEvent
+from langchain_dpicl.cli import main
+from langchain_dpicl.ledger import AccountTerms, SQLLedger
+
+RARE, COMMON = (GaussianEvent(11.5, 0.93, 15),), (GaussianEvent(1.25, 0.0625, 15),)
+LABELS = ParallelEvent((RARE, *[COMMON] * 5), partition="topic [b]")
+MANY = ParallelEvent(tuple((PureEvent(0.01 + k / 1e4),) for k in range(40)), 2)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = SQLLedger(url)
+    ledger.open(AccountTerms("shots", 40.0, 1e-4, accounting="zcdp", delta0_share=0.25))
+    ledger.charge("shots", (LABELS,))
+    ledger.charge("shots", (MANY, PureEvent(0.1)))
+    ledger.dispose()
+    return url
+
+
+def test_show_names_every_class_once(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["ledger", "show", "shots", "--ledger", url]) == 0
+    out = capsys.readouterr().out
+    assert "6 disjoint classes by 'topic [b]', the dearest counts:" in out
+    assert "- gaussian noise_multiplier=11.5 sampling_rate=0.93 count=15" in out
+    assert "sampling_rate=0.0625 count=15 (5 classes)" in out
+    assert "40 disjoint classes 2 times" in out
+    assert "- 20 more; pure epsilon=0.1" in out
+
+
+def test_show_and_export_hold_the_whole_event_as_json(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ledger", "show", "shots", "--ledger", url, "--json"]) == 0
+    (event,) = json.loads(capsys.readouterr().out)["charges"][0]["events"]
+    assert len(event["branches"]) == 6
+    assert event["partition"] == "topic [b]"
+    assert main(["ledger", "export", "shots", "--ledger", url]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[1]["events"] == [event]
+    assert main(["ledger", "verify", "--ledger", url]) == 0
