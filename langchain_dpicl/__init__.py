@@ -33,7 +33,14 @@ from typing import TYPE_CHECKING, Any
 from langchain_dpicl._version import __version__
 
 if TYPE_CHECKING:
-    from langchain_dpicl import accounting, agents, mechanisms, offline
+    from langchain_dpicl import (
+        accounting,
+        agents,
+        few_shot,
+        mechanisms,
+        offline,
+        released,
+    )
     from langchain_dpicl.budget import PrivacyBudgetHandler
     from langchain_dpicl.chain import (
         DPChain,
@@ -49,6 +56,7 @@ if TYPE_CHECKING:
         NoBudgetError,
         PlanMismatchError,
         PublicCallError,
+        ReleaseError,
         UnitError,
         UnsealableModelError,
         UnsoundStoreError,
@@ -70,6 +78,7 @@ if TYPE_CHECKING:
         VoteOutputParser,
     )
     from langchain_dpicl.relation import Relation
+    from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
     from langchain_dpicl.retriever import DPRetriever
     from langchain_dpicl.tools import create_dp_tool
 
@@ -96,6 +105,9 @@ __all__ = [
     "PublicCallError",
     "PublicFirstGate",
     "Relation",
+    "ReleaseError",
+    "ReleasedExampleSelector",
+    "ReleasedExamples",
     "RetrievedGroups",
     "SampledGroups",
     "Status",
@@ -108,8 +120,10 @@ __all__ = [
     "agents",
     "create_dp_tool",
     "create_question_condenser",
+    "few_shot",
     "mechanisms",
     "offline",
+    "released",
 ]
 
 _HOMES = {
@@ -127,6 +141,8 @@ _HOMES = {
     "PrivacyBudgetHandler": "budget",
     "PublicFirstGate": "chain",
     "Relation": "relation",
+    "ReleasedExampleSelector": "released",
+    "ReleasedExamples": "released",
     "RetrievedGroups": "groups",
     "SampledGroups": "groups",
     "Status": "outcome",
@@ -134,7 +150,14 @@ _HOMES = {
     "create_dp_tool": "tools",
     "create_question_condenser": "chain",
 }
-_SUBPACKAGES = {"accounting", "agents", "mechanisms", "offline"}
+_SUBPACKAGES = {
+    "accounting",
+    "agents",
+    "few_shot",
+    "mechanisms",
+    "offline",
+    "released",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ DPError (LangChainException)
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
 ├── UnsoundStoreError          a store's index ties units together
+├── ReleaseError               released examples, or their file, can't be trusted
 ├── PublicCallError            the model failed on a prompt without private text
 └── GroupCallError             the sealed region could not run
     └── UnsealableModelError   the model cannot be called without leaking
@@ -36,6 +37,7 @@ __all__ = [
     "NoBudgetError",
     "PlanMismatchError",
     "PublicCallError",
+    "ReleaseError",
     "UnitError",
     "UnsealableModelError",
     "UnsoundStoreError",
@@ -86,6 +88,15 @@ class PlanMismatchError(DPError):
 
 class UnsoundStoreError(DPError):
     """A store's index ties units together, so that no sensitivity bound holds."""
+
+
+class ReleaseError(DPError):
+    """Released examples would no longer be what their record says.
+
+    Somebody tried to change them or to add to them, or a file of them is damaged, was
+    edited, or claims less than its events cost. Load a good copy; `list(examples)` is a
+    copy that may be changed and has no guarantee.
+    """
 
 
 class PublicCallError(DPError):

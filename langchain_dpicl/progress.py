@@ -12,13 +12,16 @@ Advance = Callable[[int], None]
 
 
 @contextmanager
-def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Advance]:
+def progress_bar(
+    title: str, total: int, *, shown: bool, speed: str | None = None
+) -> Iterator[Advance]:
     """Show a bar while the block runs; yield what moves it on.
 
     Args:
         title: What is being done.
         total: How much there is to do.
         shown: Whether to show it at all.
+        speed: The unit in which to show how fast it goes, such as "tokens/s".
 
     Example:
         >>> with progress_bar("Counting", 3, shown=False) as advance:
@@ -27,7 +30,7 @@ def progress_bar(title: str, total: int, *, shown: bool) -> Iterator[Advance]:
     if not shown:
         yield no_progress
         return
-    with _new_bars(transient=False) as bars:
+    with _new_bars(transient=False, speed=speed) as bars:
         task = bars.add_task(title, total=total)
         yield lambda count: bars.advance(task, count)
 
@@ -103,9 +106,10 @@ def no_progress(_count: int) -> None:
     """Move no bar."""
 
 
-def _new_bars(*, transient: bool) -> Any:
+def _new_bars(*, transient: bool, speed: str | None = None) -> Any:
     from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
+    from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task
+    from rich.text import Text
 
     class Screen(Console):
         """A screen that is gone is no reason to end the program."""
@@ -113,5 +117,14 @@ def _new_bars(*, transient: bool) -> Any:
         def on_broken_pipe(self) -> None:
             pass
 
-    columns = (*Progress.get_default_columns(), MofNCompleteColumn())
+    class Speed(ProgressColumn):
+        """How many were done in a second."""
+
+        def render(self, task: Task) -> Text:
+            rate = task.finished_speed or task.speed
+            return Text("" if rate is None else f"{rate:,.1f} {speed}")
+
+    columns = [*Progress.get_default_columns(), MofNCompleteColumn()]
+    if speed is not None:
+        columns.append(Speed())
     return Progress(*columns, console=Screen(stderr=True), transient=transient)

@@ -61,6 +61,12 @@ DOCUMENT_PROMPT = PromptTemplate.from_template("{page_content}")
 DOCUMENT_SEPARATOR = "\n\n---\n\n"
 """What stands between two records of a context."""
 
+FEW_SHOT_CUE = "Label: {label}\nText:"
+"""Where a new example begins: the model goes on after it."""
+
+FEW_SHOT_EXAMPLE_PROMPT = PromptTemplate.from_template(f"{FEW_SHOT_CUE} {{text}}\n\n")
+"""How one record is shown to a model that is to write another."""
+
 ABSTAIN_TEXT = (
     "I can't answer that from these records without the risk of giving a single "
     "person's information away."

@@ -14,6 +14,12 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SHOWN = {
     "agent_tool.py": ["calls ask_notes", "can't ask the notes any more", "of 4"],
     "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
+    "few_shot_generation.py": [
+        "Written at epsilon 4.00",
+        "examples of the instruction alone",
+        "private examples",
+        "Spent: epsilon 4.00",
+    ],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
     "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
     "tour.py": [

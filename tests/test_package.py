@@ -34,6 +34,9 @@ NAMES = [
     "PublicCallError",
     "PublicFirstGate",
     "Relation",
+    "ReleaseError",
+    "ReleasedExampleSelector",
+    "ReleasedExamples",
     "RetrievedGroups",
     "SampledGroups",
     "Status",
@@ -46,8 +49,10 @@ NAMES = [
     "agents",
     "create_dp_tool",
     "create_question_condenser",
+    "few_shot",
     "mechanisms",
     "offline",
+    "released",
 ]
 
 

@@ -245,6 +245,20 @@ class SampledGroups(TermedSource):
         """
         self._check_collect(collect)
         del prepared  # a sample must not depend on the question
+        return [
+            [shallow_copy(document) for document in slot] for slot in self.draw_shared()
+        ]
+
+    def draw_shared(self) -> list[list[Document]]:
+        """Sample units afresh and return their slots, of the corpus's own documents.
+
+        For code that reads them, changes nothing and passes none of them on; a copy
+        takes longer than the rest of a draw. `draw_prepared` returns copies of what
+        this returns.
+
+        Returns:
+            The slots; see `draw_prepared`.
+        """
         terms, corpus, random = self._terms, self._corpus, self._random
         sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
         rows, units = corpus.rows_of(sample)
@@ -262,10 +276,8 @@ class SampledGroups(TermedSource):
         slots = deal(
             units, unit_slots, random.words(len(rows)), n_slots, terms.docs_per_unit
         )
-        return [
-            [shallow_copy(corpus.documents[rows[place]]) for place in slot]
-            for slot in slots
-        ]
+        found = rows.tolist()
+        return [[corpus.documents[found[place]] for place in slot] for slot in slots]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -321,13 +321,16 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def store_answer(self, name: str, key: str, answer: str) -> None:
+    def store_answer(self, name: str, key: str, answer: str) -> str:
         """Keep a released answer of an account; the first one under a key stays.
 
         Args:
             name: The account that paid for it.
             key: What it answers, made of public things only.
             answer: The answer and its record, as text.
+
+        Returns:
+            The answer that is kept: this one, or the one that was there before it.
         """
 
     @abstractmethod

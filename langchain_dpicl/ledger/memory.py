@@ -140,11 +140,11 @@ class MemoryLedger(Ledger):
             raise LedgerError(f"Account {name!r} is damaged: its charges don't add up.")
         return state
 
-    def store_answer(self, name: str, key: str, answer: str) -> None:
-        """Keep a released answer of an account."""
+    def store_answer(self, name: str, key: str, answer: str) -> str:
+        """Keep a released answer of an account; return the first one under the key."""
         with self._lock:
             self._account(name)
-            self._answers.setdefault((name, key), answer)
+            return self._answers.setdefault((name, key), answer)
 
     def stored_answer(self, name: str, key: str) -> str | None:
         """Return the answer kept under a key, or None."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import URL, Connection, insert, select
+from sqlalchemy import URL, Connection, select
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
@@ -59,7 +59,7 @@ from langchain_dpicl.ledger.rows import (
     write_charge,
     write_plan,
 )
-from langchain_dpicl.ledger.schema import account_table, answer_table
+from langchain_dpicl.ledger.schema import account_table
 from langchain_dpicl.ledger.transactions import Transactions
 from langchain_dpicl.ledger.verification import require_balances, require_chain
 
@@ -276,21 +276,21 @@ class SQLLedger(Ledger):
 
         return self._database.run(find, mode=Mode.READ)
 
-    def store_answer(self, name: str, key: str, answer: str) -> None:
-        """Keep a released answer of an account; the first one under a key stays."""
+    def store_answer(self, name: str, key: str, answer: str) -> str:
+        """Keep a released answer of an account; return the first one under the key."""
 
-        def store(connection: Connection) -> None:
+        def store(connection: Connection) -> str:
             # Its row alone: beside one who charges, row and journal are read apart.
             number = require_account(connection, name).number
             kept = {"number": number, "wanted": key}
-            if connection.execute(statements.FIND_ANSWER, kept).first() is None:
-                connection.execute(
-                    insert(answer_table).values(
-                        account_id=number, key=key, answer=answer
-                    )
-                )
+            found = connection.execute(statements.FIND_ANSWER, kept).scalar()
+            if found is not None:
+                return str(found)
+            connection.execute(statements.KEEP_ANSWER, {**kept, "answer": answer})
+            return answer
 
-        self._database.run(store)
+        # Returned when the transaction is committed: what it says is on disk.
+        return self._database.run(store)
 
     def stored_answer(self, name: str, key: str) -> str | None:
         """Return the answer kept under a key, or None."""

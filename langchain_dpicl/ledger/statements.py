@@ -131,3 +131,10 @@ FIND_ANSWER = select(answer_table.c.answer).where(
     answer_table.c.key == bindparam("wanted"),
 )
 """The answer that account `number` keeps under the key `wanted`."""
+
+KEEP_ANSWER = insert(answer_table).values(
+    account_id=bindparam("number", type_=Integer),
+    key=bindparam("wanted", type_=String),
+    answer=bindparam("answer", type_=Text),
+)
+"""Keep `answer` for account `number` under the key `wanted`."""

@@ -40,6 +40,7 @@ from langchain_dpicl.mechanisms.next_token import (
     noisy_max_next_token,
     noisy_next_token,
     token_distribution,
+    token_distributions,
 )
 from langchain_dpicl.mechanisms.selection import choose_k, permute_and_flip
 from langchain_dpicl.mechanisms.source import (
@@ -70,4 +71,5 @@ __all__ = [
     "threshold_pass_rate",
     "threshold_words",
     "token_distribution",
+    "token_distributions",
 ]

@@ -51,7 +51,7 @@ from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.source import checked_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -205,28 +205,105 @@ def token_distribution(
         >>> token_distribution(logs, [1]) is None
         True
     """
-    wanted = None if places is None else index_array("places", places)
+    wanted = _wanted(places)
+    said = _numbers(log_probabilities)
+    if said is None or said.size == 0 or not _reaches(said.size, wanted):
+        return None
+    return _normalized(said[np.newaxis], wanted)[0]
+
+
+def token_distributions(
+    answers: Sequence[npt.ArrayLike | None],
+    size: int,
+    places: npt.ArrayLike | None = None,
+) -> list[npt.NDArray[np.float64] | None]:
+    """Turn what a model says of many slots into distributions over the public tokens.
+
+    `token_distribution` of each answer, to the last bit and several times as fast.
+
+    Args:
+        answers: One a slot: natural logarithms of probabilities; None abstains.
+        size: How many of them an answer has, public; a slot whose answer has fewer or
+            more abstains.
+        places: Where in them the public tokens are; None takes all.
+
+    Returns:
+        For each slot its probabilities of the public tokens, or None if it abstains.
+
+    Raises:
+        ParameterError: If `places` are not a flat array of indices, or `size` is no
+            positive integer.
+
+    Privacy:
+        Each result is a function of that slot alone. Slot i is row i of an array, that
+        of one who abstains too, so that nobody's place in it depends on what others
+        say; and what is done to the array is done to each entry by itself, or adds up
+        one row in an order that its length gives.
+
+    Example:
+        >>> import math
+        >>> halves, nothing = np.log([0.25, 0.25, 0.5]), np.full(3, -math.inf)
+        >>> one, other = token_distributions([halves, nothing], 3, [0, 1])
+        >>> one.tolist(), other is None
+        ([0.5, 0.5], True)
+    """
+    wanted = _wanted(places)
+    width = parameters.count(size, "size")
+    if not _reaches(width, wanted):
+        return [None] * len(answers)
+    found: list[npt.NDArray[np.float64] | None] = []
+    height = max(1, _BLOCK // width)
+    for start in range(0, len(answers), height):
+        block = answers[start : start + height]
+        # What nobody has said is impossible, and abstains.
+        rows = np.full((len(block), width), np.inf)
+        for row, answer in zip(rows, block, strict=True):
+            said = None if answer is None else _numbers(answer)
+            if said is not None and said.size == width:
+                row[:] = said
+        found += _normalized(rows, wanted)
+    return found
+
+
+def _wanted(places: npt.ArrayLike | None) -> npt.NDArray[np.integer] | None:
+    return None if places is None else index_array("places", places)
+
+
+def _reaches(size: int, wanted: npt.NDArray[np.integer] | None) -> bool:
+    return wanted is None or int(wanted.max()) < size
+
+
+def _numbers(answer: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+    """Return one slot's answer as a flat array of doubles; None if it is none."""
     try:
-        said = np.asarray(log_probabilities)
+        said = np.asarray(answer)
         if said.ndim != 1 or said.dtype.kind not in "fiu":
             return None
-        said = said.astype(np.float64)
+        return said.astype(np.float64, copy=False)
     except Exception:  # noqa: BLE001  # Any error would tell of one slot's answer.
         return None
-    # A NaN makes the maximum one, and fails the comparison.
-    if said.size == 0 or not said.max() <= MASS_TOLERANCE:
-        return None
-    if wanted is not None:
-        if int(wanted.max()) >= said.size:
-            return None
-        said = said[wanted]
-    largest = said.max()
-    if np.isneginf(largest):
-        return None
-    with np.errstate(under="ignore", over="ignore"):
-        weights: npt.NDArray[np.float64] = np.exp(said - largest)
-        weights /= weights.sum()
-    return weights
+
+
+def _normalized(
+    said: npt.NDArray[np.float64], wanted: npt.NDArray[np.integer] | None
+) -> list[npt.NDArray[np.float64] | None]:
+    """Return each row's distribution over the places, None for one that abstains."""
+    # What can't be is computed too, and dropped: a row alone must not raise or warn.
+    with np.errstate(all="ignore"):
+        # A NaN makes the maximum one, and fails the comparison.
+        can_be = said.max(axis=1) <= MASS_TOLERANCE
+        if wanted is not None:
+            # `said[:, wanted]` would lie column by column in memory, and a row's sum
+            # would be taken in another order than that of a row alone.
+            said = said.take(wanted, axis=1)
+        largest = said.max(axis=1, keepdims=True)
+        can_be &= ~np.isneginf(largest[:, 0])
+        weights = np.exp(said - largest)
+        weights /= weights.sum(axis=1, keepdims=True)
+    return [
+        row if good else None
+        for row, good in zip(weights, can_be.tolist(), strict=True)
+    ]
 
 
 def _of_maximum_one(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

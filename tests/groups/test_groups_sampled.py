@@ -137,6 +137,20 @@ def test_a_draw_is_fresh() -> None:
     assert len(draws) == 10
 
 
+def test_a_shared_draw_is_the_same_draw_without_the_copies() -> None:
+    for grouping in ("shard", "unit"):
+        copied = sources(grouping=grouping).draw_prepared(None)
+        groups = sources(grouping=grouping)
+        shared = groups.draw_shared()
+        assert copied == shared
+        assert sum(map(len, shared)) > 10
+        again = [note for slot in groups.draw_shared() for note in slot]
+        own = {id(note) for slot in shared for note in slot}
+        assert own & {id(note) for note in again}, "the corpus's own documents"
+        handed_out = [note for slot in groups.draw_prepared(None) for note in slot]
+        assert not own & {id(note) for note in handed_out}
+
+
 def test_a_sampled_unit_brings_all_its_documents() -> None:
     for slot in contents(sources().draw("q")):
         counts = Counter(unit for unit, _ in slot)

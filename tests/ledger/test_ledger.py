@@ -244,8 +244,8 @@ def test_open_ledger_refuses_what_keeps_nothing(value: object) -> None:
 def test_answers_are_kept_beside_the_charges(ledger: Ledger) -> None:
     opened(ledger)
     assert ledger.stored_answer("notes", "key") is None
-    ledger.store_answer("notes", "key", "first")
-    ledger.store_answer("notes", "key", "second")
+    assert ledger.store_answer("notes", "key", "first") == "first"
+    assert ledger.store_answer("notes", "key", "second") == "first"
     assert ledger.stored_answer("notes", "key") == "first"
     ledger.open(AccountTerms("other", 1.0, 1e-6, 1))
     assert ledger.stored_answer("other", "key") is None

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.mechanisms import noisy_next_token, token_distribution
+from langchain_dpicl.mechanisms import (
+    noisy_next_token,
+    token_distribution,
+    token_distributions,
+)
 from langchain_dpicl.parameters import ParameterError
 
 INF = math.inf
@@ -119,3 +123,87 @@ def test_a_row_of_nothing_turned_into_an_argmax_is_caught() -> None:
     assert token_distribution(logs) is None
     with pytest.raises(ParameterError):
         noisy_next_token([naive(logs)], noise_multiplier=1.0)
+
+
+def one_by_one(answers: Any, size: int, places: Any) -> list[bytes | None]:
+    """Return what each answer says by itself, to the last bit."""
+    found = []
+    for answer in answers:
+        row = None if answer is None else token_distribution(answer, places)
+        fits = row is not None and len(answer) == size
+        found.append(row.tobytes() if fits else None)
+    return found
+
+
+def together(answers: Any, size: int, places: Any) -> list[bytes | None]:
+    found = token_distributions(answers, size, places)
+    return [None if row is None else row.tobytes() for row in found]
+
+
+def malformed(size: int) -> list[Any]:
+    """Return answers that can't be, and some of another kind."""
+    good = np.log(np.full(size, 1 / size))
+    nan, above, none = good.copy(), good.copy(), np.full(size, -INF)
+    nan[size // 2], above[-1] = math.nan, 0.1
+    others = [nan, above, none, np.full(size, INF), good[:-1], np.append(good, -1.0)]
+    kinds = [good.tolist(), good.astype(np.float32), good[::-1], good.astype(">f8")]
+    odd = [None, "patient 17", [*good.tolist()[:-1], "-1"], [good], object(), True, []]
+    return [*others, *kinds, *odd, Unreadable()]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100, 101, 1000])
+@pytest.mark.parametrize("spread", [0.02, 1.0])
+def test_many_slots_give_what_each_gives_to_the_last_bit(
+    size: int, spread: float
+) -> None:
+    random = np.random.default_rng(size)
+    shares = random.dirichlet(np.full(size, spread), 83)
+    with np.errstate(divide="ignore"):
+        answers: list[Any] = list(np.log(shares))
+    mixed = [*answers, *malformed(size), *answers[:5]]
+    random.shuffle(mixed)
+    for places in (None, [0], np.arange(size), random.permutation(size)[: size // 2]):
+        if places is not None and len(places) == 0:
+            continue
+        assert together(answers, size, places) == one_by_one(answers, size, places)
+        expected = one_by_one(mixed, size, places)
+        assert together(mixed, size, places) == expected
+        assert sum(row is None for row in expected) > 6
+
+
+def test_whole_vocabularies_are_taken_some_at_a_time() -> None:
+    size = 50_257
+    answers = list(np.log(np.random.default_rng(0).dirichlet(np.ones(size), 5)))
+    assert together(answers, size, None) == one_by_one(answers, size, None)
+
+
+def test_a_slot_does_not_see_what_others_say_or_where_they_fail() -> None:
+    random = np.random.default_rng(1)
+    own = np.log(random.dirichlet(np.full(37, 0.1)) + 1e-300)
+    rest = np.log(random.dirichlet(np.full(37, 0.1), 20) + 1e-300)
+    for slot in range(20):
+        for others in (list(rest), [None] * 20, malformed(37)):
+            answers = [*others[:slot], own, *others[slot:]]
+            place = min(slot, len(others))
+            assert together(answers, 37, None)[place] == one_by_one([own], 37, None)[0]
+
+
+def test_a_sum_in_another_order_would_be_seen() -> None:
+    """Why places are taken row by row: rows laid out by column add up otherwise."""
+    size = 400
+    answers = np.log(np.random.default_rng(2).dirichlet(np.ones(size), 40))
+    places = np.arange(size)
+    weights = np.exp(answers[:, places] - answers.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    assert [row.tobytes() for row in weights] != one_by_one(answers, size, None)
+
+
+def test_no_slots_and_places_that_no_answer_has() -> None:
+    assert token_distributions([], 3) == []
+    assert token_distributions([[-1.0, -1.0]], 2, [2]) == [None]
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, None])
+def test_the_size_is_checked(size: Any) -> None:
+    with pytest.raises(ParameterError, match="size"):
+        token_distributions([], size)

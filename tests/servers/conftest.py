@@ -9,6 +9,7 @@ collected otherwise.
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,13 @@ from scripted_provider import KEY, MODEL, scripted_provider
 from vllm_server import LAST_LINES, VLLMServer
 
 from langchain_dpicl import RetrievedGroups
+from langchain_dpicl.few_shot.openai_compatible import OpenAICompatibleNextToken
 from langchain_dpicl.offline import HashingEmbeddings
 
 Make = Callable[..., Any]
+
+NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""All of this is plain HTTP, and certificates take as long to read as a test."""
 
 NEEDS_SERVER = "test_vllm_"
 """How the names of files begin whose tests need a real server."""
@@ -106,25 +111,55 @@ async def make_model(proxy: RecordingProxy) -> AsyncIterator[Make]:
     async with contextlib.AsyncExitStack() as stack:
 
         def make(kind: type[ChatOpenAI | OpenAI] = ChatOpenAI, **changes: Any) -> Any:
-            # Clients of our own, which end with the test; the defaults are shared by
-            # all event loops of a process.
-            sync = openai.DefaultHttpxClient(trust_env=False)
-            stack.callback(sync.close)
-            client = openai.DefaultAsyncHttpxClient(trust_env=False)
-            stack.push_async_callback(client.aclose)
-            arguments: dict[str, Any] = {
-                "model": MODEL,
-                "api_key": KEY,
-                "base_url": f"{proxy.url}/v1",
-                "max_retries": 0,
-                # Forced words too may come byte by byte.
-                "max_tokens": 32,
-                "http_client": sync,
-                "http_async_client": client,
-            }
-            if issubclass(kind, ChatOpenAI):
-                arguments["use_responses_api"] = False
-            return kind(**{**arguments, **changes})
+            return client_of(stack, kind, proxy.url, changes)
+
+        yield make
+
+
+def client_of(
+    stack: contextlib.AsyncExitStack,
+    kind: type[ChatOpenAI | OpenAI],
+    url: str,
+    changes: dict[str, Any],
+) -> Any:
+    """Make a client of a server, with HTTP clients of its own, which end with the test.
+
+    The defaults are shared by all event loops of a process.
+    """
+    sync = openai.DefaultHttpxClient(trust_env=False, verify=NO_CERTIFICATES)
+    stack.callback(sync.close)
+    client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=NO_CERTIFICATES)
+    stack.push_async_callback(client.aclose)
+    arguments: dict[str, Any] = {
+        "model": MODEL,
+        "api_key": KEY,
+        "base_url": f"{url}/v1",
+        "max_retries": 0,
+        # Forced words too may come byte by byte.
+        "max_tokens": 32,
+        "http_client": sync,
+        "http_async_client": client,
+    }
+    if issubclass(kind, ChatOpenAI):
+        arguments["use_responses_api"] = False
+    return kind(**{**arguments, **changes})
+
+
+@pytest.fixture
+async def next_token() -> AsyncIterator[Make]:
+    """Put a next-token model before a server: `next_token(TokenServer(), k=v)`.
+
+    It returns the model and the recording proxy between the two. What `llm` holds goes
+    to the completions client.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(
+            server: Any, llm: dict[str, Any] | None = None, **changes: Any
+        ) -> tuple[OpenAICompatibleNextToken, RecordingProxy]:
+            proxy = stack.enter_context(RecordingProxy(server))
+            client = client_of(stack, OpenAI, proxy.url, llm or {})
+            return OpenAICompatibleNextToken(client, **changes), proxy
 
         yield make
 

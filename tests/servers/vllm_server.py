@@ -42,11 +42,15 @@ class VLLMServer:
     Args:
         environment: The virtual environment that holds vLLM.
         folder: Where the model and the log go.
+        options: More of `vllm serve`'s options.
     """
 
-    def __init__(self, environment: Path, folder: Path) -> None:
+    def __init__(
+        self, environment: Path, folder: Path, options: tuple[str, ...] = ()
+    ) -> None:
+        self._options = options
         self._bin = environment.resolve() / "bin"
-        self._model = folder / "model"
+        self.model = folder / "model"
         self.log = folder / "vllm.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -59,16 +63,17 @@ class VLLMServer:
         """
         if self._process is not None and self._process.poll() is None:
             return
-        if not self._model.exists():
+        if not self.model.exists():
             self._make_model()
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
-        command = [self._bin / "vllm", "serve", self._model]
+        command = [self._bin / "vllm", "serve", self.model]
         command += ["--host", "127.0.0.1", "--port", str(port), "--api-key", KEY]
         command += ["--served-model-name", MODEL, "--max-model-len", CONTEXT]
         command += ["--dtype", "float32", "--enforce-eager", "--max-logprobs", "512"]
+        command += self._options
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -107,7 +112,7 @@ class VLLMServer:
         script = Path(__file__).with_name("make_tiny_model.py")
         with self.log.open("ab") as log:
             subprocess.run(
-                [self._bin / "python", script, self._model],
+                [self._bin / "python", script, self.model],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment(),

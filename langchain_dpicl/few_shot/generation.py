@@ -1,0 +1,114 @@
+"""A generation that is under way: charged, and taking one step after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.few_shot.asking import Asking
+from langchain_dpicl.few_shot.journal import Entry, damaged
+from langchain_dpicl.few_shot.lanes import Lanes
+from langchain_dpicl.few_shot.model import LogProbabilities, Tokens
+from langchain_dpicl.few_shot.step import Step
+from langchain_dpicl.few_shot.terms import Terms
+from langchain_dpicl.few_shot.vocabulary import vocabularies
+from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.sealed import arun_sealed, run_sealed
+
+
+@dataclass(repr=False)
+class Generation:
+    """One charged generation, from where it stands.
+
+    Attributes:
+        asking: Model and prompts.
+        terms: The public terms.
+        lanes: The examples in the making.
+        entry: Where its tokens are stored.
+        sources: For each class, what draws its groups. Private.
+        noise: For each class, the step's noise multiplier or epsilon, as charged.
+        taken: Steps of all lanes together that were taken so far.
+    """
+
+    asking: Asking
+    terms: Terms
+    lanes: Lanes
+    entry: Entry
+    sources: Mapping[str, SampledGroups]
+    noise: Mapping[str, float]
+    taken: int = 0
+
+    def followed(self) -> Generation:
+        """Follow the stored steps, as far as there are any; return this generation."""
+        while not self.ended:
+            tokens = self.entry.steps(self.taken)
+            if tokens is None:
+                break
+            self._take(tokens)
+        return self
+
+    @property
+    def ended(self) -> bool:
+        """Whether all examples are complete."""
+        return not self.lanes.active()
+
+    def advance(self, top: list[Tokens] | None = None) -> int:
+        """Take a step: sample, ask, release, store. Return how many tokens came.
+
+        Args:
+            top: The public vocabulary, where it was asked for already.
+        """
+        step = self._step(self.asking.top(self.lanes) if top is None else top)
+
+        def private() -> list[int]:
+            asked = step.draw()
+            answers: Sequence[LogProbabilities | None] = []
+            # One of our errors would pass the seal with the model's own words in it,
+            # and the model has seen private prompts.
+            with suppress(DPError):
+                answers = self.asking.model.log_probabilities(
+                    asked.prompts, asked.wanted
+                )
+            return step.release(asked, answers)
+
+        return self._take(self.entry.release(self.taken, run_sealed(private)))
+
+    async def aadvance(self, top: list[Tokens] | None = None) -> int:
+        """Take a step; see `advance`."""
+        found = await self.asking.atop(self.lanes) if top is None else top
+        step = self._step(found)
+
+        async def private() -> list[int]:
+            asked = await asyncio.to_thread(step.draw)
+            answers: Sequence[LogProbabilities | None] = []
+            with suppress(DPError):  # As in `advance`.
+                answers = await self.asking.model.alog_probabilities(
+                    asked.prompts, asked.wanted
+                )
+            return await asyncio.to_thread(step.release, asked, answers)
+
+        tokens = await arun_sealed(private)
+        released = await asyncio.to_thread(self.entry.release, self.taken, tokens)
+        return self._take(released)
+
+    def _step(self, top: list[Tokens] | None) -> Step:
+        lanes = self.lanes.active()
+        return Step(
+            terms=self.terms,
+            prompting=self.asking.prompting,
+            lanes=lanes,
+            vocabularies=vocabularies(self.asking.model, lanes, top),
+            sources=self.sources,
+            noise=self.noise,
+            random=self.asking.random,
+        )
+
+    def _take(self, tokens: list[int]) -> int:
+        if len(tokens) != len(self.lanes.active()):
+            raise damaged()
+        self.lanes.take(tokens)
+        self.taken += 1
+        return len(tokens)

@@ -1,0 +1,375 @@
+"""`DPFewShotGenerator`: private records in, synthetic examples out, paid for once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
+from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.few_shot.asking import Asking
+from langchain_dpicl.few_shot.decoding import Decoder, Greedy
+from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
+from langchain_dpicl.few_shot.generation import Generation
+from langchain_dpicl.few_shot.model import NextTokenModel
+from langchain_dpicl.few_shot.order import Order, checked_count, journal_of, lanes_of
+from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.records import RecordFields
+from langchain_dpicl.few_shot.result import released_examples
+from langchain_dpicl.few_shot.terms import LabelsOfUnit, Mechanism, Terms
+from langchain_dpicl.few_shot.writing import read_labels, read_stop
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.progress import Advance, progress_bar
+from langchain_dpicl.released import ReleasedExamples
+from langchain_dpicl.sealed import Hidden
+
+LONGEST_TEXT = 2000
+
+
+class DPFewShotGenerator:
+    """Writes examples like private ones, with differential privacy, once for all.
+
+    For each label, the model writes an example token by token. At every token a fresh
+    random sample of the label's records is dealt to groups; the model says for each
+    group which token should come next; their distributions are added up with noise,
+    and one token comes out. The examples may then be used for ever: in few-shot
+    prompts, with any model, for any number of questions, at no further cost.
+
+    Args:
+        model: Tells the next token's probabilities; see `NextTokenModel`.
+        prompt: An instruction ("Given a topic, write a news item."); or a template with
+            `{label}` and `{examples}`, where a group's examples are put.
+        labels: The labels to write examples of: public, not taken from the records.
+        n_groups: Groups M of one token step: model calls for each token.
+        records_per_group: Units N in a group, on average.
+        max_tokens: Most tokens T of an example. All are paid for.
+        top_k_public: The model's K likeliest tokens after the instruction alone are
+            what a step chooses among; None: all tokens.
+        mechanism: `gaussian`, or `noisy_max` (report-noisy-max, pure epsilon a token).
+        budget: The account that pays: one charge a generation.
+        unit_key: The field that says whose a record is. None: every record is a person
+            of its own; then records must have no other fields than text and label.
+        text_key: The field of the text (of a `Document`, its content).
+        label_key: The field, or metadata key, of the label.
+        example_prompt: How a record is shown: a template with `{text}` and `{label}`.
+        decoder: How a token is taken of the noisy probabilities (`gaussian` only):
+            `Greedy()`, or `Sampling(...)`.
+        stop: Texts that end an example.
+        labels_of_unit: `one`: a unit stands under one label (the one that most of its
+            records have; its others are left out), and the labels' costs compose in
+            parallel. `several`: they add up.
+        open_labels: The labels are a public list of things to write about (for
+            instance names of directors), and records have labels of their own, which
+            may be anything; every record is shown whatever the label.
+        label_sizes: The labels' numbers of units, public: the sampling rate is M N /
+            size. None takes the records' own count as public; the record says so.
+            With `open_labels` it is `{"all records": ...}`.
+        records_per_unit: Most records of a unit in one step, a fresh random subset.
+        max_record_chars: Longer texts are cut.
+        spend_rest: Whether tokens that an early end leaves over go into further
+            examples.
+        noise_multiplier: Of a Gaussian step; None leaves it to the budget.
+        epsilon: Of a noisy-max step, before sampling; None leaves it to the budget.
+        random: For tests: where samples and noise come from.
+
+    Raises:
+        InvalidParameterError: If an argument is out of its range; it is named.
+
+    Privacy:
+        Unit: what `unit_key` names, or one record. Neighbors: all records of one unit
+        more or less. Sensitivity: the groups' distributions are added up, of which one
+        unit changes one: sqrt(2) in L2 (`noisy_max`: 1 in L-infinity for rows of
+        maximum 1). Noise: rounded Gaussian, sigma = z sqrt(2), or permute-and-flip
+        with scale 2 / epsilon. Event: for each label T tokens times the number of
+        examples, each a Poisson-subsampled Gaussian (z, q = M N / size), or a pure
+        epsilon amplified to log(1 + q (e^epsilon - 1)); labels in parallel where no
+        unit is under two. Source: Tang et al., *Privacy-Preserving In-Context Learning
+        with Differentially Private Few-Shot Generation*, ICLR 2024, Algorithm 1 and
+        Theorem 4.2. Public: the labels and their sizes, the prompts, all parameters,
+        the length of each example, and that there was a generation. The model's
+        provider sees the records' texts and is trusted with them.
+
+    Example:
+        >>> from langchain_dpicl import PrivacyBudgetHandler
+        >>> from langchain_dpicl.offline import OfflineNextTokenModel
+        >>> records = [
+        ...     {"text": f"Where is the town of {name}?", "label": "place"}
+        ...     for name in ["Ash", "Elm", "Oak", "Fir", "Yew", "Box"] * 20
+        ... ]
+        >>> generator = DPFewShotGenerator(
+        ...     OfflineNextTokenModel(),
+        ...     "Given an answer type, write a question.",
+        ...     ["place"],
+        ...     n_groups=30,
+        ...     records_per_group=2,
+        ...     max_tokens=6,
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=8, delta=1e-4, queries=1, ledger=":memory:"
+        ...     ),
+        ... )
+        >>> examples = generator.generate(records)
+        >>> examples[0]["label"], examples.record["epsilon"] <= 8
+        ('place', True)
+    """
+
+    def __init__(  # noqa: PLR0913 - a generation's public terms, one by one
+        self,
+        model: NextTokenModel,
+        prompt: Any,
+        labels: Sequence[str],
+        *,
+        n_groups: int,
+        records_per_group: float,
+        max_tokens: int,
+        top_k_public: int | None = 100,
+        mechanism: Mechanism = "gaussian",
+        budget: PrivacyBudgetHandler | None = None,
+        unit_key: str | None = None,
+        text_key: str = "text",
+        label_key: str = "label",
+        example_prompt: Any = None,
+        decoder: Decoder | None = None,
+        stop: Sequence[str] = ("\n",),
+        labels_of_unit: LabelsOfUnit = "one",
+        open_labels: bool = False,
+        label_sizes: Mapping[str, int] | None = None,
+        records_per_unit: int = 1,
+        max_record_chars: int = LONGEST_TEXT,
+        spend_rest: bool = False,
+        noise_multiplier: float | None = None,
+        epsilon: float | None = None,
+        random: SecureRandom | None = None,
+    ) -> None:
+        self._terms = Terms(
+            labels=read_labels(labels),
+            open_labels=open_labels,
+            labels_of_unit=labels_of_unit,
+            fields=RecordFields(text_key, label_key, unit_key),
+            n_groups=n_groups,
+            records_per_group=records_per_group,
+            records_per_unit=records_per_unit,
+            max_tokens=max_tokens,
+            top_k_public=top_k_public,
+            mechanism=mechanism,
+            decoder=Greedy() if decoder is None else decoder,
+            stop=read_stop(stop),
+            noise_multiplier=noise_multiplier,
+            epsilon=epsilon,
+            label_sizes=label_sizes,
+            spend_rest=spend_rest,
+        )
+        self._terms.check()
+        self._random = _source(random)
+        prompting = FewShotPrompting.read(
+            prompt,
+            example_prompt,
+            longest=checked_count(max_record_chars, "max_record_chars"),
+            one_line=any("\n" in text for text in self._terms.stop),
+        )
+        self._asking = Asking(model, self._terms, prompting, self._random)
+        self._asking.check()
+        self._budget = budget
+
+    def __repr__(self) -> str:
+        terms = self._terms
+        return (
+            f"{type(self).__name__}(model={self._asking.model.name!r}, "
+            f"labels={len(terms.labels)}, n_groups={terms.n_groups}, "
+            f"records_per_group={terms.records_per_group:g}, "
+            f"max_tokens={terms.max_tokens}, mechanism={terms.mechanism!r})"
+        )
+
+    def generate(
+        self,
+        records: Iterable[Any],
+        per_label: int = 1,
+        *,
+        resume: bool = False,
+        progress: bool | None = None,
+    ) -> ReleasedExamples:
+        """Write examples: one charge, then token after token.
+
+        Args:
+            records: The private records: mappings, or LangChain `Document`s.
+            per_label: Examples of each label; their tokens add up in the charge.
+            resume: Go on with a generation of the same terms that was interrupted, at
+                no charge, if there is one in this account.
+            progress: Whether to show a bar on standard error, with tokens a second and
+                the time left; None: at a terminal.
+
+        Returns:
+            The examples, a list of dictionaries by label, with the public `record`.
+
+        Raises:
+            InvalidParameterError: If an argument is out of its range, or a record has a
+                label that is not in the list.
+            UnitError: If records have no usable unit id, or a label too few units.
+            NoBudgetError: If there is no budget.
+            BudgetExhaustedError: If the account can't pay: nothing was asked.
+            PlanMismatchError: If the account's plan is for another release, or is too
+                small for one example.
+            PublicCallError: If the model fails on a prompt without records. Before the
+                charge nothing is lost; after it, the tokens so far are stored: go on
+                with `resume=True`.
+            LedgerError: If the ledger can't be used.
+        """
+        hidden = Hidden(records)
+        # Whatever fails from here on, tracebacks show this frame and no record.
+        del records
+        order = self._order(hidden, per_label, resume=resume)
+        # The first public questions come before the charge: a model that can't do
+        # what is needed costs nothing.
+        top = None if order.stored else self._asking.probe(order.lanes())
+        generation = order.begin()
+        with self._going_on(generation, progress=progress) as advance:
+            while not generation.ended:
+                advance(generation.advance(top))
+                top = None
+        return released_examples(generation, order.per_label)
+
+    async def agenerate(
+        self,
+        records: Iterable[Any],
+        per_label: int = 1,
+        *,
+        resume: bool = False,
+        progress: bool | None = None,
+    ) -> ReleasedExamples:
+        """Write examples without blocking the event loop; see `generate`.
+
+        Cancelled, it makes no further call; what is charged stays charged, what is
+        released stays stored, and `resume=True` goes on with it.
+        """
+        hidden = Hidden(records)
+        del records  # As in `generate`.
+        order = await asyncio.to_thread(self._order, hidden, per_label, resume=resume)
+        top = None if order.stored else await self._asking.aprobe(order.lanes())
+        generation = await asyncio.to_thread(order.begin)
+        with self._going_on(generation, progress=progress) as advance:
+            while not generation.ended:
+                advance(await generation.aadvance(top))
+                top = None
+        return released_examples(generation, order.per_label)
+
+    def forecast(
+        self, label_sizes: Mapping[str, int] | None = None, per_label: int = 1
+    ) -> GenerationForecast:
+        """Return what a generation would cost and could write; nothing is charged.
+
+        Args:
+            label_sizes: Each label's number of units (with `open_labels`, that of `all
+                records`); None: those that the generator was made with.
+            per_label: Examples of each label.
+
+        Returns:
+            Noise, the lead that a token needs, model calls; `advice()` says it in
+            words.
+
+        Raises:
+            InvalidParameterError: If no sizes are known, or an argument is out of its
+                range.
+            NoBudgetError: If there is no budget.
+            PlanMismatchError: If the account's plan is for another release, or none
+                can be made.
+        """
+        terms = self._terms
+        if label_sizes is not None:
+            terms = replace(terms, label_sizes=label_sizes)
+            terms.check()
+        if terms.label_sizes is None:
+            raise InvalidParameterError(
+                "A forecast needs label_sizes: each label's number of units."
+            )
+        return forecast(
+            terms,
+            find_budget(self._budget),
+            terms.rates({}),
+            per_label=checked_count(per_label, "per_label"),
+            choices=self._asking.choices,
+        )
+
+    def released(self, per_label: int = 1) -> list[ReleasedExamples]:
+        """Return what generations of these terms have released in this account.
+
+        Free: it is read from the ledger, where every token was stored before it was
+        used. An interrupted generation gives the examples that are complete.
+
+        Args:
+            per_label: Examples of each label, as they were asked for.
+
+        Returns:
+            One set of examples for each generation, oldest first.
+
+        Raises:
+            NoBudgetError: If there is no budget.
+            LedgerError: If the ledger can't be read.
+        """
+        budget = find_budget(self._budget)
+        examples = checked_count(per_label, "per_label")
+        journal = journal_of(self._asking, self._terms, budget, examples)
+        return [
+            released_examples(
+                Generation(
+                    self._asking,
+                    self._terms,
+                    lanes_of(self._asking, self._terms, examples),
+                    entry,
+                    sources={},
+                    noise={},
+                ).followed(),
+                examples,
+            )
+            for entry in journal.entries()
+        ]
+
+    def _order(
+        self, records: Hidden[Iterable[Any]], per_label: int, *, resume: bool
+    ) -> Order:
+        return Order.read(
+            records,
+            asking=self._asking,
+            terms=self._terms,
+            budget=find_budget(self._budget),
+            per_label=per_label,
+            resume=resume,
+        )
+
+    @contextmanager
+    def _going_on(
+        self, generation: Generation, *, progress: bool | None
+    ) -> Iterator[Advance]:
+        """Show a bar; say of an error that what was released is kept."""
+        lanes = generation.lanes
+        shown = sys.stderr.isatty() if progress is None else progress
+        stopped: DPError | None = None
+        with progress_bar(
+            "Writing examples", lanes.most_steps, shown=shown, speed="tokens/s"
+        ) as advance:
+            advance(lanes.steps)
+            try:
+                yield advance
+            except DPError as error:
+                stopped = error
+            else:
+                # Examples that ended early leave the bar short of its end.
+                advance(lanes.most_steps - lanes.steps)
+        if stopped is not None:
+            raise type(stopped)(
+                f"{stopped} The generation is charged and stands at {lanes.steps} "
+                "tokens, which are stored: go on with generate(..., resume=True), at "
+                "no charge."
+            )
+
+
+def _source(random: SecureRandom | None) -> SecureRandom:
+    try:
+        return checked_source(random)
+    except ParameterError as error:
+        message = str(error)
+    raise InvalidParameterError(message)

@@ -1,0 +1,176 @@
+"""One token step: fresh groups, the model's distributions, one noisy token a lane.
+
+Privacy:
+    Unit: what the records' unit key names. Relation: `REPLACE` given the groups: every
+    lane draws a fresh Poisson sample of its label's units and deals it to M groups by
+    fresh randomness (`SampledGroups`), so that one unit is in one group of a lane, and
+    that group's distribution changes from any to any. Sensitivity: each row is a
+    probability vector over the public tokens, or nothing: L2 sqrt(2) for the sum, and
+    L-infinity 1 for rows of maximum 1 (`mechanisms/next_token.py`). Event, for each
+    lane: a Poisson-subsampled Gaussian (z, q), or a pure epsilon amplified by q. Lanes
+    of one label take samples of their own and compose (Tang et al., ICLR 2024,
+    Algorithm 1 and Theorem 4.2).
+
+    A row depends on its own slot alone. Whatever fails for one slot (a template, the
+    model's answer, an impossible probability) leaves that slot out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.few_shot.decoding import noise_of_mean
+from langchain_dpicl.few_shot.lanes import Lane
+from langchain_dpicl.few_shot.model import LogProbabilities, TokenPrompt, Tokens
+from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.terms import Terms
+from langchain_dpicl.few_shot.vocabulary import Vocabulary, public_prompts
+from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.mechanisms import (
+    SecureRandom,
+    noisy_max_next_token,
+    noisy_next_token,
+    token_distributions,
+)
+from langchain_dpicl.sealed import attempt
+
+_SLOT_FACTOR, _SLOT_EXTRA = 4, 8
+
+
+@dataclass(frozen=True, repr=False)
+class Step:
+    """What all lanes do together, once.
+
+    Attributes:
+        terms: The public terms.
+        prompting: The prompts.
+        lanes: The active lanes.
+        vocabularies: Their public tokens.
+        sources: For each class of records, what draws its groups.
+        noise: For each class, the noise multiplier, or epsilon of noisy max.
+        random: Where noise comes from.
+    """
+
+    terms: Terms
+    prompting: FewShotPrompting
+    lanes: Sequence[Lane]
+    vocabularies: Sequence[Vocabulary]
+    sources: Mapping[str, SampledGroups]
+    noise: Mapping[str, float]
+    random: SecureRandom
+
+    def draw(self) -> Asked:
+        """Sample every lane's groups afresh and write their prompts. Private."""
+        prompts: list[TokenPrompt] = []
+        wanted: list[Tokens | None] = []
+        slots: list[list[int | None]] = []
+        longest = self._longest_slot
+        for lane, vocabulary in zip(self.lanes, self.vocabularies, strict=True):
+            source = self.sources[self.terms.class_of(lane.label)]
+            places: list[int | None] = []
+            for slot in source.draw_shared():
+                # What is cut off depends on this slot alone.
+                shown = slot[:longest]
+                text = attempt(partial(self.prompting.group, lane.label, shown))
+                places.append(None if text is None else len(prompts))
+                if text is not None:
+                    prompts.append(lane.prompt(text))
+            wanted += [vocabulary.asked] * (len(prompts) - len(wanted))
+            slots.append(places)
+        # Last, the prompts without records: whether the model answers these is public,
+        # and says whether it is there at all.
+        prompts += public_prompts(self.prompting, self.lanes)
+        wanted += [vocabulary.asked for vocabulary in self.vocabularies]
+        return Asked(prompts, wanted, slots)
+
+    def release(
+        self, asked: Asked, answers: Sequence[LogProbabilities | None]
+    ) -> list[int]:
+        """Return one token a lane, differentially private.
+
+        Raises:
+            PublicCallError: If the model does not answer the prompts without records:
+                then nothing is drawn, and the step can be taken again.
+        """
+        if len(answers) != len(asked.prompts) or any(
+            answer is None for answer in answers[-len(self.lanes) :]
+        ):
+            raise PublicCallError(
+                "The model did not answer a prompt without records; no token was "
+                "released in this step."
+            )
+        return [
+            self._token(lane, vocabulary, _distributions(places, answers, vocabulary))
+            for lane, vocabulary, places in zip(
+                self.lanes, self.vocabularies, asked.slots, strict=True
+            )
+        ]
+
+    @property
+    def _longest_slot(self) -> int:
+        size = self.terms.records_per_group * self.terms.records_per_unit
+        return int(_SLOT_FACTOR * size) + _SLOT_EXTRA
+
+    def _token(
+        self, lane: Lane, vocabulary: Vocabulary, rows: list[NDArray[np.float64]]
+    ) -> int:
+        noise = self.noise[self.terms.class_of(lane.label)]
+        stacked = np.stack(rows) if rows else np.zeros((0, len(vocabulary.tokens)))
+        if self.terms.mechanism == "noisy_max":
+            place = noisy_max_next_token(
+                stacked, epsilon=noise, relation="replace", random=self.random
+            )
+        else:
+            noisy = noisy_next_token(
+                stacked, noise_multiplier=noise, relation="replace", random=self.random
+            )
+            place = self.terms.decoder.choose(
+                noisy / self.terms.n_groups,
+                noise_of_mean(noise, self.terms.n_groups),
+                self.random,
+            )
+        return int(vocabulary.tokens[place])
+
+
+@dataclass(frozen=True, repr=False)
+class Asked:
+    """The prompts of a step: the groups', lane after lane, then the public ones.
+
+    Attributes:
+        prompts: All prompts.
+        wanted: The tokens that each is asked for.
+        slots: For each lane, each slot's place among the prompts; None where no prompt
+            could be written.
+    """
+
+    prompts: list[TokenPrompt]
+    wanted: list[Tokens | None]
+    slots: list[list[int | None]]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Private prompts are not pickled.")
+
+
+def _distributions(
+    places: Sequence[int | None],
+    answers: Sequence[LogProbabilities | None],
+    vocabulary: Vocabulary,
+) -> list[NDArray[np.float64]]:
+    """Return the distributions of one lane's slots that say one.
+
+    Every slot keeps its place until it is computed, whether others failed or not.
+    """
+    # An answer of a model of somebody else's may be anything.
+    said = [
+        None if place is None else attempt(partial(np.asarray, answers[place]))
+        for place in places
+    ]
+    found = token_distributions(said, vocabulary.size, vocabulary.places)
+    return [row for row in found if row is not None]

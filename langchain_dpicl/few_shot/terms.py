@@ -1,0 +1,211 @@
+"""A generator's public terms: checked once, then what every part reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_dpicl import parameters
+from langchain_dpicl.budget import Bundle, Demand, GaussianPart, PurePart
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.few_shot.calibration import sampling_rate
+from langchain_dpicl.few_shot.decoding import Greedy
+from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.writing import Writing
+from langchain_dpicl.parameters import ParameterError
+
+Mechanism = Literal["gaussian", "noisy_max"]
+LabelsOfUnit = Literal["one", "several"]
+
+ALL = "all records"
+"""The name under which all records stand where labels are open."""
+
+
+@dataclass(frozen=True)
+class Terms(Writing):
+    """What is public about a generation, beside the prompts and the model.
+
+    Attributes:
+        open_labels: Whether the labels are a public list of things to write about, and
+            every record is shown for each of them.
+        labels_of_unit: Whether a unit stands under one label or may under several.
+        n_groups: Groups M of a step.
+        records_per_group: Units N in a group, on average.
+        records_per_unit: Most records of a unit in one step.
+        mechanism: How the groups' distributions become a token.
+        noise_multiplier: Of a Gaussian step; None leaves it to the budget.
+        epsilon: Of a noisy-max step before sampling; None leaves it to the budget.
+        label_sizes: Each label's public number of units; None takes them as counted.
+        spend_rest: Whether steps that early ends leave over go into further examples.
+    """
+
+    open_labels: bool
+    labels_of_unit: LabelsOfUnit
+    n_groups: int
+    records_per_group: float
+    records_per_unit: int
+    mechanism: Mechanism
+    noise_multiplier: float | None
+    epsilon: float | None
+    label_sizes: Mapping[str, int] | None
+    spend_rest: bool
+
+    def check(self) -> None:
+        """Refuse terms that are out of range or do not go together.
+
+        Raises:
+            InvalidParameterError: If they are; the message names the argument.
+        """
+        super().check()
+        message = ""
+        try:
+            self._check_numbers()
+        except InvalidParameterError:
+            raise
+        except ParameterError as error:
+            message = str(error)
+        if message:
+            raise InvalidParameterError(message)
+        self._check_choices()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What records are divided into: the labels, or all records as one."""
+        return (ALL,) if self.open_labels else self.labels
+
+    def class_of(self, label: str) -> str:
+        """Return the class whose records are shown for a label."""
+        return ALL if self.open_labels else label
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the classes' costs compose in parallel: no unit is in two."""
+        return self.labels_of_unit == "one"
+
+    @property
+    def release(self) -> str:
+        """The mechanism's public name."""
+        return f"few-shot/{self.mechanism.replace('_', '-')}"
+
+    def rates(self, counted: Mapping[str, int]) -> dict[str, float]:
+        """Return each class's sampling rate M N / size.
+
+        Args:
+            counted: The classes' numbers of units, used where none are declared.
+
+        Raises:
+            InvalidParameterError: If a group is to hold more than there is.
+        """
+        sizes = counted if self.label_sizes is None else self.label_sizes
+        rates = {}
+        for name in self.classes:
+            message = ""
+            try:
+                rates[name] = sampling_rate(
+                    sizes[name], self.n_groups, self.records_per_group
+                )
+            except InvalidParameterError as error:
+                message = f"Label {name!r}: {error}"
+            if message:
+                raise InvalidParameterError(message)
+        return rates
+
+    def steps_of(self, per_label: int) -> dict[str, int]:
+        """Return how many token steps each class pays for."""
+        examples = per_label * (len(self.labels) if self.open_labels else 1)
+        return dict.fromkeys(self.classes, self.max_tokens * examples)
+
+    def demand(self, rates: Mapping[str, float], per_label: int) -> Demand | Bundle:
+        """Return what one generation asks of the account, for all labels together."""
+        part = (
+            GaussianPart(self.noise_multiplier)
+            if self.mechanism == "gaussian"
+            else PurePart(self.epsilon)
+        )
+        steps = self.steps_of(per_label)
+        demands = tuple(
+            Demand(self.release, (part,), sampling_rate=rates[name], uses=steps[name])
+            for name in self.classes
+        )
+        if len(demands) == 1:
+            return demands[0]
+        if not self.is_parallel:
+            return Bundle(self.release, demands, disjoint=False)
+        return Bundle(self.release, demands, disjoint=True, partition=self._partition())
+
+    def described(self) -> dict[str, Any]:
+        """Return the terms as JSON-able values, for the record."""
+        return {
+            **super().described(),
+            "open_labels": self.open_labels,
+            "labels_of_unit": self.labels_of_unit,
+            "composition": "parallel" if self.is_parallel else "sequential",
+            "n_groups": self.n_groups,
+            "records_per_group": self.records_per_group,
+            "records_per_unit": self.records_per_unit,
+            "spend_rest": self.spend_rest,
+        }
+
+    def fingerprint(
+        self, prompting: FewShotPrompting, model: str, per_label: int
+    ) -> str:
+        """Return what tells generations apart that can't be continued by each other."""
+        public = {
+            **self.described(),
+            "mechanism": self.mechanism,
+            "unit_key": self.fields.unit,
+            "prompts": prompting.templates(),
+            "longest": prompting.longest,
+            "noise": [self.noise_multiplier, self.epsilon],
+            "model": model,
+            "per_label": per_label,
+        }
+        data = json.dumps(public, sort_keys=True).encode(errors="surrogatepass")
+        return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+    def _partition(self) -> str:
+        """Return the public name of the rule that puts each unit under one label."""
+        rule = json.dumps([self.fields.label, self.fields.unit, self.labels])
+        data = rule.encode(errors="surrogatepass")
+        return f"label {hashlib.blake2b(data, digest_size=8).hexdigest()}"
+
+    def _check_numbers(self) -> None:
+        parameters.count(self.n_groups, "n_groups")
+        parameters.positive("records_per_group", self.records_per_group)
+        parameters.count(self.records_per_unit, "records_per_unit")
+        if self.noise_multiplier is not None:
+            parameters.noise_multiplier(self.noise_multiplier)
+        if self.epsilon is not None:
+            parameters.epsilon(self.epsilon)
+        if self.label_sizes is not None:
+            if set(self.label_sizes) != set(self.classes):
+                raise InvalidParameterError(
+                    "label_sizes must give a number of units for each of "
+                    f"{list(self.classes)}, and for nothing else."
+                )
+            for size in self.label_sizes.values():
+                parameters.count(size, "label_sizes")
+
+    def _check_choices(self) -> None:
+        if self.mechanism not in ("gaussian", "noisy_max"):
+            raise InvalidParameterError("mechanism must be 'gaussian' or 'noisy_max'.")
+        if self.labels_of_unit not in ("one", "several"):
+            raise InvalidParameterError("labels_of_unit must be 'one' or 'several'.")
+        if self.mechanism == "noisy_max":
+            if not isinstance(self.decoder, Greedy):
+                raise InvalidParameterError(
+                    "mechanism='noisy_max' releases the winning token alone, so that "
+                    "there is nothing to sample from: leave decoder= out, or use "
+                    "mechanism='gaussian'."
+                )
+            if self.noise_multiplier is not None:
+                raise InvalidParameterError(
+                    "noise_multiplier= is for mechanism='gaussian'; give epsilon=."
+                )
+        elif self.epsilon is not None:
+            raise InvalidParameterError(
+                "epsilon= is for mechanism='noisy_max'; give noise_multiplier=."
+            )

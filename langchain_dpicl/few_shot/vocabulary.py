@@ -1,0 +1,68 @@
+"""The public side of a step: the prompts without records, and what tokens there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_dpicl.few_shot.lanes import Lane
+from langchain_dpicl.few_shot.model import NextTokenModel, TokenPrompt, Tokens
+from langchain_dpicl.few_shot.prompting import FewShotPrompting
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The public tokens of one lane's step.
+
+    Attributes:
+        asked: The tokens that the model is asked for; None: all.
+        size: How many these are.
+        tokens: Those that the step chooses among, in public order.
+        places: Where they stand in the model's answer.
+    """
+
+    asked: Tokens | None
+    size: int
+    tokens: Tokens
+    places: NDArray[np.int64]
+
+
+def public_prompts(
+    prompting: FewShotPrompting, lanes: Sequence[Lane]
+) -> list[TokenPrompt]:
+    """Return the lanes' prompts without records."""
+    return [lane.prompt(prompting.public(lane.label)) for lane in lanes]
+
+
+def vocabularies(
+    model: NextTokenModel, lanes: Sequence[Lane], top: Sequence[Tokens] | None
+) -> list[Vocabulary]:
+    """Return each lane's public tokens.
+
+    Args:
+        model: Says which tokens end a text.
+        lanes: The lanes.
+        top: The likeliest tokens after each public prompt; None for all tokens.
+
+    An example may always end, whether an end is among the likeliest tokens or not; but
+    not before its first token.
+    """
+    ends = np.array(sorted(model.end_tokens), np.int64)
+    found = []
+    for place, lane in enumerate(lanes):
+        if top is None:
+            asked, tokens = None, np.arange(model.vocabulary_size or 0)
+        else:
+            tokens = np.concatenate([top[place], ends[~np.isin(ends, top[place])]])
+            asked = tokens
+        size = len(tokens)
+        places = np.arange(size)
+        if not lane.tokens:
+            may = ~np.isin(tokens, ends)
+            if may.any():
+                tokens, places = tokens[may], places[may]
+        found.append(Vocabulary(asked, size, tokens, places))
+    return found

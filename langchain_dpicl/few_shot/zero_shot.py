@@ -1,0 +1,217 @@
+"""Examples without any record: the control that costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_dpicl._version import __version__
+from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.few_shot.asking import Asking
+from langchain_dpicl.few_shot.decoding import Decoder, Sampling
+from langchain_dpicl.few_shot.lanes import Lanes
+from langchain_dpicl.few_shot.model import LogProbabilities, NextTokenModel
+from langchain_dpicl.few_shot.order import checked_count
+from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.records import RecordFields
+from langchain_dpicl.few_shot.vocabulary import (
+    Vocabulary,
+    public_prompts,
+    vocabularies,
+)
+from langchain_dpicl.few_shot.writing import Writing, read_labels, read_stop
+from langchain_dpicl.groups.terms import checked
+from langchain_dpicl.mechanisms import SecureRandom, token_distribution
+from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.progress import progress_bar
+from langchain_dpicl.released import ReleasedExamples
+
+
+class ZeroShotGenerator:
+    """Writes examples from the instruction alone: epsilon is 0, and so is the price.
+
+    A language model often knows enough about a task to write examples of it without
+    having seen one. Where these do as well as those of `DPFewShotGenerator`, private
+    records need not be touched at all: try this one first.
+
+    Args:
+        model: Tells the next token's probabilities.
+        prompt: The instruction or template, as for `DPFewShotGenerator`.
+        labels: The labels to write examples of.
+        max_tokens: Most tokens of an example.
+        top_k_public: The likeliest K tokens are what a step chooses among; None: all.
+        text_key: The field of the text.
+        label_key: The field of the label.
+        example_prompt: As for `DPFewShotGenerator`; no example is shown.
+        decoder: How a token is taken; None draws with temperature 0.7 from the
+            likeliest nine tenths, so that several examples of a label differ.
+        stop: Texts that end an example.
+        random: For tests: where draws come from.
+
+    Raises:
+        InvalidParameterError: If an argument is out of its range; it is named.
+
+    Privacy:
+        No record is read: no unit, no event, epsilon 0.
+
+    Example:
+        >>> from langchain_dpicl.offline import OfflineNextTokenModel
+        >>> control = ZeroShotGenerator(
+        ...     OfflineNextTokenModel(),
+        ...     "Given a topic, write a news item.",
+        ...     ["sports", "business"],
+        ...     max_tokens=8,
+        ... )
+        >>> examples = control.generate()
+        >>> [example["label"] for example in examples], examples.record["epsilon"]
+        (['sports', 'business'], 0.0)
+    """
+
+    def __init__(  # noqa: PLR0913 - as DPFewShotGenerator, as far as it goes
+        self,
+        model: NextTokenModel,
+        prompt: Any,
+        labels: Sequence[str],
+        *,
+        max_tokens: int,
+        top_k_public: int | None = 100,
+        text_key: str = "text",
+        label_key: str = "label",
+        example_prompt: Any = None,
+        decoder: Decoder | None = None,
+        stop: Sequence[str] = ("\n",),
+        random: SecureRandom | None = None,
+    ) -> None:
+        default = Sampling(temperature=0.7, top_p=0.9, floor=0.0)
+        self._writing = Writing(
+            labels=read_labels(labels),
+            fields=RecordFields(text_key, label_key, None),
+            max_tokens=max_tokens,
+            top_k_public=top_k_public,
+            decoder=default if decoder is None else decoder,
+            stop=read_stop(stop),
+        )
+        self._writing.check()
+        prompting = FewShotPrompting.read(
+            prompt, example_prompt, longest=1, one_line=False
+        )
+        source = checked(checked_source, random)
+        self._asking = Asking(model, self._writing, prompting, source)
+        self._asking.check()
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(model={self._asking.model.name!r}, "
+            f"labels={len(self._writing.labels)}, "
+            f"max_tokens={self._writing.max_tokens})"
+        )
+
+    def generate(
+        self,
+        records: Iterable[Any] = (),
+        per_label: int = 1,
+        *,
+        progress: bool | None = None,
+    ) -> ReleasedExamples:
+        """Write examples.
+
+        Args:
+            records: Not looked at: one generator stands in for the other.
+            per_label: Examples of each label.
+            progress: Whether to show a bar; None: at a terminal.
+
+        Returns:
+            The examples with a record of epsilon 0.
+
+        Raises:
+            InvalidParameterError: If an argument is out of its range.
+            PublicCallError: If the model fails.
+        """
+        del records
+        lanes = self._lanes(per_label)
+        shown = sys.stderr.isatty() if progress is None else progress
+        with progress_bar(
+            "Writing examples", lanes.most_steps, shown=shown, speed="tokens/s"
+        ) as advance:
+            while active := lanes.active():
+                top = self._asking.top(lanes)
+                chosen = vocabularies(self._asking.model, active, top)
+                prompts = public_prompts(self._asking.prompting, active)
+                answers = self._asking.model.log_probabilities(
+                    prompts, [vocabulary.asked for vocabulary in chosen]
+                )
+                lanes.take(self._tokens(chosen, answers))
+                advance(len(active))
+        return self._released(lanes, per_label)
+
+    async def agenerate(
+        self,
+        records: Iterable[Any] = (),
+        per_label: int = 1,
+        *,
+        progress: bool | None = None,
+    ) -> ReleasedExamples:
+        """Write examples without blocking the event loop; see `generate`."""
+        return await asyncio.to_thread(
+            self.generate, records, per_label, progress=progress
+        )
+
+    def _lanes(self, per_label: int) -> Lanes:
+        writing = self._writing
+        return Lanes(
+            self._asking.model,
+            writing.labels,
+            checked_count(per_label, "per_label"),
+            writing.max_tokens,
+            writing.stop,
+        )
+
+    def _tokens(
+        self,
+        chosen: Sequence[Vocabulary],
+        answers: Sequence[LogProbabilities | None],
+    ) -> list[int]:
+        if len(answers) != len(chosen):
+            raise PublicCallError("The model did not answer every prompt.")
+        tokens = []
+        for vocabulary, answer in zip(chosen, answers, strict=True):
+            row: NDArray[np.float64] | None = None
+            if answer is not None:
+                row = token_distribution(answer, vocabulary.places)
+            if row is None:
+                raise PublicCallError("The model did not answer a prompt.")
+            place = self._writing.decoder.choose(row, 0.0, self._asking.random)
+            tokens.append(int(vocabulary.tokens[place]))
+        return tokens
+
+    def _released(self, lanes: Lanes, per_label: int) -> ReleasedExamples:
+        fields = self._writing.fields
+        return ReleasedExamples.of(
+            [
+                {fields.text: text, fields.label: label}
+                for label, text in lanes.examples()
+            ],
+            {
+                "status": "public",
+                "mechanism": "few-shot/zero-shot",
+                "parameters": {**self._writing.described(), "per_label": per_label},
+                "unit": "none: no record was read",
+                "unit_key": None,
+                "relation": None,
+                "neighbors": None,
+                "events": [],
+                "epsilon": 0.0,
+                "delta": 0.0,
+                "charge": None,
+                "account": None,
+                "model": self._asking.model.name,
+                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "library": __version__,
+            },
+        )

@@ -1,0 +1,157 @@
+"""A next-token model of words with figures that can be told by hand; its records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
+
+WORDS = ("<end>", "red", "green", "blue", "one", "two", "three", "four", "tall", "wide")
+END = 0
+LIKELY = 0.7
+"""Probability of the likeliest token."""
+
+LABELS = ("color", "number")
+INSTRUCTION = "Given a kind, write a list."
+
+Tamper = Callable[[TokenPrompt, np.ndarray], np.ndarray | None]
+
+
+class WordModel(NextTokenModel):
+    """Likes the words that its prompt holds; keeps what it was asked.
+
+    After an example of two words it likes the end. Each word of the vocabulary that
+    the prompt holds weighs 10 more than those it does not hold.
+
+    Args:
+        tamper: Changes one answer, or takes it away; it may raise.
+        words: The vocabulary.
+        ending: After how many tokens it likes the end; None: never.
+    """
+
+    def __init__(
+        self,
+        tamper: Tamper | None = None,
+        words: Sequence[str] = WORDS,
+        ending: int | None = 2,
+    ) -> None:
+        self.words = tuple(words)
+        self.tamper = tamper
+        self.ending = ending
+        self.top_calls: list[list[TokenPrompt]] = []
+        self.calls: list[list[TokenPrompt]] = []
+
+    @property
+    def name(self) -> str:
+        return f"words of {len(self.words)}"
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        return len(self.words)
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return frozenset({END})
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(f" {self.words[token]}" for token in tokens)
+
+    def probabilities(self, prompt: TokenPrompt) -> np.ndarray:
+        held = prompt.text.split()
+        weights = np.array([1.0 + 10 * held.count(word) for word in self.words])
+        for token in prompt.generated:
+            weights[token] = 0.1
+        is_over = self.ending is not None and len(prompt.generated) >= self.ending
+        weights[END] = weights.sum() * LIKELY / (1 - LIKELY) if is_over else 0.01
+        return weights / weights.sum()
+
+    def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[np.ndarray]:
+        self.top_calls.append(list(prompts))
+        return [
+            np.argsort(-self.probabilities(prompt), kind="stable")[:k].astype(np.int64)
+            for prompt in prompts
+        ]
+
+    def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+        self.calls.append(list(prompts))
+        answers: list[np.ndarray | None] = []
+        for prompt, wanted in zip(prompts, tokens, strict=True):
+            found: np.ndarray | None = np.log(self.probabilities(prompt))
+            if wanted is not None:
+                found = found[wanted]
+            answers.append(found if self.tamper is None else self.tamper(prompt, found))
+        return answers
+
+
+class BrokenModel(WordModel):
+    """Fails at one call, public ones counted too.
+
+    Args:
+        at: The call that fails, from 0.
+        error: What it raises.
+    """
+
+    def __init__(self, at: int, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.at = at
+        self.error = error or PublicCallError("The model is gone.")
+        self.count = 0
+
+    def _tick(self) -> None:
+        self.count += 1
+        if self.count - 1 == self.at:
+            raise self.error
+
+    def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[np.ndarray]:
+        self._tick()
+        return super().top_tokens(prompts, k)
+
+    def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+        self._tick()
+        return super().log_probabilities(prompts, tokens)
+
+
+def records_of(each: int = 60) -> list[dict[str, str]]:
+    """Return records of two labels, each a person of its own."""
+    colors = ["red green", "green blue", "blue red"]
+    numbers = ["one two", "two three", "three one"]
+    return [
+        {"text": texts[i % 3], "label": label}
+        for label, texts in zip(LABELS, (colors, numbers), strict=True)
+        for i in range(each)
+    ]
+
+
+def budget_of(**changes: Any) -> PrivacyBudgetHandler:
+    """Return an account that pays for one generation."""
+    terms: dict[str, Any] = {
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "queries": 1,
+        "ledger": ":memory:",
+    }
+    return PrivacyBudgetHandler(**{**terms, **changes})
+
+
+def generator_of(model: NextTokenModel | None = None, **changes: Any) -> Any:
+    """Return a generator of both labels."""
+    terms: dict[str, Any] = {
+        "labels": LABELS,
+        "n_groups": 20,
+        "records_per_group": 2,
+        "max_tokens": 4,
+        "top_k_public": 6,
+        "budget": budget_of() if "budget" not in changes else None,
+    }
+    arguments = {**terms, **changes}
+    return DPFewShotGenerator(model or WordModel(), INSTRUCTION, **arguments)
+
+
+def is_close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-9)

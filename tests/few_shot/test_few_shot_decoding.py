@@ -1,0 +1,250 @@
+"""Decoders: which token is taken of noisy probabilities, and how often."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from few_shot_fakes import WordModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import chi2
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.few_shot import Decoder, Greedy, Sampling, ZeroShotGenerator
+from langchain_dpicl.few_shot.decoding import noise_of_mean
+from langchain_dpicl.mechanisms import SecureRandom, SeededRandom
+
+NOISY = np.array([0.06, 0.5, -0.1, 0.25, 0.0, 0.15, 0.04])
+NOISE = 0.025
+DRAWS = 8_000
+RANDOM = SeededRandom(1)
+
+
+def exact(sampling: Sampling) -> list[float]:
+    """Return the decoder's distribution of `NOISY`, written down plainly."""
+    weights = [
+        p ** (1 / sampling.temperature)
+        if p > 0 and p >= sampling.floor * NOISE
+        else 0.0
+        for p in NOISY.tolist()
+    ]
+    total = sum(weights)
+    nucleus: list[int] = []
+    for place in sorted(range(len(weights)), key=lambda place: -weights[place]):
+        if sum(weights[each] for each in nucleus) < sampling.top_p * total - 1e-9:
+            nucleus.append(place)
+    mass = sum(weights[place] for place in nucleus)
+    return [
+        weights[place] / mass if place in nucleus else 0.0
+        for place in range(len(weights))
+    ]
+
+
+def fits(decoder: Sampling, expected: list[float]) -> bool:
+    """Whether draws are distributed as expected, at significance 1e-6."""
+    random = SeededRandom(7)
+    counts = [0] * len(NOISY)
+    for _ in range(DRAWS):
+        counts[decoder.choose(NOISY, NOISE, random)] += 1
+    pairs = list(zip(counts, expected, strict=True))
+    if any(count for count, share in pairs if not share):
+        return False
+    used = [(count, DRAWS * share) for count, share in pairs if share]
+    statistic = sum((count - mean) ** 2 / mean for count, mean in used)
+    return bool(statistic <= chi2.isf(1e-6, max(len(used) - 1, 1)))
+
+
+CASES = [
+    Sampling(floor=0),
+    Sampling(),
+    Sampling(temperature=0.6, floor=0),
+    Sampling(temperature=2.5, floor=1),
+    Sampling(top_p=0.8, floor=0),
+    Sampling(top_p=0.5, floor=0),
+    Sampling(temperature=0.7, top_p=0.9, floor=2),
+]
+
+
+@pytest.mark.parametrize("sampling", CASES, ids=str)
+def test_sampling_has_its_exact_distribution(sampling: Sampling) -> None:
+    assert fits(sampling, exact(sampling))
+
+
+@pytest.mark.parametrize(
+    ("broken", "right"),
+    [
+        (Sampling(floor=0), Sampling(temperature=0.8, floor=0)),
+        (Sampling(floor=0), Sampling(floor=2)),
+        (Sampling(floor=1), Sampling(floor=2)),
+        (Sampling(floor=0), Sampling(top_p=0.95, floor=0)),
+        (Sampling(top_p=0.75, floor=0), Sampling(top_p=0.8, floor=0)),
+        (Sampling(top_p=0.9, floor=2), Sampling(temperature=0.7, top_p=0.9, floor=2)),
+    ],
+)
+def test_twin_another_distribution_is_found_out(
+    broken: Sampling, right: Sampling
+) -> None:
+    assert not fits(broken, exact(right))
+
+
+class Fixed(SecureRandom):
+    """Draws one number for ever."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def below(self, bound: int) -> int:
+        return min(int(self.share * bound), bound - 1)
+
+
+vectors = arrays(
+    np.float64,
+    st.integers(1, 12),
+    elements=st.floats(-2, 2, allow_subnormal=False)
+    | st.sampled_from([0.0, 0.5, 1e-300]),
+)
+shares = st.floats(0, 1)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    vectors,
+    shares,
+    st.floats(1e-3, 1e3),
+    st.floats(1e-6, 1),
+    st.floats(0, 4),
+    st.floats(0, 1),
+)
+def test_what_is_drawn_stands_out_of_the_noise_or_is_the_largest(
+    noisy: Any,
+    share: float,
+    temperature: float,
+    top_p: float,
+    floor: float,
+    noise: float,
+) -> None:
+    decoder = Sampling(temperature, top_p, floor)
+    place = decoder.choose(noisy, noise, Fixed(share))
+    kept = [p for p in noisy if p > 0 and p >= floor * noise]
+    assert 0 <= place < len(noisy)
+    if kept:
+        assert noisy[place] in kept
+        # No more than the nucleus: what is larger than it has less than top_p in all.
+        larger = sum(
+            (p / max(kept)) ** (1 / temperature) for p in kept if p > noisy[place]
+        )
+        total = sum((p / max(kept)) ** (1 / temperature) for p in kept)
+        assert larger <= top_p * total * (1 + 1e-9)
+    else:
+        assert place == int(np.argmax(noisy))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    vectors.filter(lambda v: (v > 0).any()),
+    shares,
+    st.sampled_from([(1e-9, 1.0), (1e-300, 1.0), (5e-324, 1.0), (1.0, 1e-12)]),
+)
+def test_a_low_temperature_or_a_small_nucleus_takes_the_largest(
+    noisy: Any, share: float, terms: tuple[float, float]
+) -> None:
+    top = np.sort(noisy)[::-1]
+    if len(top) > 1 and top[0] - top[1] < 1e-6 * top[0]:
+        return  # Too close for either to tell apart.
+    place = Sampling(*terms, floor=0).choose(noisy, 0.1, Fixed(share))
+    assert place == Greedy().choose(noisy, 0.1, RANDOM)
+
+
+def test_where_nothing_stands_out_the_largest_is_taken() -> None:
+    for noisy in ([-0.3, -0.1, -0.2], [0.0, 0.0, -1.0], [0.1, 0.19, 0.15]):
+        values = np.array(noisy)
+        for share in (0.0, 0.5, 1.0):
+            found = Sampling(floor=2).choose(values, 0.1, Fixed(share))
+            assert found == int(np.argmax(values))
+
+
+def test_the_floor_is_in_deviations_of_the_noise() -> None:
+    values = np.array([0.19, 0.21])
+    assert Sampling(floor=2).choose(values, 0.1, Fixed(0.999)) == 1
+    assert {Sampling(floor=2).choose(values, 0.1, Fixed(s)) for s in (0, 0.999)} == {1}
+    assert {Sampling(floor=1).choose(values, 0.1, Fixed(s)) for s in (0, 0.999)} == {
+        0,
+        1,
+    }
+
+
+def test_greedy_takes_the_first_of_equal_ones() -> None:
+    assert Greedy().choose(np.array([0.1, 0.4, 0.4, 0.2]), 0.0, RANDOM) == 1
+    assert Greedy().choose(np.zeros(5), 0.0, RANDOM) == 0
+    assert Greedy().choose(np.array([-1.0]), 9.0, RANDOM) == 0
+
+
+def test_equal_ones_at_the_edge_of_the_nucleus_go_by_public_order() -> None:
+    values = np.array([0.25, 0.25, 0.25, 0.25])
+    decoder = Sampling(top_p=0.5, floor=0)
+    assert {decoder.choose(values, 0.0, Fixed(s)) for s in (0, 0.3, 0.6, 0.999)} == {
+        0,
+        1,
+    }
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"temperature": 0},
+        {"temperature": -1.0},
+        {"temperature": math.inf},
+        {"temperature": math.nan},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"top_p": math.nan},
+        {"floor": -0.1},
+        {"floor": math.inf},
+        {"floor": "2"},
+    ],
+)
+def test_values_out_of_range_are_named(terms: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameterError, match=next(iter(terms))):
+        Sampling(**terms)
+
+
+def test_decoders_describe_themselves() -> None:
+    assert Greedy().described() == {"decoder": "Greedy"}
+    assert Sampling(0.5, 0.9, 1.0).described() == {
+        "decoder": "Sampling",
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "floor": 1.0,
+    }
+
+
+def test_a_decoder_of_ones_own() -> None:
+    class Last(Decoder):
+        def choose(self, noisy: Any, noise: float, random: SecureRandom) -> int:
+            return len(noisy) - 1
+
+    made = ZeroShotGenerator(
+        WordModel(ending=None),
+        "Write.",
+        ["a"],
+        max_tokens=2,
+        top_k_public=None,
+        decoder=Last(),
+    ).generate()
+    assert made[0]["text"] == "wide wide"
+    assert made.record["parameters"]["decoder"] == "Last"
+
+
+def test_the_noise_of_a_mean() -> None:
+    random = np.random.default_rng(5)
+    sums = random.normal(scale=1.3 * math.sqrt(2), size=100_000)
+    spread = (sums / 25).std()
+    # The relative error of a deviation of n draws is 1 / sqrt(2 n).
+    error = 5 / math.sqrt(2 * 100_000)
+    assert spread == pytest.approx(noise_of_mean(1.3, 25), rel=error)
+    assert spread != pytest.approx(noise_of_mean(1.3 * math.sqrt(2), 25), rel=error)

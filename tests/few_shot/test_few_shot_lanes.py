@@ -1,0 +1,210 @@
+"""Examples in the making: where they end, and what their steps are spent on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from few_shot_fakes import WordModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_dpicl.few_shot.lanes import Lane, Lanes
+
+PIECES = ("<end>", "a", "b", "\n", " ", "EN", "D", ".")
+END, A, B, BREAK, SPACE, EN, D, DOT = range(len(PIECES))
+
+
+class Pieces(WordModel):
+    """Spells tokens without anything between them; two of them end a text."""
+
+    def __init__(self) -> None:
+        super().__init__(words=PIECES)
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return frozenset({END, len(PIECES)})
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(PIECES[token] for token in tokens)
+
+
+def lanes(**changes: Any) -> Lanes:
+    terms: dict[str, Any] = {
+        "labels": ["x"],
+        "per_label": 1,
+        "max_tokens": 8,
+        "stop": ["\n"],
+    }
+    return Lanes(Pieces(), **{**terms, **changes})
+
+
+def written(*tokens: int, **changes: Any) -> Lane:
+    """Return one example after some tokens, of which it takes all or ends before."""
+    made = lanes(**changes)
+    for token in tokens:
+        if made.active():
+            made.take([token])
+    return made.lanes[0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "stop", "text", "steps"),
+    [
+        # A stop text in one token, and what comes with it.
+        ([A, BREAK, B], ["\n"], "a", 2),
+        # One that spans two tokens, and three.
+        ([A, EN, D, B], ["END"], "a", 3),
+        ([A, EN, D, DOT, B], ["END."], "a", 4),
+        # The earliest of several counts, wherever it stands in the list.
+        ([A, DOT, B], ["END", "."], "a", 2),
+        ([A, EN, D], ["D", "END"], "a", 3),
+        # Blank text before the first word is no end.
+        ([BREAK, SPACE, BREAK, A, BREAK], ["\n"], "\n \na", 5),
+        ([SPACE, A, SPACE, B, DOT], ["."], " a b", 5),
+        # A beginning of a stop text is none.
+        ([A, EN, A, END], ["END"], "aENa", 4),
+    ],
+)
+def test_stop_texts(tokens: list[int], stop: list[str], text: str, steps: int) -> None:
+    lane = written(*tokens, stop=stop)
+    assert (lane.text, lane.steps, lane.ended) == (text, steps, True)
+
+
+@pytest.mark.parametrize("end", [END, len(PIECES)])
+def test_each_end_token_ends_a_text_and_is_not_part_of_it(end: int) -> None:
+    lane = written(A, end, B)
+    assert (lane.tokens, lane.text, lane.steps, lane.ended) == ((A,), "a", 2, True)
+
+
+def test_a_text_ends_after_the_last_step_that_was_paid_for() -> None:
+    lane = written(*[A] * 7)
+    assert not lane.ended
+    lane = written(*[A] * 9)
+    assert (lane.text, lane.steps, lane.ended) == ("a" * 8, 8, True)
+
+
+def test_a_prompt_goes_on_with_the_tokens_so_far() -> None:
+    lane = written(A, B)
+    assert lane.prompt("p").generated == (A, B)
+    assert lane.prompt("p").text == "p"
+
+
+def test_what_is_incomplete_or_blank_is_no_example() -> None:
+    made = lanes(labels=["y", "x"], per_label=2)
+    made.take([A, SPACE, A, B])
+    assert made.examples() == []
+    made.take([END, END, B, B])
+    made.take([END, A])
+    assert made.examples() == [("y", "a"), ("x", "ab")]
+    assert [lane.label for lane in made.active()] == ["x"]
+
+
+def test_one_token_for_each_active_example_no_more_and_no_less() -> None:
+    made = lanes(per_label=2)
+    with pytest.raises(ValueError, match="zip"):
+        made.take([A])
+    made = lanes(per_label=2)
+    with pytest.raises(ValueError, match="zip"):
+        made.take([A, A, A])
+
+
+def spend(made: Lanes, tokens: Sequence[int]) -> Lanes:
+    """Run to the end with a stream of tokens, again and again."""
+    at = 0
+    while active := made.active():
+        if at > 10_000:
+            raise AssertionError("It never ends.")
+        made.take([tokens[(at + n) % len(tokens)] for n in range(len(active))])
+        at += len(active)
+    return made
+
+
+def overspent(made: Lanes) -> list[str]:
+    """Return the labels that took more steps than they are charged for."""
+    steps: Counter[str] = Counter()
+    for lane in made.lanes:
+        steps[lane.label] += lane.steps
+    most = made.per_label * made.max_tokens
+    return [label for label in made.labels if steps[label] > most]
+
+
+streams = st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=40)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    streams,
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.booleans(),
+    st.sampled_from([["\n"], ["END", "."], []]),
+)
+def test_no_label_takes_more_steps_than_it_is_charged_for(
+    tokens: list[int],
+    n_labels: int,
+    per_label: int,
+    max_tokens: int,
+    spend_rest: bool,
+    stop: list[str],
+) -> None:
+    labels = list("xyz"[:n_labels])
+    terms = {
+        "labels": labels,
+        "per_label": per_label,
+        "max_tokens": max_tokens,
+        "spend_rest": spend_rest,
+        "stop": stop,
+    }
+    made = spend(lanes(**terms), tokens)
+    assert overspent(made) == []
+    assert made.steps == sum(lane.steps for lane in made.lanes) <= made.most_steps
+    assert all(1 <= lane.steps <= max_tokens for lane in made.lanes)
+    assert all(len(lane.tokens) <= lane.steps for lane in made.lanes)
+    for label in labels:
+        own = [lane for lane in made.lanes if lane.label == label]
+        assert [lane.number for lane in own] == list(range(len(own)))
+        left = per_label * max_tokens - sum(lane.steps for lane in own)
+        if spend_rest:
+            assert left < max_tokens, "what suffices for an example was spent"
+        else:
+            assert len(own) == per_label
+    # Whoever follows the tokens again comes to the same.
+    again = spend(lanes(**terms), tokens)
+    assert again.lanes == made.lanes
+    assert again.examples() == made.examples()
+
+
+def test_twin_a_rest_that_does_not_suffice_is_overspent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refill(self: Lanes) -> None:
+        for label in self.labels:
+            own = [lane for lane in self.lanes if lane.label == label]
+            left = self.per_label * self.max_tokens - sum(lane.steps for lane in own)
+            if left > 0 and all(lane.ended for lane in own):
+                self.lanes.append(Lane(label, len(own)))
+
+    made = {"labels": ["x", "y"], "per_label": 2, "spend_rest": True}
+    tokens = [A, A, A, A, A, END, A, A, A, A, A]
+    assert overspent(spend(lanes(**made), tokens)) == []
+    monkeypatch.setattr(Lanes, "_refill", refill)
+    assert overspent(spend(lanes(**made), tokens)) != []
+
+
+def test_examples_come_by_label_and_further_ones_last() -> None:
+    made = lanes(labels=["y", "x"], per_label=2, max_tokens=2, spend_rest=True)
+    # Each of y's ends with its first token, blank or not: two steps are left of four.
+    made.take([END, END, A, B])
+    assert [(lane.label, lane.number) for lane in made.active()] == [
+        ("x", 0),
+        ("x", 1),
+        ("y", 2),
+    ]
+    made.take([A, B, B])
+    made.take([DOT])
+    assert made.examples() == [("y", "b."), ("x", "aa"), ("x", "bb")]
+    assert made.active() == []

@@ -1,0 +1,187 @@
+"""What a generation is charged: tokens times examples, by label, in parallel or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from few_shot_fakes import WordModel, budget_of, generator_of, records_of
+
+from langchain_dpicl import accounting
+from langchain_dpicl.accounting import GaussianEvent, ParallelEvent, event_from_dict
+from langchain_dpicl.exceptions import BudgetExhaustedError, PlanMismatchError
+from langchain_dpicl.few_shot import calibrate, step
+
+UNEVEN = [{"text": "red green", "label": "color"} for _ in range(400)] + [
+    {"text": "one two", "label": "number"} for _ in range(50)
+]
+
+
+def charged(examples: Any) -> Any:
+    (event,) = [event_from_dict(stored) for stored in examples.record["events"]]
+    return event
+
+
+def noise_used(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    used: list[float] = []
+    real = step.noisy_next_token
+
+    def watched(rows: Any, **more: Any) -> Any:
+        used.append(more["noise_multiplier"])
+        return real(rows, **more)
+
+    monkeypatch.setattr(step, "noisy_next_token", watched)
+    return used
+
+
+@pytest.mark.parametrize("per_label", [1, 3])
+def test_each_label_has_its_own_noise_for_all_its_examples(
+    per_label: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = noise_used(monkeypatch)
+    examples = generator_of().generate(UNEVEN, per_label)
+    event = charged(examples)
+    assert isinstance(event, ParallelEvent)
+    common, rare = (branch[0] for branch in event.branches)
+    assert (common.sampling_rate, rare.sampling_rate) == (40 / 400, 40 / 50)
+    assert common.count == rare.count == 4 * per_label
+    assert rare.noise_multiplier > 1.5 * common.noise_multiplier
+    for branch, size in ((common, 400), (rare, 50)):
+        expected = calibrate(
+            8.0,
+            1e-5,
+            label_size=size,
+            n_groups=20,
+            records_per_group=2,
+            max_tokens=4,
+            per_label=per_label,
+        )
+        assert branch.noise_multiplier == pytest.approx(expected, rel=2e-3)
+        # What one example of three costs, or a rate by the size of the whole corpus,
+        # is another figure.
+        alone = calibrate(
+            8.0,
+            1e-5,
+            label_size=size,
+            n_groups=20,
+            records_per_group=2,
+            max_tokens=4,
+        )
+        assert (branch.noise_multiplier > 1.05 * alone) == (per_label > 1)
+        whole = calibrate(
+            8.0,
+            1e-5,
+            label_size=450,
+            n_groups=20,
+            records_per_group=2,
+            max_tokens=4,
+            per_label=per_label,
+        )
+        assert branch.noise_multiplier > 1.01 * whole
+    assert set(used) == {common.noise_multiplier, rare.noise_multiplier}
+
+
+def test_the_rates_are_by_declared_sizes_where_there_are_any() -> None:
+    examples = generator_of(label_sizes={"color": 500, "number": 100}).generate(UNEVEN)
+    rates = [branch[0].sampling_rate for branch in charged(examples).branches]
+    assert rates == [40 / 500, 40 / 100]
+    assert examples.record["parameters"]["label_sizes"] == "declared"
+
+
+def test_units_with_several_labels_stand_under_one() -> None:
+    records = [
+        {"text": text, "label": label, "who": who}
+        for who in range(60)
+        for text, label in [("red", "color"), ("one", "number"), ("green", "color")]
+    ] + [{"text": "two", "label": "number", "who": 60 + n} for n in range(40)]
+    model = WordModel()
+    examples = generator_of(model, unit_key="who").generate(records)
+    assert isinstance(charged(examples), ParallelEvent)
+    # The 60 have more colors, so that none of their numbers is shown.
+    assert examples.record["parameters"]["sampling_rates"] == {
+        "color": 40 / 60,
+        "number": 1.0,
+    }
+    numbers = [p.text for call in model.calls for p in call if "number" in p.text]
+    assert not any("Text: one" in text for text in numbers)
+    assert any("Text: two" in text for text in numbers)
+
+
+def test_one_more_unit_never_changes_how_labels_compose() -> None:
+    # Were it looked up in the records, the one who has two labels would be told of.
+    records = [{**r, "who": n} for n, r in enumerate(records_of())]
+    more = [
+        *records,
+        {"text": "red", "label": "color", "who": "x"},
+        {"text": "one", "label": "number", "who": "x"},
+    ]
+    sizes = {"color": 60, "number": 60}
+    kinds = [
+        type(charged(generator_of(unit_key="who", label_sizes=sizes).generate(held)))
+        for held in (records, more)
+    ]
+    assert kinds == [ParallelEvent, ParallelEvent]
+
+
+def test_several_labels_of_a_unit_add_up() -> None:
+    parallel = generator_of().generate(records_of())
+    added = generator_of(labels_of_unit="several").generate(records_of())
+    events = [event_from_dict(stored) for stored in added.record["events"]]
+    assert all(isinstance(event, GaussianEvent) for event in events)
+    assert sum(event.count for event in events) == 2 * 4
+    one = charged(parallel).branches[0][0].noise_multiplier
+    assert events[0].noise_multiplier > 1.1 * one
+    assert accounting.compose(events, 1e-5) <= 8
+    # Had they been charged in parallel, epsilon would have been exceeded.
+    cheap = [GaussianEvent(one, 40 / 60, count=8)]
+    assert accounting.compose(cheap, 1e-5) > 8
+
+
+def test_a_plan_pays_for_as_many_generations_as_it_says() -> None:
+    budget = budget_of(queries=2)
+    one = generator_of(budget=budget).generate(records_of())
+    with pytest.raises(PlanMismatchError):
+        generator_of(budget=budget).generate(records_of(), per_label=2)
+    two = generator_of(budget=budget).generate(records_of())
+    assert one.record["events"] == two.record["events"]
+    assert budget.spent().epsilon <= 8
+    with pytest.raises(BudgetExhaustedError):
+        generator_of(budget=budget).generate(records_of())
+
+
+def test_filters_pay_zcdp_without_amplification() -> None:
+    budget = budget_of(accounting="renyi", queries=2)
+    examples = generator_of(budget=budget).generate(records_of())
+    assert 0 < budget.spent().epsilon <= 8
+    assert examples.record["epsilon"] <= 8
+    plain = budget_of(accounting="zcdp", queries=2)
+    noisier = generator_of(budget=plain).generate(records_of())
+    first = charged(examples).branches[0][0].noise_multiplier
+    assert charged(noisier).branches[0][0].noise_multiplier > first
+    assert plain.spent().epsilon <= 8
+
+
+def test_noise_that_is_given_is_used_and_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used = noise_used(monkeypatch)
+    examples = generator_of(noise_multiplier=3.0).generate(records_of())
+    assert set(used) == {3.0}
+    assert charged(examples).branches[0][0].noise_multiplier == 3.0
+    assert examples.record["epsilon"] < 8
+
+
+def test_noisy_max_is_charged_with_amplification() -> None:
+    examples = generator_of(mechanism="noisy_max").generate(records_of())
+    event = charged(examples).branches[0][0]
+    epsilon = examples.record["parameters"]["epsilons"]["color"]
+    assert event.count == 4
+    assert event.epsilon == pytest.approx(
+        accounting.sampled_epsilon(epsilon, 40 / 60), rel=1e-6
+    )
+    assert event.epsilon < epsilon
+
+
+def test_a_per_unit_account_is_refused() -> None:
+    with pytest.raises(ValueError, match="units one by one"):
+        generator_of(budget=budget_of(scope="unit")).generate(records_of())

@@ -1,0 +1,284 @@
+"""A generation that is interrupted, wherever, goes on without paying again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from few_shot_fakes import BrokenModel, WordModel, budget_of, generator_of, records_of
+
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    DPError,
+    GroupCallError,
+    LedgerError,
+    PublicCallError,
+)
+from langchain_dpicl.few_shot import step
+
+CALLS = 2 * 4
+"""What a generation of four tokens asks: likely tokens and groups, four times."""
+
+
+def spent(budget: Any) -> int:
+    return budget.spent().queries
+
+
+def never_ending(at: int = -1, error: BaseException | None = None) -> BrokenModel:
+    model = BrokenModel(at, error)
+    model.ending = None
+    return model
+
+
+@pytest.mark.parametrize("at", range(CALLS))
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (None, PublicCallError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (ValueError("patient 7 has a rash"), DPError),
+    ],
+)
+def test_interrupted_at_any_call(
+    at: int, error: BaseException | None, raised: type[BaseException]
+) -> None:
+    budget = budget_of()
+    public = at % 2 == 0
+    if isinstance(error, ValueError) and public:
+        raised = ValueError  # An adapter that breaks its contract; nothing is private.
+    with pytest.raises(raised) as caught:
+        generator_of(never_ending(at, error), budget=budget).generate(records_of())
+    assert "rash" not in str(caught.value) or public
+    assert spent(budget) == (0 if at == 0 else 1)
+    if at and isinstance(caught.value, DPError):
+        assert "resume=True" in str(caught.value)
+        assert f"stands at {at // 2 * 2} tokens" in str(caught.value)
+
+    before = generator_of(never_ending(), budget=budget).released()
+    model = never_ending()
+    examples = generator_of(model, budget=budget).generate(records_of(), resume=True)
+    assert spent(budget) == 1, "one charge for all of it"
+    assert len(examples) == 2
+    # Steps that were released are not taken again.
+    assert len(model.calls) == 4 - at // 2
+    assert len(before) == (0 if at == 0 else 1)
+    after = generator_of(never_ending(), budget=budget).released()
+    assert after == [examples]
+    assert after[0].record == examples.record
+
+
+def test_without_resume_it_is_a_new_generation_and_costs_again() -> None:
+    budget = budget_of()
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(4), budget=budget).generate(records_of())
+    with pytest.raises(BudgetExhaustedError):
+        generator_of(never_ending(), budget=budget).generate(records_of())
+
+
+def test_a_complete_generation_is_not_gone_on_with() -> None:
+    budget = budget_of(queries=2)
+    first = generator_of(budget=budget).generate(records_of(), resume=True)
+    second = generator_of(budget=budget).generate(records_of(), resume=True)
+    assert (first.record["charge"], second.record["charge"]) == (1, 2)
+    assert generator_of(budget=budget).released() == [first, second]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_tokens": 5},
+        {"n_groups": 19},
+        {"top_k_public": 7},
+        {"stop": ["."]},
+        {"labels_of_unit": "several"},
+        {"max_record_chars": 99},
+    ],
+)
+def test_other_terms_are_another_generation(changes: dict[str, Any]) -> None:
+    budget = budget_of(accounting="renyi", queries=2)
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(4), budget=budget).generate(records_of())
+    examples = generator_of(never_ending(), budget=budget, **changes).generate(
+        records_of(), resume=True
+    )
+    assert examples.record["charge"] == 2
+
+
+def test_another_model_does_not_go_on() -> None:
+    budget = budget_of()
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(4), budget=budget).generate(records_of())
+    other = WordModel(words=(*WordModel().words, "more"))
+    with pytest.raises(BudgetExhaustedError):
+        generator_of(other, budget=budget).generate(records_of(), resume=True)
+
+
+def test_the_noise_of_a_resumed_step_is_the_charged_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[float] = []
+    real = step.noisy_next_token
+
+    def watched(rows: Any, **more: Any) -> Any:
+        used.append(more["noise_multiplier"])
+        return real(rows, **more)
+
+    monkeypatch.setattr(step, "noisy_next_token", watched)
+    budget = budget_of()
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(4), budget=budget).generate(records_of())
+    # More people now: the rate and the noise stay what was charged.
+    examples = generator_of(never_ending(), budget=budget).generate(
+        records_of(90), resume=True
+    )
+    assert len(set(used)) == 1
+    assert examples.record["parameters"]["sampling_rates"]["color"] == 40 / 60
+
+
+def test_a_ledger_that_does_not_keep_a_token_releases_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = budget_of()
+    real = budget.ledger.store_answer
+    stored: list[str] = []
+
+    def store(name: str, key: str, answer: str) -> str:
+        if len(stored) == 3:
+            raise LedgerError("The disk is full.")
+        stored.append(answer)
+        return real(name, key, answer)
+
+    monkeypatch.setattr(budget.ledger, "store_answer", store)
+    with pytest.raises(LedgerError, match="stands at 4 tokens"):
+        generator_of(never_ending(), budget=budget).generate(records_of())
+    monkeypatch.undo()
+    examples = generator_of(never_ending(), budget=budget).generate(
+        records_of(), resume=True
+    )
+    assert spent(budget) == 1
+    assert examples.record["parameters"]["tokens_released"] == 8
+
+
+def test_two_that_go_on_at_once_release_the_same() -> None:
+    budget = budget_of()
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(2), budget=budget).generate(records_of())
+
+    class Interrupting(WordModel):
+        """While it is asked, another process takes the same step."""
+
+        rival: Any = None
+
+        def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+            if self.rival is None:
+                self.rival = generator_of(never_ending(), budget=budget).generate(
+                    records_of(), resume=True
+                )
+            return super().log_probabilities(prompts, tokens)
+
+    model = Interrupting(ending=None)
+    mine = generator_of(model, budget=budget).generate(records_of(), resume=True)
+    assert mine == model.rival
+    assert spent(budget) == 1
+
+
+async def test_cancelled_it_keeps_what_it_has() -> None:
+    budget = budget_of()
+    reached = asyncio.Event()
+
+    class Slow(WordModel):
+        async def alog_probabilities(self, prompts: Any, tokens: Any) -> Any:
+            if len(self.calls) == 2:
+                reached.set()
+                await asyncio.sleep(60)
+            return self.log_probabilities(prompts, tokens)
+
+    task = asyncio.ensure_future(
+        generator_of(Slow(ending=None), budget=budget).agenerate(records_of())
+    )
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    model = never_ending()
+    await generator_of(model, budget=budget).agenerate(records_of(), resume=True)
+    assert len(model.calls) == 2
+    assert spent(budget) == 1
+
+
+def test_damaged_storage_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = budget_of()
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(4), budget=budget).generate(records_of())
+    for damage in ("[1]", "nonsense", '{"a": 1}', "[1, 2.5]", "[true, false]"):
+        monkeypatch.setattr(
+            budget.ledger, "stored_answer", lambda *_, damage=damage: damage
+        )
+        with pytest.raises(LedgerError):
+            generator_of(never_ending(), budget=budget).generate(
+                records_of(), resume=True
+            )
+        monkeypatch.undo()
+
+
+def test_group_calls_that_all_fail_stop_nothing_and_a_dead_server_does() -> None:
+    def no_groups(prompt: Any, found: Any) -> Any:
+        return None if "red" in prompt.text or "one" in prompt.text else found
+
+    budget = budget_of()
+    generator_of(WordModel(no_groups), budget=budget).generate(records_of())
+    assert spent(budget) == 1
+
+    with pytest.raises(PublicCallError, match="resume=True"):
+        generator_of(WordModel(lambda *_: None)).generate(records_of())
+
+
+def test_an_adapter_that_raises_on_private_prompts_tells_nothing() -> None:
+    def fails(prompt: Any, found: Any) -> Any:
+        raise RuntimeError(prompt.text)
+
+    with pytest.raises(GroupCallError) as caught:
+        generator_of(WordModel(fails)).generate(records_of())
+    assert "red green" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = {paths!r}
+from few_shot_fakes import WordModel, budget_of, generator_of, records_of
+
+class Dying(WordModel):
+    def log_probabilities(self, prompts, tokens):
+        if len(self.calls) == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().log_probabilities(prompts, tokens)
+
+budget = budget_of(ledger=f"sqlite:///{{sys.argv[1]}}")
+generator_of(Dying(ending=None), budget=budget).generate(records_of())
+"""
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_killed_it_has_lost_nothing(at: int, tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    code = KILLED.format(paths=[str(Path(__file__).parent)])
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(file), str(at)],
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert ended.returncode == -signal.SIGKILL
+    budget = budget_of(ledger=f"sqlite:///{file}")
+    assert spent(budget) == 1
+    model = never_ending()
+    generator_of(model, budget=budget).generate(records_of(), resume=True)
+    assert len(model.calls) == 4 - at
+    assert spent(budget) == 1
+    budget.ledger.verify("default")

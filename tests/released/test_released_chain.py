@@ -1,0 +1,225 @@
+"""Released examples in LangChain's prompts and chains, free of charge."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.language_models import FakeListChatModel, FakeListLLM
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import (
+    ChatPromptTemplate,
+    FewShotChatMessagePromptTemplate,
+    FewShotPromptTemplate,
+    FewShotPromptWithTemplates,
+    PromptTemplate,
+)
+from released_parts import EVENTS, QUESTIONS, record, released
+
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.released import (
+    ReleasedExamples,
+    ReleasedExampleSelector,
+    classification_chain,
+)
+
+LABELS = ("person", "place", "time")
+ASKED = {
+    "Who composed Aida?": "person",
+    "Where is Mount Etna?": "place",
+    "When did Troy fall?": "time",
+}
+EXAMPLE = PromptTemplate.from_template("Text: {text}\nLabel: {label}")
+BRACES = [*QUESTIONS, {"text": "Who wrote {text} and {other}?", "label": "person"}]
+
+
+def string_prompt(selector: ReleasedExampleSelector) -> FewShotPromptTemplate:
+    return FewShotPromptTemplate(
+        example_selector=selector, example_prompt=EXAMPLE, suffix="Text: {text}\nLabel:"
+    )
+
+
+def template_prompt(selector: ReleasedExampleSelector) -> FewShotPromptWithTemplates:
+    return FewShotPromptWithTemplates(
+        input_variables=["text"],
+        example_selector=selector,
+        example_prompt=EXAMPLE,
+        suffix=PromptTemplate.from_template("Text: {text}\nLabel:"),
+    )
+
+
+def chat_prompt(selector: ReleasedExampleSelector) -> ChatPromptTemplate:
+    shots = FewShotChatMessagePromptTemplate(
+        example_selector=selector,
+        input_variables=["text"],
+        example_prompt=ChatPromptTemplate.from_messages(
+            [("human", "Text: {text}\nLabel: {label}")]
+        ),
+    )
+    return ChatPromptTemplate.from_messages([shots, ("human", "Text: {text}\nLabel:")])
+
+
+PROMPTS = {
+    "string": (string_prompt, True),
+    "templates": (template_prompt, True),
+    "chat": (chat_prompt, False),
+}
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+@pytest.mark.parametrize("embedding", [None, HashingEmbeddings()])
+async def test_it_plugs_into_every_few_shot_prompt(kind: str, embedding: Any) -> None:
+    make, escape = PROMPTS[kind]
+    selector = released(BRACES).selector(7, embedding=embedding, escape_braces=escape)
+    prompt = make(selector)
+    chain = prompt | OfflineChatModel() | StrOutputParser()
+    for text, label in ASKED.items():
+        shown = prompt.invoke({"text": text}).to_string()
+        assert (await prompt.ainvoke({"text": text})).to_string() == shown
+        assert all(example["text"] in shown for example in BRACES)
+        assert shown.rstrip().endswith(f"Text: {text}\nLabel:")
+        assert chain.invoke({"text": text}) == label
+        assert await chain.ainvoke({"text": text}) == label
+
+
+def test_roles_of_their_own_for_text_and_label() -> None:
+    shots = FewShotChatMessagePromptTemplate(
+        example_selector=released(BRACES).selector(escape_braces=False),
+        input_variables=["text"],
+        example_prompt=ChatPromptTemplate.from_messages(
+            [("human", "{text}"), ("ai", "{label}")]
+        ),
+    )
+    messages = shots.format_messages(text="Who?")
+    assert messages[-2:] == [
+        HumanMessage("Who wrote {text} and {other}?"),
+        AIMessage("person"),
+    ]
+
+
+def test_unescaped_braces_are_what_would_go_wrong() -> None:
+    prompt = string_prompt(released(BRACES).selector(escape_braces=False))
+    with pytest.raises(KeyError):
+        prompt.invoke({"text": "Who?"})
+
+
+async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
+    ledger = MemoryLedger()
+    ledger.open(AccountTerms("notes", 8.0, 1e-5, 3))
+    ledger.fix_plan("notes", Plan({"parts": []}, EVENTS))
+    ledger.charge("notes")
+    handler = PrivacyBudgetHandler(
+        epsilon=8, delta=1e-5, queries=3, ledger=ledger, account="notes"
+    )
+    before = ledger.state("notes"), ledger.charges("notes"), handler.spent()
+
+    released().save(tmp_path / "examples.json")
+    loaded = ReleasedExamples.load(tmp_path / "examples.json", ledger=ledger)
+    config: Any = {"callbacks": [handler]}
+    for examples in (loaded, loaded.selector(4, embedding=HashingEmbeddings())):
+        chain = classification_chain(examples, OfflineChatModel(), LABELS)
+        for text, label in ASKED.items():
+            assert chain.invoke(text, config) == label
+            assert chain.invoke({"text": text}, config) == label
+            assert await chain.ainvoke(text, config) == label
+        assert chain.batch(list(ASKED), config) == list(ASKED.values())
+        assert await chain.abatch(list(ASKED), config) == list(ASKED.values())
+        assert list(chain.stream(next(iter(ASKED)), config)) == ["person"]
+
+    assert (ledger.state("notes"), ledger.charges("notes"), handler.spent()) == before
+
+
+def test_the_examples_decide_what_the_model_says() -> None:
+    # A twin: the same questions under turned labels give turned answers.
+    turn = {"person": "time", "place": "person", "time": "place"}
+    turned = [{**e, "label": turn[e["label"]]} for e in QUESTIONS]
+    chain = classification_chain(released(turned), OfflineChatModel())
+    assert [chain.invoke(text) for text in ASKED] == [turn[y] for y in ASKED.values()]
+
+
+def test_the_prompt_names_the_labels_and_escapes_all_braces() -> None:
+    chain: Any = classification_chain(
+        released(BRACES).selector(escape_braces=False),
+        OfflineChatModel(),
+        ["person", "place", "time {of} day", "time"],
+        instruction="Say {which}.",
+    )
+    shown = chain.first.invoke("What is {this}?").to_string()
+    assert shown.startswith(
+        "Say {which}.\n\n"
+        "Labels:\n- person\n- place\n- time {of} day\n- time\n\n"
+        "Text: Who wrote Hamlet?"
+    )
+    assert "Who wrote {text} and {other}?" in shown
+    assert shown.endswith("Text: What is {this}?\nLabel:")
+
+
+def test_other_keys_and_variables_of_a_selector_do_not_matter() -> None:
+    reviews = [{"review": e["text"], "stars": e["label"]} for e in QUESTIONS]
+    selector = released(reviews).selector(
+        3,
+        embedding=HashingEmbeddings(),
+        text_key="review",
+        label_key="stars",
+        input_key="question",
+    )
+    chain = classification_chain(selector, OfflineChatModel())
+    assert chain.invoke("Where is Mount Etna?") == "place"
+
+
+@pytest.mark.parametrize(
+    ("answer", "label"),
+    [
+        ("person", "person"),
+        (" Label: PERSON.\n", "person"),
+        ("It is a place, I think", "place"),
+        ("person or place", None),
+        ("personal", None),
+        ("I don't know.", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize("unknown", [None, "unknown"])
+@pytest.mark.parametrize("kind", [FakeListChatModel, FakeListLLM])
+def test_an_answer_is_a_label_or_unknown(
+    answer: str, label: str | None, unknown: str | None, kind: Any
+) -> None:
+    model = kind(responses=[answer])
+    chain = classification_chain(released(), model, LABELS, unknown=unknown)
+    assert chain.invoke("Who?") == (unknown if label is None else label)
+
+
+@pytest.mark.parametrize(
+    ("labels", "unknown", "message"),
+    [
+        (["person", "place"], None, "none of labels="),
+        (["person"], None, "at least two labels"),
+        (["person", "Person!"], None, "the same"),
+        (LABELS, "time", "unknown='time'"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(
+    labels: Any, unknown: str | None, message: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match=message):
+        classification_chain(released(), OfflineChatModel(), labels, unknown=unknown)
+
+
+def test_examples_need_a_text_and_a_label() -> None:
+    for key in ("text", "label"):
+        plain = ReleasedExamples.of([{key: "x"}, {key: "y"}], record())
+        with pytest.raises(InvalidParameterError, match=r"text_key=.*label_key="):
+            classification_chain(plain, OfflineChatModel())
+
+
+def test_loops_share_a_chain() -> None:
+    selector = released().selector(3, embedding=HashingEmbeddings())
+    chain = classification_chain(selector, OfflineChatModel(), LABELS)
+    for text, label in ASKED.items():
+        assert asyncio.run(chain.ainvoke(text)) == label

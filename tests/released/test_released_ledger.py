@@ -1,0 +1,140 @@
+"""Released examples against the ledger that was charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from released_parts import EVENTS, public_record, record, signed, store, stored
+
+from langchain_dpicl.accounting import GaussianEvent, event_to_dict
+from langchain_dpicl.exceptions import LedgerError, ReleaseError
+from langchain_dpicl.ledger import (
+    AccountTerms,
+    Ledger,
+    MemoryLedger,
+    Plan,
+    SQLLedger,
+    open_ledger,
+)
+from langchain_dpicl.released import ReleasedExamples
+
+PLANNED = AccountTerms("notes", 8.0, 1e-5, 2)
+FILTERED = AccountTerms("filter", 50.0, 1e-5, accounting="zcdp", delta0_share=0.0)
+ACCOUNT = {"name": "notes", "accounting": "plan", "epsilon": 8.0, "delta": 1e-5}
+
+
+def charged(ledger: Ledger) -> Ledger:
+    ledger.open(PLANNED)
+    ledger.fix_plan("notes", Plan({"parts": []}, EVENTS))
+    ledger.charge("notes")
+    ledger.open(FILTERED)
+    ledger.fix_plan("filter", Plan({"unit_key": "patient_id"}, ()))
+    ledger.charge("filter", (GaussianEvent(9.0),))
+    ledger.charge("filter", EVENTS)
+    return ledger
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    if request.param == "memory":
+        yield charged(MemoryLedger())
+        return
+    found = open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    assert isinstance(found, SQLLedger)
+    yield charged(found)
+    found.dispose()
+
+
+def saved(tmp_path: Path, **fields: Any) -> Path:
+    path = tmp_path / "examples.json"
+    made = {**record(account=ACCOUNT), **fields}
+    ReleasedExamples.of([{"text": "Who?", "label": "person"}], made).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"account": {"name": "notes"}},
+        {"account": {"name": "filter", "accounting": "zcdp"}, "charge": 2},
+        {"events": [event_to_dict(GaussianEvent(4.0, count=n)) for n in (10, 20)]},
+        public_record(),
+    ],
+)
+def test_a_charge_that_the_ledger_has_is_confirmed(
+    ledger: Ledger, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    path = saved(tmp_path, **fields)
+    assert ReleasedExamples.load(path, ledger=ledger)[0]["text"] == "Who?"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"charge": None}, "'charge' names no charge"),
+        ({"charge": None, "account": None}, "'charge' names no charge"),
+        ({"charge": 2}, "'charge' is number 2, which the ledger does not have"),
+        ({"charge": 10**30}, "which the ledger does not have"),
+        ({"account": {**ACCOUNT, "epsilon": 1.0}}, "'account' has another epsilon"),
+        ({"account": {**ACCOUNT, "delta": 0.5}}, "'account' has another delta"),
+        ({"account": {**ACCOUNT, "scope": "unit"}}, "'account' has another scope"),
+        ({"account": {**ACCOUNT, "queries": 1}}, "'account' has another queries"),
+        ({"account": {"name": "filter"}, "charge": 1}, "'events' are not those"),
+        (
+            {"events": [event_to_dict(GaussianEvent(4.0, count=29))]},
+            "'events' are not those",
+        ),
+        (
+            {"events": [event_to_dict(GaussianEvent(4.5, count=30))]},
+            "'events' are not those",
+        ),
+    ],
+)
+def test_a_charge_that_the_ledger_does_not_have_is_refused(
+    ledger: Ledger, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    path = saved(tmp_path, **fields)
+    ReleasedExamples.load(path)
+    with pytest.raises(ReleaseError, match=message):
+        ReleasedExamples.load(path, ledger=ledger)
+
+
+def test_an_account_that_is_unknown_is_the_ledgers_to_refuse(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    path = saved(tmp_path, account={"name": "another"})
+    with pytest.raises(LedgerError, match="another"):
+        ReleasedExamples.load(path, ledger=ledger)
+
+
+def test_a_ledger_is_named_by_its_url_and_none_is_made(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    url = f"sqlite:///{tmp_path / 'clinic.db'}"
+    with pytest.raises(LedgerError, match=r"no ledger at .*clinic\.db"):
+        ReleasedExamples.load(path, ledger=url)
+    assert not (tmp_path / "clinic.db").exists()
+    ledger = open_ledger(url)
+    assert isinstance(ledger, SQLLedger)
+    charged(ledger).close_account("notes")
+    ledger.dispose()
+    assert ReleasedExamples.load(path, ledger=url).record["charge"] == 1
+    for other in (":memory:", "clinic.db", 7):
+        with pytest.raises(LedgerError):
+            ReleasedExamples.load(path, ledger=other)  # type: ignore[arg-type] # wrong on purpose
+
+
+def test_a_forged_file_is_found_out_by_the_ledger(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    # Fewer steps than were paid for, the smaller epsilon and a digest that fits.
+    content = stored(saved(tmp_path))
+    content["record"] |= record((GaussianEvent(4.0, count=3),), account=ACCOUNT)
+    path = store(tmp_path / "forged.json", signed(content))
+    claimed = ReleasedExamples.load(path).record["epsilon"]
+    assert claimed < record()["epsilon"] / 2
+    with pytest.raises(ReleaseError, match="'events' are not those"):
+        ReleasedExamples.load(path, ledger=ledger)

@@ -1,0 +1,252 @@
+"""What a record may claim."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from released_parts import DELTA, EVENTS, QUESTIONS, public_record, record
+
+from langchain_dpicl.accounting import (
+    DeltaEvent,
+    Event,
+    GaussianEvent,
+    ParallelEvent,
+    PureEvent,
+    compose,
+    event_to_dict,
+)
+from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.released import ReleasedExamples
+from langchain_dpicl.released.checking import checked_record
+
+MISSING = object()
+
+BAD: dict[str, list[Any]] = {
+    "status": [MISSING, None, "fallback", "", 1, ["released"]],
+    "mechanism": [MISSING, None, "", " ", 1],
+    "parameters": [MISSING, None, [], "n_groups"],
+    "unit": [MISSING, None, "", "\n", 1],
+    "unit_key": [MISSING, "", 1, []],
+    "relation": [MISSING, None, "", "swap", "REPLACE", 1, ["replace"], {}],
+    "neighbors": [MISSING, None, "", 1],
+    "events": [
+        MISSING,
+        None,
+        [],
+        {},
+        "gaussian",
+        [None],
+        ["gaussian"],
+        [{}],
+        [{"kind": "gaussian"}],
+        [{"kind": "magic", "epsilon": 0.1, "count": 1}],
+        [{"kind": ["gaussian"]}],
+        [{**event_to_dict(EVENTS[0]), "note": 1}],
+        [{**event_to_dict(EVENTS[0]), "noise_multiplier": 0}],
+        [{**event_to_dict(EVENTS[0]), "noise_multiplier": True}],
+        [{**event_to_dict(EVENTS[0]), "noise_multiplier": "4"}],
+        [{**event_to_dict(EVENTS[0]), "sampling_rate": 1.5}],
+        [{**event_to_dict(EVENTS[0]), "count": 0}],
+        [{**event_to_dict(EVENTS[0]), "count": 1.5}],
+        [{**event_to_dict(EVENTS[0]), "count": 10**30}],
+        [event_to_dict(EVENTS[0])] * 20_001,
+        [{"kind": "parallel", "branches": [], "count": 1, "partition": ""}],
+        [event_to_dict(ParallelEvent([EVENTS * 10_000, EVENTS * 10_001]))],
+    ],
+    "epsilon": [
+        MISSING,
+        None,
+        True,
+        "1",
+        -1,
+        0,
+        0.1,
+        10**400,
+        1e301,
+        math.nan,
+        math.inf,
+        [1],
+    ],
+    "delta": [MISSING, None, False, "0", -1e-9, 0, 1, 1.5, 10**400, math.nan, 1e-9],
+    "charge": [MISSING, 0, -1, 1.0, True, "1", [1]],
+    "account": [MISSING, None, "notes", {}, {"name": ""}, {"name": 1}, ["notes"]],
+    "model": [MISSING, "", 1, ["offline"]],
+    "created": [
+        MISSING,
+        None,
+        "",
+        "yesterday",
+        "2026-11-20",
+        "2026-11-20T19:30:00",
+        "2026-11-20T19:30:00Z",
+        "20261120T193000+0000",
+        "2026-11-20T19:30:00+00:00 ",
+        "2026-11-20T19:30:00+99:00",
+        "2026-13-20T19:30:00+00:00",
+        20261120,
+    ],
+    "library": [MISSING, None, "", "latest", "0.1.0 ", "1" * 100, "v", 0.1],
+}
+FREE = {
+    "status": ["released"],
+    "events": [[event_to_dict(EVENTS[0])], None, {}],
+    "epsilon": [0.1, -1, None, True],
+    "delta": [1e-9, None, 1],
+    "charge": [1],
+    "relation": ["swap", 1],
+    "unit": ["", 1],
+}
+
+
+def changed(made: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    return {k: v for k, v in {**made, name: value}.items() if v is not MISSING}
+
+
+def test_a_record_is_kept_whole() -> None:
+    more = record(random="seeded: for tests, not private", tokens=(1, 2))
+    assert checked_record(more) == {**more, "tokens": [1, 2]}
+    assert checked_record(public_record()) == public_record()
+    assert checked_record(public_record(unit="none: no record was read"))
+    unpaid = record(charge=None, account=None, unit_key=None, model=None)
+    assert checked_record(unpaid) == unpaid
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in BAD.items() for value in values],
+)
+def test_a_field_that_does_not_hold_is_refused_by_its_name(
+    name: str, value: Any
+) -> None:
+    with pytest.raises(ReleaseError) as error:
+        checked_record(changed(record(), name, value))
+    said = str(error.value)
+    # What delta says is part of what epsilon says.
+    unwritable = isinstance(value, float) and not math.isfinite(value)
+    assert unwritable or f"'{name}'" in said or (name == "delta" and "epsilon" in said)
+    assert error.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in FREE.items() for value in values],
+)
+def test_public_examples_claim_no_cost(name: str, value: Any) -> None:
+    with pytest.raises(ReleaseError):
+        checked_record(changed(public_record(), name, value))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        [],
+        "record",
+        record(parameters={"x": object()}),
+        record(parameters={"x": {1, 2}}),
+        record(parameters={"x": math.nan}),
+        record(parameters={("a", "b"): 1}),
+        record(model=b"offline"),
+    ],
+)
+def test_what_json_cannot_express_is_refused(odd: Any) -> None:
+    with pytest.raises(ReleaseError):
+        ReleasedExamples.of(QUESTIONS, odd)
+
+
+def test_a_record_that_is_nested_without_end_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for parameters in ({"x": endless}, {"x": deep}):
+        with pytest.raises(ReleaseError):
+            checked_record(record(parameters=parameters))
+
+
+def test_numbers_of_numpy_become_those_of_json() -> None:
+    kept = checked_record(record(epsilon=np.float64(20.0)))
+    assert type(kept["epsilon"]) is float
+
+
+@pytest.mark.parametrize(
+    "created",
+    ["2026-11-20T19:30:00+00:00", "2026-11-20T19:30:00.123456-08:00"],
+)
+@pytest.mark.parametrize("library", ["0.1.0", "1.0", "2.0.0rc1", "0.2.dev3+g1a2b3c4"])
+def test_dates_and_versions_are_as_python_writes_them(
+    created: str, library: str
+) -> None:
+    made = record(created=created, library=library)
+    assert checked_record(made) == made
+
+
+MIXED: list[tuple[Event, ...]] = [
+    EVENTS,
+    (GaussianEvent(1.36, sampling_rate=0.096, count=15),),
+    (PureEvent(0.25, count=4), GaussianEvent(6.0)),
+    (GaussianEvent(3.0, count=4), DeltaEvent(1e-7, count=3)),
+    (ParallelEvent([(GaussianEvent(1.4, 0.1, 15),), (GaussianEvent(3.0, 0.9, 15),)]),),
+]
+
+
+@pytest.mark.parametrize("events", MIXED)
+def test_epsilon_is_at_least_what_the_events_cost(events: tuple[Event, ...]) -> None:
+    cost = compose(events, DELTA)
+    checked_record(record(events, epsilon=cost))
+    checked_record(record(events, epsilon=cost * 2))
+    for less in (cost * (1 - 1e-5), cost / 2, 0.0):
+        with pytest.raises(ReleaseError, match=r"'epsilon' is .* cost"):
+            checked_record(record(events, epsilon=less))
+    more = [event_to_dict(event) for event in (*events, *events)]
+    with pytest.raises(ReleaseError, match="'epsilon'"):
+        checked_record(record(events) | {"events": more})
+
+
+def test_at_delta_zero_only_pure_events_count() -> None:
+    pure = (
+        PureEvent(0.5, count=3),
+        ParallelEvent([(PureEvent(0.25),), (PureEvent(0.75),)], count=2),
+    )
+    checked_record(record(pure, delta=0.0, epsilon=3.0))
+    checked_record(record(pure, delta=0, epsilon=3))
+    with pytest.raises(ReleaseError, match="its events cost 3"):
+        checked_record(record(pure, delta=0.0, epsilon=2.9))
+    for event in (GaussianEvent(100.0), DeltaEvent(1e-9)):
+        with pytest.raises(ReleaseError, match="cost inf"):
+            checked_record(record((*pure, event), delta=0.0, epsilon=1e300))
+        inside = ParallelEvent([pure[:1], (event,)])
+        with pytest.raises(ReleaseError, match="cost inf"):
+            checked_record(record((inside,), delta=0.0, epsilon=1e300))
+
+
+def test_failures_that_reach_delta_have_no_epsilon() -> None:
+    with pytest.raises(ReleaseError, match="cost inf"):
+        checked_record(record((DeltaEvent(0.5),), epsilon=1e300))
+
+
+@pytest.mark.parametrize(
+    ("delta", "z", "count", "rate"),
+    [
+        (1e-300, 1e-300, 1, 1.0),
+        (5e-324, 1e-6, 10**12, 1.0),
+        (0.999999, 1e-300, 10**12, 1.0),
+        (1e-9, 1e6, 10**12, 1.0),
+        (5e-324, 1e6, 1, 1.0),
+        (5e-324, 1e-6, 1, 1e-9),
+    ],
+)
+def test_extreme_claims_are_refused_or_true(
+    delta: float, z: float, count: int, rate: float
+) -> None:
+    event = GaussianEvent(z, rate, count)
+    claim = record(epsilon=1.0) | {"delta": delta, "events": [event_to_dict(event)]}
+    try:
+        kept = checked_record(claim)
+    except ReleaseError:
+        return
+    assert compose([event], delta) <= kept["epsilon"] * (1 + 1e-6)

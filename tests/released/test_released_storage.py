@@ -1,0 +1,300 @@
+"""Saving released examples, and what loading believes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from released_parts import (
+    QUESTIONS,
+    public_record,
+    record,
+    released,
+    signed,
+    store,
+    stored,
+)
+
+from langchain_dpicl.accounting import (
+    GaussianEvent,
+    ParallelEvent,
+)
+from langchain_dpicl.exceptions import DPError, ReleaseError
+from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector, storage
+
+ANY_TEXT = st.text(st.characters(codec=None), max_size=40)
+EXAMPLES = st.lists(ANY_TEXT.filter(bool), min_size=1, max_size=3, unique=True).flatmap(
+    lambda keys: st.lists(
+        st.fixed_dictionaries(dict.fromkeys(keys, ANY_TEXT)), max_size=5
+    )
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "examples.json"
+
+
+@pytest.fixture
+def saved(path: Path) -> dict[str, Any]:
+    released().save(path)
+    return stored(path)
+
+
+def test_a_file_says_all_there_is_to_know_and_people_can_read_it(path: Path) -> None:
+    examples = released([{"text": "Wer schrieb «Faust»? 🎭", "label": "person"}])
+    examples.save(path)
+    content = stored(path)
+    assert content == {
+        "format": "langchain-dpicl/released-examples",
+        "version": 1,
+        "record": record(),
+        "examples": [dict(example) for example in examples],
+        "sha256": examples.digest,
+    }
+    assert signed(content)["sha256"] == examples.digest
+    text = path.read_text(encoding="utf-8")
+    assert "Wer schrieb «Faust»? 🎭" in text
+    assert '\n    "unit_key": "patient_id",\n' in text
+    again = ReleasedExamples.load(path)
+    assert again == examples
+    assert again.record == examples.record
+    assert again.digest == examples.digest
+    assert ReleasedExampleSelector(path).select_examples({}) == examples
+
+
+@settings(
+    deadline=None,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(examples=EXAMPLES, model=ANY_TEXT.filter(str.strip))
+def test_any_text_comes_back_as_it_was_released(
+    path: Path, examples: list[dict[str, str]], model: str
+) -> None:
+    try:
+        before = ReleasedExamples.of(examples, record(model=model))
+    except ReleaseError:
+        # Keys of two lone surrogates become one.
+        assert any("\ud800" <= c <= "\udfff" for e in examples for k in e for c in k)
+        return
+    before.save(path, overwrite=True)
+    after = ReleasedExamples.load(str(path))
+    assert after == before
+    assert after.record == before.record
+    assert [list(example) for example in after] == [list(example) for example in before]
+
+
+def test_long_texts_come_back(path: Path) -> None:
+    long = [{"text": "ä\n" * 500_000, "label": "x"}, {"text": "", "label": "x"}]
+    released(long).save(path)
+    assert ReleasedExamples.load(path) == long
+
+
+def test_public_and_parallel_records_come_back(path: Path) -> None:
+    labels = ParallelEvent([(GaussianEvent(8.0),), (GaussianEvent(4.0, count=2),)])
+    for made in (public_record(), record((labels,))):
+        examples = ReleasedExamples.of(QUESTIONS, made)
+        examples.save(path, overwrite=True)
+        assert ReleasedExamples.load(path).record == made
+
+
+def test_formatting_makes_no_difference(path: Path, saved: dict[str, Any]) -> None:
+    examples = released()
+    turned = dict(reversed(saved.items()))
+    turned["record"] = dict(reversed(saved["record"].items()))
+    text = json.dumps(turned)
+    spread = json.dumps(saved, indent=8).replace("\n", "\r\n")
+    for data in (text.encode(), spread.encode(), b"\xef\xbb\xbf" + text.encode()):
+        path.write_bytes(data)
+        assert ReleasedExamples.load(path).digest == examples.digest
+
+
+def test_a_later_format_asks_for_an_upgrade(path: Path, saved: dict[str, Any]) -> None:
+    later = {"format": saved["format"], "version": 2, "content": "new"}
+    with pytest.raises(ReleaseError, match=r"version 2.*Upgrade"):
+        ReleasedExamples.load(store(path, later))
+
+
+def test_a_field_that_no_digest_covers_is_refused(
+    path: Path, saved: dict[str, Any]
+) -> None:
+    with pytest.raises(ReleaseError, match="'guarantee'"):
+        ReleasedExamples.load(store(path, {**saved, "guarantee": "none needed"}))
+
+
+def test_a_later_library_of_the_same_format_is_read(path: Path) -> None:
+    released(library="99.1.0rc1").save(path)
+    assert ReleasedExamples.load(path).record["library"] == "99.1.0rc1"
+
+
+DEEP = b"[" * 200_000
+MALFORMED: dict[str, bytes] = {
+    "empty": b"",
+    "blank": b" \n",
+    "binary": bytes(range(256)) * 10,
+    "gzip": b"\x1f\x8b\x08\x00",
+    "pickle": b"\x80\x04\x95\x00.",
+    "utf-16": '{"format": "x"}'.encode("utf-16"),
+    "latin-1": '{"format": "ä"}'.encode("latin-1"),
+    "null": b"null",
+    "a list": b"[]",
+    "a string": b'"langchain-dpicl/released-examples"',
+    "no format": b"{}",
+    "deep lists": DEEP,
+    "deep dicts": b'{"a":' * 200_000,
+    "deep and closed": DEEP + b"]" * 200_000,
+    "not a number": b'{"format": NaN}',
+    "infinity": b'{"format": -Infinity}',
+    "too large a float": b'{"format": 1e999}',
+    "too long an integer": b'{"format": ' + b"9" * 1_000_000 + b"}",
+    "twice": b'{"format": "x", "format": "langchain-dpicl/released-examples"}',
+    "a trailing comma": b'{"format": "x",}',
+    "two values": b"{} {}",
+    "a comment": b"// {}\n{}",
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_file_is_refused_in_words(path: Path, kind: str) -> None:
+    path.write_bytes(MALFORMED[kind])
+    with pytest.raises(ReleaseError, match=r"examples\.json") as error:
+        ReleasedExamples.load(path)
+    assert isinstance(error.value, DPError)
+    assert error.value.__cause__ is None
+    assert len(str(error.value)) < 400
+
+
+def test_no_prefix_of_a_file_is_read(path: Path, saved: dict[str, Any]) -> None:
+    data = path.read_bytes().rstrip()
+    for length in range(0, len(data), 31):
+        path.write_bytes(data[:length])
+        with pytest.raises(ReleaseError):
+            ReleasedExamples.load(path)
+
+
+def test_a_field_named_twice_is_refused_wherever_it_is(
+    path: Path, saved: dict[str, Any]
+) -> None:
+    text = path.read_text()
+    for name in ("epsilon", "text", "version", "kind"):
+        first = f'"{name}": '
+        path.write_text(text.replace(first, f"{first}1, {first}", 1))
+        with pytest.raises(ReleaseError, match="twice"):
+            ReleasedExamples.load(path)
+
+
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    nowhere = [
+        "",
+        "pipe",
+        "missing",
+        "loop",
+        "missing/examples.json",
+        "a\0b",
+        "x" * 999,
+    ]
+    for name in nowhere:
+        with pytest.raises(ReleaseError):
+            ReleasedExamples.load(f"{tmp_path}/{name}")
+
+
+def test_a_huge_file_is_neither_written_nor_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "MAX_BYTES", 5000)
+    with pytest.raises(ReleaseError, match="5000"):
+        released([{"text": "x" * 5000, "label": "a"}]).save(path)
+    assert not path.exists()
+    path.write_bytes(b" " * 5001)
+    with pytest.raises(ReleaseError, match="larger"):
+        ReleasedExamples.load(path)
+
+
+def test_nothing_else_is_overwritten(path: Path) -> None:
+    examples, others = released(), released(QUESTIONS[:1])
+    examples.save(path)
+    before = path.stat()
+    examples.save(path)
+    assert path.stat().st_ino == before.st_ino
+    with pytest.raises(ReleaseError, match="overwrite=True"):
+        others.save(path)
+    assert ReleasedExamples.load(path) == examples
+    others.save(path, overwrite=True)
+    assert ReleasedExamples.load(path) == others
+    path.write_text("my thesis")
+    with pytest.raises(ReleaseError, match="overwrite=True"):
+        examples.save(path)
+    assert path.read_text() == "my thesis"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_same_digest_over_other_content_is_not_the_same_release(
+    path: Path, saved: dict[str, Any]
+) -> None:
+    store(path, {**saved, "examples": saved["examples"][:1]})
+    with pytest.raises(ReleaseError, match="overwrite=True"):
+        released().save(path)
+
+
+def test_a_file_appears_complete_or_not_at_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for step in ("fsync", "link"):
+        with monkeypatch.context() as broken:
+            broken.setattr(os, step, fails)
+            if step == "link":
+                broken.setattr(Path, "replace", fails)
+            with pytest.raises(ReleaseError, match=r"No space left.*still in memory"):
+                released().save(path)
+        assert not list(path.parent.iterdir())
+
+
+def test_a_file_system_without_links_will_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", no_links)
+    released().save(path)
+    assert ReleasedExamples.load(path) == released()
+
+
+def test_whoever_takes_the_name_meanwhile_keeps_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def slow(*names: Any) -> None:
+        path.write_text("my thesis")
+        link(*names)
+
+    monkeypatch.setattr(os, "link", slow)
+    with pytest.raises(ReleaseError, match="overwrite=True"):
+        released().save(path)
+    assert path.read_text() == "my thesis"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "examples.json"
+    released().save(path)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+    (tmp_path / "file").write_text("")
+    for bad in (tmp_path / "file" / "x.json", tmp_path / "new", "a\0b"):
+        with pytest.raises(ReleaseError):
+            released().save(bad)
