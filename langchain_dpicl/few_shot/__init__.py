@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         MostlyNoiseWarning,
     )
     from langchain_dpicl.few_shot.generator import DPFewShotGenerator
-    from langchain_dpicl.few_shot.model import NextTokenModel, TokenPrompt
-    from langchain_dpicl.few_shot.openai_compatible import OpenAICompatibleNextToken
-    from langchain_dpicl.few_shot.transformers_model import TransformersNextToken
+    from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
+    from langchain_dpicl.few_shot.models.openai_compatible import (
+        OpenAICompatibleNextToken,
+    )
+    from langchain_dpicl.few_shot.models.transformers_model import TransformersNextToken
     from langchain_dpicl.few_shot.zero_shot import ZeroShotGenerator
 
 __all__ = [
@@ -56,11 +58,11 @@ _HOMES = {
     "Greedy": "decoding",
     "LabelForecast": "forecast",
     "MostlyNoiseWarning": "forecast",
-    "NextTokenModel": "model",
-    "OpenAICompatibleNextToken": "openai_compatible",
+    "NextTokenModel": "models.contract",
+    "OpenAICompatibleNextToken": "models.openai_compatible",
     "Sampling": "decoding",
-    "TokenPrompt": "model",
-    "TransformersNextToken": "transformers_model",
+    "TokenPrompt": "models.contract",
+    "TransformersNextToken": "models.transformers_model",
     "ZeroShotGenerator": "zero_shot",
     "calibrate": "calibration",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.lanes import Lanes
-from langchain_dpicl.few_shot.model import (
+from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,

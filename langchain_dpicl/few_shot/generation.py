@@ -11,7 +11,7 @@ from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.journal import Entry, damaged
 from langchain_dpicl.few_shot.lanes import Lanes
-from langchain_dpicl.few_shot.model import LogProbabilities, Tokens
+from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
 from langchain_dpicl.few_shot.step import Step
 from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import vocabularies
@@ -91,8 +91,10 @@ class Generation:
             return await asyncio.to_thread(step.release, asked, answers)
 
         tokens = await arun_sealed(private)
-        released = await asyncio.to_thread(self.entry.release, self.taken, tokens)
-        return self._take(released)
+        # Both may wait: for a disk, and for a server that spells tokens.
+        return await asyncio.to_thread(
+            lambda: self._take(self.entry.release(self.taken, tokens))
+        )
 
     def _step(self, top: list[Tokens] | None) -> Step:
         lanes = self.lanes.active()

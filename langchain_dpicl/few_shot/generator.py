@@ -15,7 +15,7 @@ from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
-from langchain_dpicl.few_shot.model import NextTokenModel
+from langchain_dpicl.few_shot.models.contract import NextTokenModel
 from langchain_dpicl.few_shot.order import Order, checked_count, journal_of, lanes_of
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from langchain_dpicl.few_shot.model import NextTokenModel, TokenPrompt
+from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
 
 
 @dataclass

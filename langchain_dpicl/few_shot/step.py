@@ -28,7 +28,11 @@ from numpy.typing import NDArray
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.lanes import Lane
-from langchain_dpicl.few_shot.model import LogProbabilities, TokenPrompt, Tokens
+from langchain_dpicl.few_shot.models.contract import (
+    LogProbabilities,
+    TokenPrompt,
+    Tokens,
+)
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import Vocabulary, public_prompts
@@ -74,15 +78,16 @@ class Step:
         longest = self._longest_slot
         for lane, vocabulary in zip(self.lanes, self.vocabularies, strict=True):
             source = self.sources[self.terms.class_of(lane.label)]
+            public = self.prompting.public(lane.label)
             places: list[int | None] = []
             for slot in source.draw_shared():
                 # What is cut off depends on this slot alone.
                 shown = slot[:longest]
                 text = attempt(partial(self.prompting.group, lane.label, shown))
                 places.append(None if text is None else len(prompts))
-                if text is not None:
-                    prompts.append(lane.prompt(text))
-            wanted += [vocabulary.asked] * (len(prompts) - len(wanted))
+                # One that can't be written moves no other: it asks without records.
+                prompts.append(lane.prompt(public if text is None else text))
+            wanted += [vocabulary.asked] * len(places)
             slots.append(places)
         # Last, the prompts without records: whether the model answers these is public,
         # and says whether it is there at all.
@@ -146,8 +151,8 @@ class Asked:
     Attributes:
         prompts: All prompts.
         wanted: The tokens that each is asked for.
-        slots: For each lane, each slot's place among the prompts; None where no prompt
-            could be written.
+        slots: For each lane, each slot's place among the prompts; None where its own
+            could not be written.
     """
 
     prompts: list[TokenPrompt]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.few_shot.lanes import Lane
-from langchain_dpicl.few_shot.model import NextTokenModel, TokenPrompt, Tokens
+from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt, Tokens
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 
 

@@ -16,7 +16,7 @@ from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
 from langchain_dpicl.few_shot.lanes import Lanes
-from langchain_dpicl.few_shot.model import LogProbabilities, NextTokenModel
+from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
 from langchain_dpicl.few_shot.order import checked_count
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields

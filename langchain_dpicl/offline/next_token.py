@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.model import (
+from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.few_shot.openai_replies import (
+from langchain_dpicl.few_shot.models.openai_replies import (
     MASS_TOLERANCE,
     ROUNDING,
     bound,

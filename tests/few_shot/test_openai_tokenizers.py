@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.openai_tokenizers import LocalTokenizer, Spellings
+from langchain_dpicl.few_shot.models.openai_tokenizers import LocalTokenizer, Spellings
 
 TEXT = "Two  spaces, naïve café 北京 🙂 <|end|>"
 

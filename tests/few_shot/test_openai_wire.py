@@ -11,8 +11,14 @@ import openai
 import pytest
 from langchain_openai import OpenAI
 
-from langchain_dpicl.few_shot import openai_wire
-from langchain_dpicl.few_shot.openai_wire import Call, Failure, Steps, Wire, failure_of
+from langchain_dpicl.few_shot.models import openai_wire
+from langchain_dpicl.few_shot.models.openai_wire import (
+    Call,
+    Failure,
+    Steps,
+    Wire,
+    failure_of,
+)
 
 CANARY = "Zebra-7431"
 seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="outside")

@@ -17,9 +17,9 @@ import pytest
 from tiny_models import CONTEXT, SPARE_IDS, tiny_model, tiny_tokenizer
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.model import TokenPrompt
-from langchain_dpicl.few_shot.transformers_model import TransformersNextToken
-from langchain_dpicl.few_shot.transformers_passes import ForwardPasses
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.transformers_model import TransformersNextToken
+from langchain_dpicl.few_shot.models.transformers_passes import ForwardPasses
 
 PROMPT = TokenPrompt("Lisinopril gave a dry cough. Answer:", (70, 80))
 OTHER = TokenPrompt("a skin rash. Answer:")
@@ -29,7 +29,7 @@ EMPTY = TokenPrompt("")
 
 ELSEWHERE = """
 import sys
-from langchain_dpicl.few_shot.transformers_model import TransformersNextToken
+from langchain_dpicl.few_shot.models.transformers_model import TransformersNextToken
 print([name for name in ("torch", "transformers") if name in sys.modules])
 print(TransformersNextToken.from_pretrained(sys.argv[1], name="tiny").name)
 """

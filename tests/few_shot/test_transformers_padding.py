@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
-from langchain_dpicl.few_shot.model import TokenPrompt
-from langchain_dpicl.few_shot.transformers_batching import WORTH
-from langchain_dpicl.few_shot.transformers_model import TransformersNextToken
-from langchain_dpicl.few_shot.transformers_passes import PAD, ForwardPasses
-from langchain_dpicl.few_shot.transformers_prefixes import Prefix, PublicPrefixes
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.transformers_batching import WORTH
+from langchain_dpicl.few_shot.models.transformers_model import TransformersNextToken
+from langchain_dpicl.few_shot.models.transformers_passes import PAD, ForwardPasses
+from langchain_dpicl.few_shot.models.transformers_prefixes import Prefix, PublicPrefixes
 
 TOLERANCE = 1e-5
 LENGTH = 90

@@ -13,9 +13,9 @@ import pytest
 from tiny_models import CONTEXT, tiny_model, tiny_tokenizer
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.model import TokenPrompt
-from langchain_dpicl.few_shot.transformers_batching import FixedBatches
-from langchain_dpicl.few_shot.transformers_model import TransformersNextToken
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.transformers_batching import FixedBatches
+from langchain_dpicl.few_shot.models.transformers_model import TransformersNextToken
 
 INSTRUCTION = "Answer the question from the records below in one short sentence: "
 SLOT = TokenPrompt(INSTRUCTION + "Lisinopril gave a dry cough. Answer:", (70, 80))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.model import TokenPrompt
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.offline import OfflineNextTokenModel
 from langchain_dpicl.offline.words import stem
 
@@ -142,7 +142,7 @@ def test_every_process_computes_the_same() -> None:
     program = (
         "import hashlib; import numpy as np;"
         "from langchain_dpicl.offline import OfflineNextTokenModel;"
-        "from langchain_dpicl.few_shot.model import TokenPrompt;"
+        "from langchain_dpicl.few_shot.models.contract import TokenPrompt;"
         "m = OfflineNextTokenModel();"
         f"r, = m.log_probabilities([TokenPrompt({PROMPTS[2]!r}, (9, 40))], [None]);"
         "print(m.name, hashlib.sha256(r.tobytes()).hexdigest())"

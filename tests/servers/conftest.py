@@ -23,7 +23,7 @@ from scripted_provider import KEY, MODEL, scripted_provider
 from vllm_server import LAST_LINES, VLLMServer
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.few_shot.openai_compatible import OpenAICompatibleNextToken
+from langchain_dpicl.few_shot.models.openai_compatible import OpenAICompatibleNextToken
 from langchain_dpicl.offline import HashingEmbeddings
 
 Make = Callable[..., Any]

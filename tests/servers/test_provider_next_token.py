@@ -23,10 +23,10 @@ from scripted_tokens import (
 )
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot import openai_questions
-from langchain_dpicl.few_shot.model import TokenPrompt
-from langchain_dpicl.few_shot.openai_replies import ROUNDING
-from langchain_dpicl.few_shot.openai_wire import Wire
+from langchain_dpicl.few_shot.models import openai_questions
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.openai_replies import ROUNDING
+from langchain_dpicl.few_shot.models.openai_wire import Wire
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 

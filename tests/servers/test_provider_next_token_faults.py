@@ -22,9 +22,9 @@ from scripted_tokens import END, SIZE, Letters, TokenServer, log_probs
 from test_provider_faults import nobody_is_left, until
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.model import TokenPrompt
-from langchain_dpicl.few_shot.openai_compatible import OpenAICompatibleNextToken
-from langchain_dpicl.few_shot.openai_replies import ID_MARK
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.openai_compatible import OpenAICompatibleNextToken
+from langchain_dpicl.few_shot.models.openai_replies import ID_MARK
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

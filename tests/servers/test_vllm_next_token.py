@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_server import VLLMServer
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.model import TokenPrompt
-from langchain_dpicl.few_shot.openai_requests import PUBLIC_TEXTS
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.openai_requests import PUBLIC_TEXTS
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

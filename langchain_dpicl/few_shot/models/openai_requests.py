@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_dpicl.few_shot.openai_wire import Call, Reply
+from langchain_dpicl.few_shot.models.openai_wire import Call, Reply
 
 PUBLIC_TEXTS = (
     "Write a short sentence about the weather.\nSentence:",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.transformers_prefixes import Prefix, is_plain
+from langchain_dpicl.few_shot.models.transformers_prefixes import Prefix, is_plain
 
 PAD = 0
 """The token on the right of short rows; any would do, none of them is looked at."""

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from langchain_dpicl.few_shot.model import LogProbabilities, Tokens
-from langchain_dpicl.few_shot.openai_wire import Failure, Reply
+from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
+from langchain_dpicl.few_shot.models.openai_wire import Failure, Reply
 
 MASS_TOLERANCE = 1e-3
 """By how much probabilities may add up to more than 1."""

@@ -16,9 +16,13 @@ from typing import Any
 import numpy as np
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.model import LogProbabilities, TokenPrompt, Tokens
-from langchain_dpicl.few_shot.openai_probe import Abilities, refuse
-from langchain_dpicl.few_shot.openai_replies import (
+from langchain_dpicl.few_shot.models.contract import (
+    LogProbabilities,
+    TokenPrompt,
+    Tokens,
+)
+from langchain_dpicl.few_shot.models.openai_probe import Abilities, refuse
+from langchain_dpicl.few_shot.models.openai_replies import (
     Choice,
     bound,
     by_id,
@@ -28,7 +32,7 @@ from langchain_dpicl.few_shot.openai_replies import (
     is_possible,
     likeliest,
 )
-from langchain_dpicl.few_shot.openai_requests import (
+from langchain_dpicl.few_shot.models.openai_requests import (
     LEAST_ASKED,
     PUBLIC_TEXTS,
     TRIES,
@@ -37,8 +41,8 @@ from langchain_dpicl.few_shot.openai_requests import (
     tokenize,
     tokens_of,
 )
-from langchain_dpicl.few_shot.openai_tokenizers import LocalTokenizer
-from langchain_dpicl.few_shot.openai_wire import Failure, Steps
+from langchain_dpicl.few_shot.models.openai_tokenizers import LocalTokenizer
+from langchain_dpicl.few_shot.models.openai_wire import Failure, Steps
 from langchain_dpicl.sealed import attempt
 
 MOST_BY_ID = 128

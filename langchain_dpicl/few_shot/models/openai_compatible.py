@@ -8,17 +8,17 @@ from typing import Any, NoReturn
 from langchain_openai import OpenAI
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.model import (
+from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,
     Tokens,
 )
-from langchain_dpicl.few_shot.openai_probe import Abilities, probe
-from langchain_dpicl.few_shot.openai_questions import Questions
-from langchain_dpicl.few_shot.openai_requests import Terms, detokenize, text_of
-from langchain_dpicl.few_shot.openai_tokenizers import LocalTokenizer
-from langchain_dpicl.few_shot.openai_wire import MOST_CALLS, Steps, Wire
+from langchain_dpicl.few_shot.models.openai_probe import Abilities, probe
+from langchain_dpicl.few_shot.models.openai_questions import Questions
+from langchain_dpicl.few_shot.models.openai_requests import Terms, detokenize, text_of
+from langchain_dpicl.few_shot.models.openai_tokenizers import LocalTokenizer
+from langchain_dpicl.few_shot.models.openai_wire import MOST_CALLS, Steps, Wire
 from langchain_dpicl.parameters import ParameterError, count
 
 OWN_OPTIONS = frozenset(

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.transformers_passes import PAD, ForwardPasses
-from langchain_dpicl.few_shot.transformers_prefixes import PublicPrefixes
+from langchain_dpicl.few_shot.models.transformers_passes import PAD, ForwardPasses
+from langchain_dpicl.few_shot.models.transformers_prefixes import PublicPrefixes
 
 Batching = Literal["single", "fixed", "mixed"]
 """What shares a forward pass; see `TransformersNextToken`."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.model import TokenPrompt
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
 
 _SAMPLE = "a"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.openai_replies import (
+from langchain_dpicl.few_shot.models.openai_replies import (
     ID_MARK,
     MASS_TOLERANCE,
     Choice,
@@ -24,7 +24,7 @@ from langchain_dpicl.few_shot.openai_replies import (
     figures,
     succeeded,
 )
-from langchain_dpicl.few_shot.openai_requests import (
+from langchain_dpicl.few_shot.models.openai_requests import (
     IDS,
     LEAST_ASKED,
     PLAIN,
@@ -37,8 +37,8 @@ from langchain_dpicl.few_shot.openai_requests import (
     tokenize,
     tokens_of,
 )
-from langchain_dpicl.few_shot.openai_tokenizers import LocalTokenizer, Spellings
-from langchain_dpicl.few_shot.openai_wire import Call, Failure, Reply, Steps
+from langchain_dpicl.few_shot.models.openai_tokenizers import LocalTokenizer, Spellings
+from langchain_dpicl.few_shot.models.openai_wire import Call, Failure, Reply, Steps
 
 COMMON_ENDS = (
     "</s>",

@@ -14,13 +14,13 @@ from typing import Any, get_args
 import numpy as np
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
-from langchain_dpicl.few_shot.model import (
+from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
     TokenPrompt,
     Tokens,
 )
-from langchain_dpicl.few_shot.transformers_batching import (
+from langchain_dpicl.few_shot.models.transformers_batching import (
     Batching,
     BatchPlan,
     FixedBatches,
@@ -30,10 +30,13 @@ from langchain_dpicl.few_shot.transformers_batching import (
     as_array,
     attempt,
 )
-from langchain_dpicl.few_shot.transformers_identity import fingerprint, public_name
-from langchain_dpicl.few_shot.transformers_passes import ForwardPasses
-from langchain_dpicl.few_shot.transformers_prefixes import PublicPrefixes
-from langchain_dpicl.few_shot.transformers_tokens import PromptTokens
+from langchain_dpicl.few_shot.models.transformers_identity import (
+    fingerprint,
+    public_name,
+)
+from langchain_dpicl.few_shot.models.transformers_passes import ForwardPasses
+from langchain_dpicl.few_shot.models.transformers_prefixes import PublicPrefixes
+from langchain_dpicl.few_shot.models.transformers_tokens import PromptTokens
 from langchain_dpicl.parameters import ParameterError, count
 
 _LOADING = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder")
