@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.parameters import ParameterError
 
 _RESOLUTION = 2.0**53
 
@@ -96,13 +96,10 @@ class Sampling(Decoder):
     floor: float = 2.0
 
     def __post_init__(self) -> None:
-        try:
-            parameters.positive("temperature", self.temperature)
-            parameters.sampling_rate(self.top_p, "top_p")
-            if parameters.finite("floor", self.floor) < 0:
-                raise ParameterError("floor must be at least 0.")  # noqa: TRY301
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        checked(parameters.positive, "temperature", self.temperature)
+        checked(parameters.sampling_rate, self.top_p, "top_p")
+        if checked(parameters.finite, "floor", self.floor) < 0:
+            raise InvalidParameterError("floor must be at least 0.")
 
     def choose(
         self, noisy: NDArray[np.float64], noise: float, random: SecureRandom

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.few_shot.asking import Asking
@@ -16,15 +17,15 @@ from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
-from langchain_dpicl.few_shot.order import Order, checked_count, journal_of, lanes_of
+from langchain_dpicl.few_shot.order import Order, journal_of, lanes_of
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.result import released_examples
 from langchain_dpicl.few_shot.terms import LabelsOfUnit, Mechanism, Terms
 from langchain_dpicl.few_shot.writing import read_labels, read_stop
+from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.progress import Advance, progress_bar
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden
@@ -165,11 +166,11 @@ class DPFewShotGenerator:
             spend_rest=spend_rest,
         )
         self._terms.check()
-        self._random = _source(random)
+        self._random = checked(checked_source, random)
         prompting = FewShotPrompting.read(
             prompt,
             example_prompt,
-            longest=checked_count(max_record_chars, "max_record_chars"),
+            longest=checked(parameters.count, max_record_chars, "max_record_chars"),
             one_line=any("\n" in text for text in self._terms.stop),
         )
         self._asking = Asking(model, self._terms, prompting, self._random)
@@ -290,7 +291,7 @@ class DPFewShotGenerator:
             terms,
             find_budget(self._budget),
             terms.rates({}),
-            per_label=checked_count(per_label, "per_label"),
+            per_label=checked(parameters.count, per_label, "per_label"),
             choices=self._asking.choices,
         )
 
@@ -311,7 +312,7 @@ class DPFewShotGenerator:
             LedgerError: If the ledger can't be read.
         """
         budget = find_budget(self._budget)
-        examples = checked_count(per_label, "per_label")
+        examples = checked(parameters.count, per_label, "per_label")
         journal = journal_of(self._asking, self._terms, budget, examples)
         return [
             released_examples(
@@ -365,11 +366,3 @@ class DPFewShotGenerator:
                 "tokens, which are stored: go on with generate(..., resume=True), at "
                 "no charge."
             )
-
-
-def _source(random: SecureRandom | None) -> SecureRandom:
-    try:
-        return checked_source(random)
-    except ParameterError as error:
-        message = str(error)
-    raise InvalidParameterError(message)

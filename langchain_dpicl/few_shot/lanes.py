@@ -118,7 +118,7 @@ class Lanes:
 
 
 def _up_to(text: str, stop: Sequence[str]) -> tuple[str, bool]:
-    """Return a text up to the first stop text after its first word."""
+    """Return a text up to the first stop text that does not come before it."""
     start = len(text) - len(text.lstrip())
     found = [place for end in stop if (place := text.find(end, start)) >= 0]
     return (text[: min(found)], True) if found else (text, False)

@@ -17,7 +17,6 @@ from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.forecast import forecast, require_hope
 from langchain_dpicl.few_shot.generation import Generation
@@ -26,7 +25,7 @@ from langchain_dpicl.few_shot.lanes import Lanes
 from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.terms import ALL, Terms
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.sealed import Hidden
 
 
@@ -66,7 +65,7 @@ class Order:
         resume: bool,
     ) -> Order:
         """Check everything that needs neither the model nor a charge."""
-        examples = checked_count(per_label, "per_label")
+        examples = checked(parameters.count, per_label, "per_label")
         held = _read_records(records.value, terms)
         held.require_enough(terms.n_groups)
         journal = journal_of(asking, terms, budget, examples)
@@ -149,19 +148,6 @@ def lanes_of(asking: Asking, terms: Terms, per_label: int) -> Lanes:
         terms.stop,
         spend_rest=terms.spend_rest,
     )
-
-
-def checked_count(value: Any, name: str) -> int:
-    """Return an integer of at least 1.
-
-    Raises:
-        InvalidParameterError: If it is none.
-    """
-    try:
-        return parameters.count(value, name)
-    except ParameterError as error:
-        message = str(error)
-    raise InvalidParameterError(message)
 
 
 def _read_records(records: Iterable[Any], terms: Terms) -> PrivateRecords:

@@ -15,7 +15,7 @@ from langchain_dpicl.few_shot.calibration import sampling_rate
 from langchain_dpicl.few_shot.decoding import Greedy
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.writing import Writing
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.groups.terms import checked
 
 Mechanism = Literal["gaussian", "noisy_max"]
 LabelsOfUnit = Literal["one", "several"]
@@ -60,15 +60,7 @@ class Terms(Writing):
             InvalidParameterError: If they are; the message names the argument.
         """
         super().check()
-        message = ""
-        try:
-            self._check_numbers()
-        except InvalidParameterError:
-            raise
-        except ParameterError as error:
-            message = str(error)
-        if message:
-            raise InvalidParameterError(message)
+        self._check_numbers()
         self._check_choices()
 
     @property
@@ -173,13 +165,13 @@ class Terms(Writing):
         return f"label {hashlib.blake2b(data, digest_size=8).hexdigest()}"
 
     def _check_numbers(self) -> None:
-        parameters.count(self.n_groups, "n_groups")
-        parameters.positive("records_per_group", self.records_per_group)
-        parameters.count(self.records_per_unit, "records_per_unit")
+        checked(parameters.count, self.n_groups, "n_groups")
+        checked(parameters.positive, "records_per_group", self.records_per_group)
+        checked(parameters.count, self.records_per_unit, "records_per_unit")
         if self.noise_multiplier is not None:
-            parameters.noise_multiplier(self.noise_multiplier)
+            checked(parameters.noise_multiplier, self.noise_multiplier)
         if self.epsilon is not None:
-            parameters.epsilon(self.epsilon)
+            checked(parameters.epsilon, self.epsilon)
         if self.label_sizes is not None:
             if set(self.label_sizes) != set(self.classes):
                 raise InvalidParameterError(
@@ -187,7 +179,7 @@ class Terms(Writing):
                     f"{list(self.classes)}, and for nothing else."
                 )
             for size in self.label_sizes.values():
-                parameters.count(size, "label_sizes")
+                checked(parameters.count, size, "label_sizes")
 
     def _check_choices(self) -> None:
         if self.mechanism not in ("gaussian", "noisy_max"):

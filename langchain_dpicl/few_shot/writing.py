@@ -10,7 +10,7 @@ from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.decoding import Decoder
 from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.groups.terms import checked
 
 MOST_LABELS = 10_000
 
@@ -41,15 +41,9 @@ class Writing:
         Raises:
             InvalidParameterError: If they are; the message names the argument.
         """
-        message = ""
-        try:
-            parameters.count(self.max_tokens, "max_tokens")
-            if self.top_k_public is not None:
-                parameters.count(self.top_k_public, "top_k_public", minimum=2)
-        except ParameterError as error:
-            message = str(error)
-        if message:
-            raise InvalidParameterError(message)
+        checked(parameters.count, self.max_tokens, "max_tokens")
+        if self.top_k_public is not None:
+            checked(parameters.count, self.top_k_public, "top_k_public", minimum=2)
         _check_labels(self.labels)
         if not isinstance(self.decoder, Decoder):
             raise InvalidParameterError(

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl import parameters
 from langchain_dpicl._version import __version__
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
 from langchain_dpicl.few_shot.lanes import Lanes
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
-from langchain_dpicl.few_shot.order import checked_count
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.vocabulary import (
@@ -167,7 +167,7 @@ class ZeroShotGenerator:
         return Lanes(
             self._asking.model,
             writing.labels,
-            checked_count(per_label, "per_label"),
+            checked(parameters.count, per_label, "per_label"),
             writing.max_tokens,
             writing.stop,
         )

@@ -176,6 +176,11 @@ def test_the_floor_is_in_deviations_of_the_noise() -> None:
         0,
         1,
     }
+    # The floor itself counts, and so does what is just above it.
+    for least in (0.2, 0.205):
+        both = np.array([0.3, least])
+        drawn = {Sampling(floor=2).choose(both, 0.1, Fixed(s)) for s in (0, 0.999)}
+        assert drawn == {0, 1}
 
 
 def test_greedy_takes_the_first_of_equal_ones() -> None:

@@ -32,7 +32,12 @@ from leak_runs import Finding, _ask, _finding, _made, _new_ledger
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.few_shot import DPFewShotGenerator, generation, model, order
+from langchain_dpicl.few_shot import (
+    DPFewShotGenerator,
+    NextTokenModel,
+    generation,
+    order,
+)
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.sealed import Hidden
@@ -317,6 +322,6 @@ def plain_answers() -> Iterator[None]:
         return self.log_probabilities(prompts, tokens)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model.NextTokenModel, "alog_probabilities", acall)
+        patch.setattr(NextTokenModel, "alog_probabilities", acall)
         patch.setattr(Hidden, "__repr__", lambda self: repr(self.value))
         yield
