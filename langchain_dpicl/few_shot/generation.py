@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.journal import Entry, damaged
 from langchain_dpicl.few_shot.lanes import Lanes
-from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
+from langchain_dpicl.few_shot.models.contract import Tokens
+from langchain_dpicl.few_shot.questions import aanswered, answered
 from langchain_dpicl.few_shot.step import Step
 from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import vocabularies
@@ -65,14 +64,7 @@ class Generation:
 
         def private() -> list[int]:
             asked = step.draw()
-            answers: Sequence[LogProbabilities | None] = []
-            # One of our errors would pass the seal with the model's own words in it,
-            # and the model has seen private prompts.
-            with suppress(DPError):
-                answers = self.asking.model.log_probabilities(
-                    asked.prompts, asked.wanted
-                )
-            return step.release(asked, answers)
+            return step.release(asked, answered(self.asking.model, asked))
 
         return self._take(self.entry.release(self.taken, run_sealed(private)))
 
@@ -83,11 +75,7 @@ class Generation:
 
         async def private() -> list[int]:
             asked = await asyncio.to_thread(step.draw)
-            answers: Sequence[LogProbabilities | None] = []
-            with suppress(DPError):  # As in `advance`.
-                answers = await self.asking.model.alog_probabilities(
-                    asked.prompts, asked.wanted
-                )
+            answers = await aanswered(self.asking.model, asked)
             return await asyncio.to_thread(step.release, asked, answers)
 
         tokens = await arun_sealed(private)

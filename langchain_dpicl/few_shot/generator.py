@@ -183,7 +183,8 @@ class DPFewShotGenerator:
             f"{type(self).__name__}(model={self._asking.model.name!r}, "
             f"labels={len(terms.labels)}, n_groups={terms.n_groups}, "
             f"records_per_group={terms.records_per_group:g}, "
-            f"max_tokens={terms.max_tokens}, mechanism={terms.mechanism!r})"
+            f"max_tokens={terms.max_tokens}, mechanism={terms.mechanism!r}"
+            f"{'' if self._random.secure else f', random={self._random!r}'})"
         )
 
     def generate(
@@ -199,8 +200,9 @@ class DPFewShotGenerator:
         Args:
             records: The private records: mappings, or LangChain `Document`s.
             per_label: Examples of each label; their tokens add up in the charge.
-            resume: Go on with a generation of the same terms that was interrupted, at
-                no charge, if there is one in this account.
+            resume: If this account has a generation of the same terms, go on with it
+                at no charge, or return it where it is complete. Give it the records of
+                the first time: the sample of each token is of those given now.
             progress: Whether to show a bar on standard error, with tokens a second and
                 the time left; None: at a terminal.
 

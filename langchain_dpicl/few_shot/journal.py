@@ -6,10 +6,13 @@ whatever, is followed again from what is stored and goes on with the steps that 
 left. Nothing is paid for twice.
 
 Privacy:
-    What is stored is released output and public terms. Two processes that go on with
-    one generation at once may both draw a step; the first to store it has released it,
-    the other one reads that one back and drops its own draw, which nobody has seen.
-    So there is one released draw for each step that was charged, never two.
+    What is stored is released output and public terms. There is one *released* draw for
+    each step that was charged, never two. A step may be drawn again where its first
+    draw was never stored: two processes that go on with one generation at once (the
+    first to store has released it, the other one reads that one back), a crash, a
+    ledger that can't be written. Such a draw is seen by nobody, and it is dropped for
+    reasons that do not look at it: nothing between the noise and the store fails by
+    what was drawn (`Step` takes the largest entry where a decoder fails).
 """
 
 from __future__ import annotations

@@ -14,18 +14,21 @@ from typing import Any
 
 from langchain_dpicl import accounting, parameters
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import event_to_dict
+from langchain_dpicl.accounting import PureEvent, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.forecast import forecast, require_hope
 from langchain_dpicl.few_shot.generation import Generation
-from langchain_dpicl.few_shot.journal import Entry, Journal, damaged
+from langchain_dpicl.few_shot.journal import Entry, Journal
 from langchain_dpicl.few_shot.lanes import Lanes
+from langchain_dpicl.few_shot.payment import Payment, paid_for
 from langchain_dpicl.few_shot.records import PrivateRecords
+from langchain_dpicl.few_shot.result import record_of
 from langchain_dpicl.few_shot.terms import ALL, Terms
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.groups.terms import checked
+from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.sealed import Hidden
 
 
@@ -41,7 +44,8 @@ class Order:
         per_label: Examples of each label.
         rates: Each class's sampling rate.
         sources: For each class, what draws its groups.
-        stored: The interrupted generation to go on with; None to begin one.
+        stored: The stored generation to go on with; None to begin one.
+        paid: What that one was charged.
     """
 
     asking: Asking
@@ -52,6 +56,7 @@ class Order:
     rates: Mapping[str, float]
     sources: Mapping[str, SampledGroups]
     stored: Entry | None
+    paid: Payment | None
 
     @classmethod
     def read(
@@ -67,36 +72,28 @@ class Order:
         """Check everything that needs neither the model nor a charge."""
         examples = checked(parameters.count, per_label, "per_label")
         held = _read_records(records.value, terms)
-        held.require_enough(terms.n_groups)
+        held.require_enough(terms.n_groups, terms.label_sizes)
         journal = journal_of(asking, terms, budget, examples)
-        stored = None
-        if resume:
-            stored = _interrupted(journal, asking, terms, examples)
-        rates = terms.rates(held.sizes) if stored is None else _rates(stored)
+        stored = _last(journal, asking, terms, examples) if resume else None
+        paid = None
+        if stored is not None:
+            paid = paid_for(stored, terms, budget, examples)
+        rates = terms.rates(held.sizes) if paid is None else paid.rates
         sources = {
             name: held.source(
                 name,
                 n_groups=terms.n_groups,
                 sampling_rate=rates[name],
                 records_per_unit=terms.records_per_unit,
+                declared=(terms.label_sizes or {}).get(name),
                 random=asking.random,
             )
             for name in terms.classes
         }
+        order = cls(asking, terms, budget, held, examples, rates, sources, stored, paid)
         if stored is None:
-            # An account that can't pay is asked first: then no model is.
-            budget.require_payable(terms.demand(rates, examples))
-            require_hope(
-                forecast(
-                    terms,
-                    budget,
-                    rates,
-                    per_label=examples,
-                    choices=asking.choices,
-                ),
-                terms,
-            )
-        return cls(asking, terms, budget, held, examples, rates, sources, stored)
+            order._require_payable(journal)
+        return order
 
     def lanes(self) -> Lanes:
         """Return the examples that are to be made, before their first step."""
@@ -110,31 +107,73 @@ class Order:
             PlanMismatchError: If its plan is for another release, or none can be made.
             LedgerError: If the ledger can't be used.
         """
-        entry = self._charged() if self.stored is None else self.stored
+        entry, paid = self.stored, self.paid
+        if entry is None or paid is None:
+            entry, paid = self._charged()
         return Generation(
             asking=self.asking,
             terms=self.terms,
             lanes=self.lanes(),
             entry=entry,
             sources=self.sources,
-            noise=_noise(entry, self.terms),
+            noise=paid.noise,
         ).followed()
 
-    def _charged(self) -> Entry:
-        terms = self.terms
+    def _require_payable(self, journal: Journal) -> None:
+        """Refuse what can't be paid for, or not be recorded afterwards.
+
+        An account that can't pay is asked first: then no model is.
+        """
+        terms, budget = self.terms, self.budget
+        _require_lasting_labels(terms, budget)
         demand = terms.demand(self.rates, self.per_label)
-        grant = self.budget.admit(
-            demand, unit_key=terms.fields.unit, n_units=self.records.n_units
+        budget.require_payable(demand)
+        found = forecast(
+            terms,
+            budget,
+            self.rates,
+            per_label=self.per_label,
+            choices=self.asking.choices,
         )
-        header = _header(self, grant)
-        return journal_of(self.asking, terms, self.budget, self.per_label).start(header)
+        require_hope(found, terms)
+        event = PureEvent(1.0)
+        trial = Payment(self.rates, dict(self.rates), (event,), 1)
+        header = {**_header(self, trial), "charge": None, "account": None}
+        entry = Entry(journal, 0, {**header, "epsilon": event.epsilon})
+        checked_record(
+            record_of(
+                Generation(self.asking, terms, self.lanes(), entry, {}, {}),
+                self.per_label,
+            )
+        )
+
+    def _charged(self) -> tuple[Entry, Payment]:
+        terms = self.terms
+        grant = self.budget.admit(
+            terms.demand(self.rates, self.per_label),
+            unit_key=terms.fields.unit,
+            n_units=self.records.n_units,
+        )
+        paid = Payment.of(terms, self.rates, grant.parts, grant.events, grant.sequence)
+        header = {
+            **_header(self, paid),
+            "epsilon": accounting.compose(grant.events, self.budget.delta),
+            "account": self.budget.public_state(grant),
+        }
+        journal = journal_of(self.asking, terms, self.budget, self.per_label)
+        return journal.start(header), paid
 
 
 def journal_of(
     asking: Asking, terms: Terms, budget: PrivacyBudgetHandler, per_label: int
 ) -> Journal:
     """Return where generations of these terms are stored."""
-    kind = terms.fingerprint(asking.prompting, asking.model.name, per_label)
+    kind = terms.fingerprint(
+        asking.prompting,
+        asking.model.name,
+        per_label,
+        is_secure=asking.random.secure,
+    )
     return Journal(budget, kind)
 
 
@@ -158,53 +197,54 @@ def _read_records(records: Iterable[Any], terms: Terms) -> PrivateRecords:
     )
 
 
-def _interrupted(
+def _last(
     journal: Journal, asking: Asking, terms: Terms, per_label: int
 ) -> Entry | None:
-    """Return the oldest generation that is not complete."""
-    for entry in journal.entries():
+    """Return the oldest generation that is not complete; else the newest one."""
+    entries = journal.entries()
+    for entry in entries:
         lanes = lanes_of(asking, terms, per_label)
         if not Generation(asking, terms, lanes, entry, {}, {}).followed().ended:
             return entry
-    return None
+    return entries[-1] if entries else None
 
 
-def _header(order: Order, grant: Grant) -> dict[str, Any]:
-    terms, budget = order.terms, order.budget
-    names = terms.classes
-    noise = [
-        part.noise_multiplier if terms.mechanism == "gaussian" else part.epsilon
-        for part in grant.parts
-    ]
+def _require_lasting_labels(terms: Terms, budget: PrivacyBudgetHandler) -> None:
+    """Refuse several generations under a plan where a unit could change its label.
+
+    Privacy:
+        A plan is calibrated for a unit that stands under one label in all of them.
+        Records may change from one to the next, and a unit that pays one label's price
+        and then another's can pay more than either twice. A filter adds up the
+        dearest label each time. Records without a unit key are the units themselves:
+        one with another label is another unit.
+
+    Raises:
+        PlanMismatchError: If the plan has more than one query.
+    """
+    if (
+        budget.accounting == "plan"
+        and (budget.queries or 1) > 1
+        and terms.fields.unit is not None
+        and terms.is_parallel
+        and len(terms.classes) > 1
+    ):
+        raise PlanMismatchError(
+            f"Account {budget.account!r} has a plan of {budget.queries} generations. "
+            "Between them the records of a unit may come under another label, which a "
+            "plan does not cover. Open an account with accounting='renyi' besides "
+            "queries=, which adds up what was charged; or one with queries=1."
+        )
+
+
+def _header(order: Order, paid: Payment) -> dict[str, Any]:
     return {
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "library": __version__,
-        "rates": dict(order.rates),
-        "noise": dict(zip(names, noise, strict=True)),
-        "sizes": "counted" if terms.label_sizes is None else "declared",
-        "events": [event_to_dict(event) for event in grant.events],
-        "epsilon": accounting.compose(grant.events, budget.delta),
-        "delta": budget.delta,
-        "charge": grant.sequence,
-        "account": budget.public_state(grant),
+        "rates": dict(paid.rates),
+        "noise": dict(paid.noise),
+        "sizes": "counted" if order.terms.label_sizes is None else "declared",
+        "events": [event_to_dict(event) for event in paid.events],
+        "delta": order.budget.delta,
+        "charge": paid.charge,
     }
-
-
-def _rates(entry: Entry) -> dict[str, float]:
-    return _numbers(entry, "rates")
-
-
-def _noise(entry: Entry, terms: Terms) -> dict[str, float]:
-    noise = _numbers(entry, "noise")
-    if set(noise) != set(terms.classes):
-        raise damaged()
-    return noise
-
-
-def _numbers(entry: Entry, name: str) -> dict[str, float]:
-    found = entry.header.get(name)
-    if not isinstance(found, dict) or any(
-        not isinstance(value, float) or not value > 0 for value in found.values()
-    ):
-        raise damaged()
-    return found

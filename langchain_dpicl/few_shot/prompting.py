@@ -95,7 +95,7 @@ class FewShotPrompting:
                 show(
                     {
                         "text": shortened(record.page_content),
-                        "label": record.metadata[LABEL],
+                        "label": self._shortened(record.metadata[LABEL]),
                     }
                 )
                 for record in records

@@ -54,7 +54,7 @@ class RecordFields:
         if self.unit is not None:
             named["unit_key"] = self.unit
         for name, value in named.items():
-            if not isinstance(value, str) or not value:
+            if not isinstance(value, str) or not value.strip():
                 raise InvalidParameterError(f"{name} must be the name of a field.")
         if len(set(named.values())) < len(named):
             raise InvalidParameterError(
@@ -160,14 +160,18 @@ class PrivateRecords:
     def __reduce__(self) -> NoReturn:
         raise TypeError("Private records are not pickled.")
 
-    def require_enough(self, n_groups: int) -> None:
+    def require_enough(self, n_groups: int, declared: Mapping[str, int] | None) -> None:
         """Refuse labels with fewer units than there are groups.
 
+        Args:
+            n_groups: Groups of a step.
+            declared: Public sizes, which alone are looked at where there are any.
+
         Raises:
-            UnitError: If there is one. The number is in the message: it is said to the
-                operator who holds the records, before anything is asked or charged.
+            UnitError: If there is such a label. A size that was counted is in the
+                message, as it is published anyway.
         """
-        for label, size in self.sizes.items():
+        for label, size in (declared or self.sizes).items():
             if size < n_groups:
                 raise UnitError(
                     f"Label {label!r} has {size} units and n_groups is {n_groups}: "
@@ -182,6 +186,7 @@ class PrivateRecords:
         n_groups: int,
         sampling_rate: float,
         records_per_unit: int,
+        declared: int | None,
         random: SecureRandom | None,
     ) -> SampledGroups:
         """Return what draws one label's groups, afresh for every token."""
@@ -191,6 +196,7 @@ class PrivateRecords:
             n_groups=n_groups,
             sampling_rate=sampling_rate,
             docs_per_unit=records_per_unit,
+            n_units=declared,
             random=random,
         )
 

@@ -27,10 +27,11 @@ def released_examples(generation: Generation, per_label: int) -> ReleasedExample
         {fields.text: text, fields.label: label}
         for label, text in generation.lanes.examples()
     ]
-    return ReleasedExamples.of(examples, _record(generation, per_label))
+    return ReleasedExamples.of(examples, record_of(generation, per_label))
 
 
-def _record(generation: Generation, per_label: int) -> dict[str, Any]:
+def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
+    """Return the public record of a generation, as far as it has come."""
     asking, header = generation.asking, generation.entry.header
     terms = generation.terms
     is_gaussian = terms.mechanism == "gaussian"

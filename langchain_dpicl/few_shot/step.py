@@ -136,12 +136,24 @@ class Step:
             noisy = noisy_next_token(
                 stacked, noise_multiplier=noise, relation="replace", random=self.random
             )
-            place = self.terms.decoder.choose(
-                noisy / self.terms.n_groups,
-                noise_of_mean(noise, self.terms.n_groups),
-                self.random,
-            )
+            place = self._decoded(noisy / self.terms.n_groups, noise)
         return int(vocabulary.tokens[place])
+
+    def _decoded(self, noisy: NDArray[np.float64], noise: float) -> int:
+        """Return the decoder's place; that of the largest entry where it fails.
+
+        Once there is noise, the step must end in a token: a decoder that fails for
+        some noisy vectors would have them drawn again until one suits it.
+        """
+        size = len(noisy)
+
+        def decode() -> int:
+            deviation = noise_of_mean(noise, self.terms.n_groups)
+            place = self.terms.decoder.choose(noisy.copy(), deviation, self.random)
+            return range(size).index(int(place))
+
+        place = attempt(decode)
+        return int(np.argmax(noisy)) if place is None else place
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,6 +170,11 @@ class Asked:
     prompts: list[TokenPrompt]
     wanted: list[Tokens | None]
     slots: list[list[int | None]]
+
+    @property
+    def private(self) -> int:
+        """How many of the prompts, the first ones, hold records."""
+        return len(self.prompts) - len(self.slots)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Private prompts are not pickled.")

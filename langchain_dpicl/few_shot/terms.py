@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -134,7 +135,9 @@ class Terms(Writing):
             **super().described(),
             "open_labels": self.open_labels,
             "labels_of_unit": self.labels_of_unit,
-            "composition": "parallel" if self.is_parallel else "sequential",
+            "composition": "sequential"
+            if self.open_labels or not self.is_parallel
+            else "parallel",
             "n_groups": self.n_groups,
             "records_per_group": self.records_per_group,
             "records_per_unit": self.records_per_unit,
@@ -142,9 +145,18 @@ class Terms(Writing):
         }
 
     def fingerprint(
-        self, prompting: FewShotPrompting, model: str, per_label: int
+        self,
+        prompting: FewShotPrompting,
+        model: str,
+        per_label: int,
+        *,
+        is_secure: bool,
     ) -> str:
-        """Return what tells generations apart that can't be continued by each other."""
+        """Return what tells generations apart that can't be continued by each other.
+
+        Raises:
+            InvalidParameterError: If a decoder's parameters are no JSON.
+        """
         public = {
             **self.described(),
             "mechanism": self.mechanism,
@@ -154,8 +166,17 @@ class Terms(Writing):
             "noise": [self.noise_multiplier, self.epsilon],
             "model": model,
             "per_label": per_label,
+            "is_secure": is_secure,
         }
-        data = json.dumps(public, sort_keys=True).encode(errors="surrogatepass")
+        text = ""
+        with suppress(TypeError, ValueError):
+            text = json.dumps(public, sort_keys=True, allow_nan=False)
+        if not text:
+            raise InvalidParameterError(
+                "The decoder's described() must hold what JSON can: texts and finite "
+                "numbers."
+            )
+        data = text.encode(errors="surrogatepass")
         return hashlib.blake2b(data, digest_size=32).hexdigest()
 
     def _partition(self) -> str:
@@ -165,21 +186,25 @@ class Terms(Writing):
         return f"label {hashlib.blake2b(data, digest_size=8).hexdigest()}"
 
     def _check_numbers(self) -> None:
-        checked(parameters.count, self.n_groups, "n_groups")
-        checked(parameters.positive, "records_per_group", self.records_per_group)
-        checked(parameters.count, self.records_per_unit, "records_per_unit")
+        self._keep("n_groups", parameters.count)
+        self._keep("records_per_group", _positive)
+        self._keep("records_per_unit", parameters.count)
         if self.noise_multiplier is not None:
-            checked(parameters.noise_multiplier, self.noise_multiplier)
+            self._keep("noise_multiplier", parameters.noise_multiplier)
         if self.epsilon is not None:
-            checked(parameters.epsilon, self.epsilon)
-        if self.label_sizes is not None:
-            if set(self.label_sizes) != set(self.classes):
-                raise InvalidParameterError(
-                    "label_sizes must give a number of units for each of "
-                    f"{list(self.classes)}, and for nothing else."
-                )
-            for size in self.label_sizes.values():
-                checked(parameters.count, size, "label_sizes")
+            self._keep("epsilon", parameters.epsilon)
+        if self.label_sizes is None:
+            return
+        if set(self.label_sizes) != set(self.classes):
+            raise InvalidParameterError(
+                "label_sizes must give a number of units for each of "
+                f"{list(self.classes)}, and for nothing else."
+            )
+        sizes = {
+            name: checked(parameters.count, size, "label_sizes")
+            for name, size in self.label_sizes.items()
+        }
+        object.__setattr__(self, "label_sizes", sizes)
 
     def _check_choices(self) -> None:
         if self.mechanism not in ("gaussian", "noisy_max"):
@@ -201,3 +226,7 @@ class Terms(Writing):
             raise InvalidParameterError(
                 "epsilon= is for mechanism='noisy_max'; give noise_multiplier=."
             )
+
+
+def _positive(value: Any, name: str) -> float:
+    return parameters.positive(name, value)

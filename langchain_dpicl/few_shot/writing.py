@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain_dpicl import parameters
@@ -41,9 +42,9 @@ class Writing:
         Raises:
             InvalidParameterError: If they are; the message names the argument.
         """
-        checked(parameters.count, self.max_tokens, "max_tokens")
+        self._keep("max_tokens", parameters.count)
         if self.top_k_public is not None:
-            checked(parameters.count, self.top_k_public, "top_k_public", minimum=2)
+            self._keep("top_k_public", partial(parameters.count, minimum=2))
         _check_labels(self.labels)
         if not isinstance(self.decoder, Decoder):
             raise InvalidParameterError(
@@ -53,6 +54,11 @@ class Writing:
         if any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidParameterError("stop must be a list of non-empty texts.")
         self.fields.check()
+
+    def _keep(self, name: str, check: Callable[..., Any]) -> None:
+        """Check a number and keep it as Python's own: NumPy's are no JSON."""
+        number = checked(check, getattr(self, name), name)
+        object.__setattr__(self, name, number)
 
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""

@@ -87,6 +87,7 @@ class SampledGroups(TermedSource):
         sampling_rate: float,
         grouping: Grouping = "shard",
         docs_per_unit: int | None = None,
+        n_units: int | None = None,
         random: SecureRandom | None = None,
     ) -> Self:
         """Take the documents.
@@ -100,6 +101,8 @@ class SampledGroups(TermedSource):
             grouping: `"shard"` or `"unit"`; see the class docstring.
             docs_per_unit: Most documents of one unit in a draw, a fresh random
                 subset; None: all, however many they are.
+            n_units: A public number of units, which `n_groups` is checked against;
+                None counts them.
             random: For tests: a random source instead of the operating system's.
                 An insecure one is named so in the repr and the description.
 
@@ -116,7 +119,9 @@ class SampledGroups(TermedSource):
         ).check()
         taken, unit_ids = take_documents(documents, terms.unit_key)
         corpus = _Corpus.of(taken, unit_ids)
-        check_enough_units(len(corpus.unit_ids), terms.n_groups)
+        check_enough_units(
+            len(corpus.unit_ids) if n_units is None else n_units, terms.n_groups
+        )
         return cls(terms, corpus, random)
 
     @staticmethod

@@ -36,11 +36,16 @@ def require_charged(record: Mapping[str, Any], ledger: str | Ledger) -> None:
         raise unfit("charge", "names no charge that a ledger could confirm")
     name = account["name"]
     with _opened(ledger) as opened:
-        terms = opened.verify(name).terms
+        state = opened.verify(name)
         charges = [written.charge for written in opened.charges(name)]
     for term in _TERMS:
-        if term in account and account[term] != getattr(terms, term):
+        if term in account and account[term] != getattr(state.terms, term):
             raise unfit("account", f"has another {term} than the ledger")
+    if (
+        state.plan is not None
+        and state.plan.demand.get("unit_key") != (record["unit_key"])
+    ):
+        raise unfit("unit_key", "is not what the account protects")
     found = next((c for c in charges if c.sequence == number), None)
     if found is None:
         raise unfit("charge", f"is number {number}, which the ledger does not have")

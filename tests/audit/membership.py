@@ -75,10 +75,13 @@ def interval(aucs: Sequence[float], doubt: float) -> tuple[float, float]:
 
 
 def trial(
-    members: Sequence[Record], others: Sequence[Record], examples: Sequence[Record]
+    members: Sequence[Record],
+    others: Sequence[Record],
+    examples: Sequence[Record],
+    attacks: Mapping[str, Attack] = ATTACKS,
 ) -> dict[str, float]:
     """Return the AUC of each attack."""
     return {
         name: auc(attack(members, examples), attack(others, examples))
-        for name, attack in ATTACKS.items()
+        for name, attack in attacks.items()
     }

@@ -90,10 +90,10 @@ class WordModel(NextTokenModel):
 
 
 class BrokenModel(WordModel):
-    """Fails at one call, public ones counted too.
+    """Fails from one call on, public ones counted too, as a server that has died.
 
     Args:
-        at: The call that fails, from 0.
+        at: The first call that fails, from 0; below 0: none does.
         error: What it raises.
     """
 
@@ -105,7 +105,7 @@ class BrokenModel(WordModel):
 
     def _tick(self) -> None:
         self.count += 1
-        if self.count - 1 == self.at:
+        if 0 <= self.at < self.count:
             raise self.error
 
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[np.ndarray]:

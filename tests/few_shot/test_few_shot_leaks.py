@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from few_shot_fakes import WordModel, budget_of, generator_of
 from leak_canaries import is_private, look, marker
+from leak_few_shot import aasked_plainly, asked_plainly
 from leak_parts import quoting
 
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     DPError,
-    GroupCallError,
     LedgerError,
+    PublicCallError,
 )
 from langchain_dpicl.few_shot import generation
 from langchain_dpicl.few_shot.records import PrivateRecords
@@ -170,7 +171,7 @@ WAYS = pytest.mark.parametrize("way", ["generate", "agenerate"])
 @WAYS
 async def test_no_frame_of_a_failed_step_holds_a_record(way: str) -> None:
     error = await failed(generator(Failing()), way)
-    assert isinstance(error, GroupCallError)
+    assert isinstance(error, PublicCallError)
     frames = locals_shown(error)
     assert any("order=" in frame for frame in frames), "the frames are looked at"
     assert look(frames).private == []
@@ -236,6 +237,8 @@ async def test_twin_without_the_seal_frames_hold_records(
 
     monkeypatch.setattr(generation, "run_sealed", lambda step: step())
     monkeypatch.setattr(generation, "arun_sealed", acall)
+    monkeypatch.setattr(generation, "answered", asked_plainly)
+    monkeypatch.setattr(generation, "aanswered", aasked_plainly)
     monkeypatch.setattr(
         Asked, "__repr__", lambda self: repr([*map(vars, self.prompts)])
     )
@@ -284,7 +287,7 @@ def test_the_bar_shows_public_numbers_alone(
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     generator().generate(RECORDS, progress=True)
-    with pytest.raises(GroupCallError):
+    with pytest.raises(PublicCallError):
         generator(Failing()).generate(RECORDS, progress=True)
     printed = capsys.readouterr()
     assert "Writing examples" in printed.err

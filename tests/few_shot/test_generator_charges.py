@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from few_shot_fakes import WordModel, budget_of, generator_of, records_of
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import GaussianEvent, ParallelEvent, event_from_dict
-from langchain_dpicl.exceptions import BudgetExhaustedError, PlanMismatchError
-from langchain_dpicl.few_shot import calibrate, step
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    PlanMismatchError,
+    ReleaseError,
+)
+from langchain_dpicl.few_shot import Greedy, calibrate, step
 
 UNEVEN = [{"text": "red green", "label": "color"} for _ in range(400)] + [
     {"text": "one two", "label": "number"} for _ in range(50)
@@ -185,3 +191,55 @@ def test_noisy_max_is_charged_with_amplification() -> None:
 def test_a_per_unit_account_is_refused() -> None:
     with pytest.raises(ValueError, match="units one by one"):
         generator_of(budget=budget_of(scope="unit")).generate(records_of())
+
+
+def test_a_plan_of_several_generations_needs_labels_that_stay() -> None:
+    records = [{**record, "who": n} for n, record in enumerate(records_of())]
+    model = WordModel()
+    planned = budget_of(queries=2)
+    with pytest.raises(PlanMismatchError, match="renyi"):
+        generator_of(model, unit_key="who", budget=planned).generate(records)
+    assert not model.top_calls
+    assert planned.spent().queries == 0
+    # One generation, one label, all labels in turn, or a filter: nothing to assume.
+    generator_of(unit_key="who").generate(records)
+    several = {"labels_of_unit": "several", "budget": budget_of(queries=2)}
+    generator_of(unit_key="who", **several).generate(records)
+    filtered = budget_of(queries=2, accounting="renyi")
+    for _ in range(2):
+        generator_of(unit_key="who", budget=filtered).generate(records)
+    assert filtered.spent().epsilon <= 8
+
+
+def test_declared_sizes_hide_how_many_there_are() -> None:
+    sizes = {"color": 60, "number": 60}
+    few = [record for record in records_of(25) if record["label"] == "color"]
+    examples = generator_of(label_sizes=sizes).generate(few)
+    assert len(examples) == 2, "nobody is under 'number', and nobody learns of it"
+
+
+def test_what_could_not_be_recorded_is_not_charged() -> None:
+    class Nameless(WordModel):
+        name = ""
+
+    class Odd(Greedy):
+        def described(self) -> dict[str, Any]:
+            return {"decoder": "odd", "limit": float("-inf")}
+
+    budget = budget_of()
+    with pytest.raises(ReleaseError):
+        generator_of(Nameless(), budget=budget).generate(records_of())
+    with pytest.raises(InvalidParameterError, match="described"):
+        generator_of(decoder=Odd(), budget=budget).generate(records_of())
+    assert budget.spent().queries == 0
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    examples = generator_of(
+        n_groups=np.int64(20),
+        max_tokens=np.int32(4),
+        top_k_public=np.int64(6),
+        noise_multiplier=np.float32(2),
+        label_sizes={"color": np.int64(60), "number": 60},
+    ).generate(records_of())
+    assert examples.record["parameters"]["n_groups"] == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,11 +17,11 @@ from few_shot_fakes import BrokenModel, WordModel, budget_of, generator_of, reco
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     DPError,
-    GroupCallError,
     LedgerError,
     PublicCallError,
 )
-from langchain_dpicl.few_shot import step
+from langchain_dpicl.few_shot import Decoder, step
+from langchain_dpicl.mechanisms import SeededRandom
 
 CALLS = 2 * 4
 """What a generation of four tokens asks: likely tokens and groups, four times."""
@@ -81,12 +82,91 @@ def test_without_resume_it_is_a_new_generation_and_costs_again() -> None:
         generator_of(never_ending(), budget=budget).generate(records_of())
 
 
-def test_a_complete_generation_is_not_gone_on_with() -> None:
+def test_a_complete_generation_is_returned_and_costs_nothing() -> None:
+    # The program may have died after the last token and before it had the examples.
     budget = budget_of(queries=2)
     first = generator_of(budget=budget).generate(records_of(), resume=True)
-    second = generator_of(budget=budget).generate(records_of(), resume=True)
-    assert (first.record["charge"], second.record["charge"]) == (1, 2)
+    again = generator_of(budget=budget).generate(records_of(), resume=True)
+    assert again == first
+    assert again.record == first.record
+    assert spent(budget) == 1
+    second = generator_of(budget=budget).generate(records_of())
+    assert second.record["charge"] == 2
+    newest = generator_of(budget=budget).generate(records_of(), resume=True)
+    assert newest == second
     assert generator_of(budget=budget).released() == [first, second]
+    assert spent(budget) == 2
+
+
+def test_what_was_made_without_secure_randomness_is_not_gone_on_with() -> None:
+    budget = budget_of(queries=2)
+    weak = generator_of(budget=budget, random=SeededRandom(3))
+    assert "NOT SECURE" in repr(weak)
+    assert "not private" in weak.generate(records_of()).record["random"]
+    assert generator_of(budget=budget).released() == []
+    good = generator_of(budget=budget).generate(records_of(), resume=True)
+    assert "random" not in good.record
+    assert spent(budget) == 2
+
+
+@pytest.mark.parametrize("field", ["noise", "rates", "events", "charge"])
+def test_the_charge_and_not_the_stored_header_says_what_the_noise_is(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[float] = []
+    real = step.noisy_next_token
+
+    def watched(rows: Any, **more: Any) -> Any:
+        used.append(more["noise_multiplier"])
+        return real(rows, **more)
+
+    monkeypatch.setattr(step, "noisy_next_token", watched)
+    budget = budget_of()
+    with pytest.raises(PublicCallError):
+        generator_of(never_ending(4), budget=budget).generate(records_of())
+    answers = budget.ledger._answers
+    (key,) = [key for key, text in answers.items() if '"noise"' in text]
+    header = json.loads(answers[key])
+    if field == "noise":
+        header["noise"] = dict.fromkeys(header["noise"], 1e-4)
+    elif field == "rates":
+        header["rates"] = dict.fromkeys(header["rates"], 0.01)
+    elif field == "events":
+        header["events"][0]["branches"][0][0]["noise_multiplier"] = 99.0
+    else:
+        header["charge"] = 7
+    answers[key] = json.dumps(header, sort_keys=True)
+    resumed = generator_of(never_ending(), budget=budget)
+    if field == "noise":
+        resumed.generate(records_of(), resume=True)
+        assert len(set(used)) == 1
+        return
+    with pytest.raises(LedgerError):
+        resumed.generate(records_of(), resume=True)
+
+
+def test_a_decoder_that_fails_for_some_vectors_has_none_drawn_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draws: list[int] = []
+    real = step.noisy_next_token
+
+    def watched(rows: Any, **more: Any) -> Any:
+        draws.append(1)
+        return real(rows, **more)
+
+    monkeypatch.setattr(step, "noisy_next_token", watched)
+
+    class Honest(Decoder):
+        """What anybody would write: it can't draw where something is below 0."""
+
+        def choose(self, noisy: Any, noise: float, random: Any) -> int:
+            if (noisy < 0).any():
+                raise ValueError("probabilities are not non-negative")
+            return len(noisy)
+
+    examples = generator_of(never_ending(), decoder=Honest()).generate(records_of())
+    assert len(draws) == examples.record["parameters"]["tokens_released"] == 8
 
 
 @pytest.mark.parametrize(
@@ -239,14 +319,49 @@ def test_group_calls_that_all_fail_stop_nothing_and_a_dead_server_does() -> None
         generator_of(WordModel(lambda *_: None)).generate(records_of())
 
 
-def test_an_adapter_that_raises_on_private_prompts_tells_nothing() -> None:
+def test_an_adapter_that_raises_tells_nothing() -> None:
     def fails(prompt: Any, found: Any) -> Any:
         raise RuntimeError(prompt.text)
 
-    with pytest.raises(GroupCallError) as caught:
+    with pytest.raises(PublicCallError) as caught:
         generator_of(WordModel(fails)).generate(records_of())
     assert "red green" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+class Panic(BaseException):
+    """What a compiled extension raises."""
+
+
+@pytest.mark.parametrize("way", ["generate", "agenerate"])
+@pytest.mark.parametrize("error", [ValueError, Panic, PublicCallError])
+async def test_a_record_that_breaks_an_adapter_costs_its_slot_alone(
+    way: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heights: list[int] = []
+    real = step.noisy_next_token
+
+    def watched(rows: Any, **more: Any) -> Any:
+        heights.append(len(rows))
+        return real(rows, **more)
+
+    monkeypatch.setattr(step, "noisy_next_token", watched)
+
+    def fails(prompt: Any, found: Any) -> Any:
+        if "POISON" in prompt.text:
+            raise error("poison")
+        return found
+
+    # 40 of 60 are in a sample, two a group: one in 19 or 20 groups at most.
+    records = [{"text": "red", "label": "color"}] * 59
+    records.append({"text": "POISON", "label": "color"})
+    generator = generator_of(WordModel(fails, ending=None), labels=["color"])
+    if way == "generate":
+        generator.generate(records)
+    else:
+        await generator.agenerate(records)
+    assert len(heights) == 4
+    assert set(heights) <= {19, 20}
 
 
 KILLED = """

@@ -112,7 +112,7 @@ def test_unescaped_braces_are_what_would_go_wrong() -> None:
 async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
     ledger = MemoryLedger()
     ledger.open(AccountTerms("notes", 8.0, 1e-5, 3))
-    ledger.fix_plan("notes", Plan({"parts": []}, EVENTS))
+    ledger.fix_plan("notes", Plan({"unit_key": "patient_id"}, EVENTS))
     ledger.charge("notes")
     handler = PrivacyBudgetHandler(
         epsilon=8, delta=1e-5, queries=3, ledger=ledger, account="notes"

@@ -28,7 +28,7 @@ ACCOUNT = {"name": "notes", "accounting": "plan", "epsilon": 8.0, "delta": 1e-5}
 
 def charged(ledger: Ledger) -> Ledger:
     ledger.open(PLANNED)
-    ledger.fix_plan("notes", Plan({"parts": []}, EVENTS))
+    ledger.fix_plan("notes", Plan({"parts": [], "unit_key": "patient_id"}, EVENTS))
     ledger.charge("notes")
     ledger.open(FILTERED)
     ledger.fix_plan("filter", Plan({"unit_key": "patient_id"}, ()))
@@ -137,4 +137,12 @@ def test_a_forged_file_is_found_out_by_the_ledger(
     claimed = ReleasedExamples.load(path).record["epsilon"]
     assert claimed < record()["epsilon"] / 2
     with pytest.raises(ReleaseError, match="'events' are not those"):
+        ReleasedExamples.load(path, ledger=ledger)
+
+
+def test_the_account_knows_whose_records_it_protects(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    path = saved(tmp_path, unit_key="hospital", unit="all records of one hospital")
+    with pytest.raises(ReleaseError, match="'unit_key' is not what"):
         ReleasedExamples.load(path, ledger=ledger)

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.models.transformers_passes import PAD, ForwardPasses
 from langchain_dpicl.few_shot.models.transformers_prefixes import PublicPrefixes
+from langchain_dpicl.sealed import attempt
 
 Batching = Literal["single", "fixed", "mixed"]
 """What shares a forward pass; see `TransformersNextToken`."""
@@ -30,8 +31,6 @@ WORTH = 16
 """Fewest shared tokens for which a private prompt is computed from a public prefix."""
 
 _SEED = 5
-
-_Value = TypeVar("_Value")
 
 
 class BatchPlan(ABC):
@@ -197,18 +196,6 @@ class FixedBatches(BatchPlan):
 
 def _same(one: Logits, other: Logits) -> bool:
     return np.array_equal(one, other, equal_nan=True)
-
-
-def attempt(step: Callable[[], _Value]) -> _Value | None:
-    """Return a step's result, None if it fails.
-
-    What an error says may be private, and a prompt that fails is None whatever the
-    reason was.
-    """
-    try:
-        return step()
-    except Exception:  # noqa: BLE001 - see the docstring
-        return None
 
 
 def as_array(logits: Any) -> Logits:

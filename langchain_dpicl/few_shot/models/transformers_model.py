@@ -28,7 +28,6 @@ from langchain_dpicl.few_shot.models.transformers_batching import (
     Logits,
     Row,
     as_array,
-    attempt,
 )
 from langchain_dpicl.few_shot.models.transformers_identity import (
     fingerprint,
@@ -38,6 +37,7 @@ from langchain_dpicl.few_shot.models.transformers_passes import ForwardPasses
 from langchain_dpicl.few_shot.models.transformers_prefixes import PublicPrefixes
 from langchain_dpicl.few_shot.models.transformers_tokens import PromptTokens
 from langchain_dpicl.parameters import ParameterError, count
+from langchain_dpicl.sealed import attempt
 
 _LOADING = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder")
 _TRUSTING = ("token", "trust_remote_code")
@@ -209,7 +209,10 @@ class TransformersNextToken(NextTokenModel):
             if self._name is None:
                 model = self._passes.model
                 digest = fingerprint(model, self._tokens.tokenizer)
-                self._name = f"{self._public_name or public_name(model)}@{digest}"
+                named = f"{self._public_name or public_name(model)}@{digest}"
+                # "mixed" is not for private data: its name says that it was used.
+                mixed = "" if self._batching != "mixed" else "/mixed"
+                self._name = f"{named}{mixed}"
             return self._name
 
     @property
