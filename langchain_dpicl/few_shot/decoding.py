@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,8 @@ class Sampling(Decoder):
         temperature: Above 0. Small values come near to the largest entry.
         top_p: Share of the probability to draw from, above 0 and at most 1.
         floor: How many standard deviations of the noise an entry must have to count.
+            None: so many that of all entries one is above it by chance, on average: 2.3
+            for 100 tokens, 3.6 for 7,500.
 
     Raises:
         InvalidParameterError: If a value is out of its range.
@@ -93,19 +96,25 @@ class Sampling(Decoder):
 
     temperature: float = 1.0
     top_p: float = 1.0
-    floor: float = 2.0
+    floor: float | None = None
 
     def __post_init__(self) -> None:
         checked(parameters.positive, "temperature", self.temperature)
         checked(parameters.sampling_rate, self.top_p, "top_p")
-        if checked(parameters.finite, "floor", self.floor) < 0:
+        if (
+            self.floor is not None
+            and checked(parameters.finite, "floor", self.floor) < 0
+        ):
             raise InvalidParameterError("floor must be at least 0.")
 
     def choose(
         self, noisy: NDArray[np.float64], noise: float, random: SecureRandom
     ) -> int:
         """Return a place, drawn from what stands out of the noise."""
-        kept = np.flatnonzero((noisy > 0) & (noisy >= self.floor * noise))
+        floor = self.floor
+        if floor is None:
+            floor = NormalDist().inv_cdf(1 - 1 / max(len(noisy), 2))
+        kept = np.flatnonzero((noisy > 0) & (noisy >= floor * noise))
         if not len(kept):
             return int(np.argmax(noisy))
         logs = np.log(noisy[kept])

@@ -26,10 +26,10 @@ RANDOM = SeededRandom(1)
 
 def exact(sampling: Sampling) -> list[float]:
     """Return the decoder's distribution of `NOISY`, written down plainly."""
+    # Of seven entries of nothing but noise, one is above 1.0676 deviations on average.
+    floor = 1.0675705238781414 if sampling.floor is None else sampling.floor
     weights = [
-        p ** (1 / sampling.temperature)
-        if p > 0 and p >= sampling.floor * NOISE
-        else 0.0
+        p ** (1 / sampling.temperature) if p > 0 and p >= floor * NOISE else 0.0
         for p in NOISY.tolist()
     ]
     total = sum(weights)
@@ -253,3 +253,12 @@ def test_the_noise_of_a_mean() -> None:
     error = 5 / math.sqrt(2 * 100_000)
     assert spread == pytest.approx(noise_of_mean(1.3, 25), rel=error)
     assert spread != pytest.approx(noise_of_mean(1.3 * math.sqrt(2), 25), rel=error)
+
+
+def test_by_default_one_entry_in_all_is_above_the_floor_by_chance() -> None:
+    draws = np.random.default_rng(3).normal(0.0, 0.1, (400, 500))
+    above = draws >= 0.1 * 2.8782
+    assert 0.8 < above.sum(axis=1).mean() < 1.2
+    for noisy, stands_out in zip(draws, above, strict=True):
+        drawn = Sampling().choose(noisy, 0.1, Fixed(0.999999))
+        assert stands_out[drawn] or drawn == noisy.argmax()
