@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(
-    title: str, total: int, *, shown: bool, speed: str | None = None
+    title: str, total: int, *, shown: bool, done: int = 0, speed: str | None = None
 ) -> Iterator[Advance]:
     """Show a bar while the block runs; yield what moves it on.
 
@@ -21,6 +22,7 @@ def progress_bar(
         title: What is being done.
         total: How much there is to do.
         shown: Whether to show it at all.
+        done: How much is done already.
         speed: The unit in which to show how fast it goes, such as "tokens/s".
 
     Example:
@@ -30,9 +32,11 @@ def progress_bar(
     if not shown:
         yield no_progress
         return
-    with _new_bars(transient=False, speed=speed) as bars:
-        task = bars.add_task(title, total=total)
+    with _new_bars(transient=False, speed=speed, done=done) as bars:
+        task = bars.add_task(title, total=total, completed=done)
         yield lambda count: bars.advance(task, count)
+        # What turned out not to be needed counts as done, and not as quick work.
+        bars.update(task, total=bars.tasks[0].completed)
 
 
 class GroupProgress:
@@ -106,7 +110,7 @@ def no_progress(_count: int) -> None:
     """Move no bar."""
 
 
-def _new_bars(*, transient: bool, speed: str | None = None) -> Any:
+def _new_bars(*, transient: bool, speed: str | None = None, done: int = 0) -> Any:
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task
     from rich.text import Text
@@ -121,10 +125,16 @@ def _new_bars(*, transient: bool, speed: str | None = None) -> Any:
         """How many were done in a second."""
 
         def render(self, task: Task) -> Text:
-            rate = task.finished_speed or task.speed
-            return Text("" if rate is None else f"{rate:,.1f} {speed}")
+            taken = task.finished_time or task.elapsed
+            rate = (task.completed - done) / taken if taken else 0.0
+            return Text(f"{rate:,.1f} {speed}")
 
     columns = [*Progress.get_default_columns(), MofNCompleteColumn()]
     if speed is not None:
         columns.append(Speed())
     return Progress(*columns, console=Screen(stderr=True), transient=transient)
+
+
+def is_watched() -> bool:
+    """Return whether somebody looks: at a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules

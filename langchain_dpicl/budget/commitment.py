@@ -112,7 +112,7 @@ class Commitment:
         return found
 
     def _misplanned(self, demand: AnyDemand, plan: Plan) -> PlanMismatchError:
-        events = " and ".join(str(event) for event in plan.events)
+        events = f"{' and '.join(str(event) for event in plan.events):.200}"
         return PlanMismatchError(
             f"Account {self._terms.name!r} is planned for another kind of release than "
             f"this {demand.mechanism} release: each of its queries spends {events}. "

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+import numpy as np
+
+from langchain_dpicl.exceptions import (
+    DPError,
+    InvalidParameterError,
+    PublicCallError,
+)
 from langchain_dpicl.few_shot.lanes import Lanes
 from langchain_dpicl.few_shot.models.contract import (
-    LogProbabilities,
     NextTokenModel,
     TokenPrompt,
     Tokens,
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.vocabulary import public_prompts
+from langchain_dpicl.few_shot.vocabulary import public_prompts, told, vocabularies
 from langchain_dpicl.few_shot.writing import Writing
 from langchain_dpicl.mechanisms import SecureRandom
 
@@ -36,11 +43,16 @@ class Asking:
     random: SecureRandom
 
     def top(self, lanes: Lanes) -> list[Tokens] | None:
-        """Return the active lanes' likeliest tokens, of the instruction alone."""
+        """Return the active lanes' likeliest tokens, of the instruction alone.
+
+        Raises:
+            PublicCallError: If the model fails, or names what can't be tokens.
+        """
         prompts = public_prompts(self.prompting, lanes.active())
         if self.writing.top_k_public is None:
             return None
-        top = self.model.top_tokens(prompts, self.writing.top_k_public)
+        with _public_call():
+            top = self.model.top_tokens(prompts, self.choices)
         return self._checked(prompts, top)
 
     async def atop(self, lanes: Lanes) -> list[Tokens] | None:
@@ -48,7 +60,8 @@ class Asking:
         prompts = public_prompts(self.prompting, lanes.active())
         if self.writing.top_k_public is None:
             return None
-        top = await self.model.atop_tokens(prompts, self.writing.top_k_public)
+        with _public_call():
+            top = await self.model.atop_tokens(prompts, self.choices)
         return self._checked(prompts, top)
 
     def probe(self, lanes: Lanes) -> list[Tokens] | None:
@@ -58,31 +71,35 @@ class Asking:
             The first step's public vocabulary.
 
         Raises:
-            PublicCallError: If the model fails.
+            PublicCallError: If the model fails, or tells what no probabilities are.
         """
         top = self.top(lanes)
-        if top is None:
-            # Where all tokens are wanted, nothing was asked yet.
-            prompts = public_prompts(self.prompting, lanes.active())
-            answers = self.model.log_probabilities(prompts, [None] * len(prompts))
-            self._check_answers(prompts, answers)
+        active = lanes.active()
+        chosen = vocabularies(self.model, active, top)
+        with _public_call():
+            answers = self.model.log_probabilities(
+                public_prompts(self.prompting, active), [each.asked for each in chosen]
+            )
+        told(answers, chosen)
         return top
 
     async def aprobe(self, lanes: Lanes) -> list[Tokens] | None:
         """Ask the first public questions; see `probe`."""
         top = await self.atop(lanes)
-        if top is None:
-            prompts = public_prompts(self.prompting, lanes.active())
+        active = lanes.active()
+        chosen = vocabularies(self.model, active, top)
+        with _public_call():
             answers = await self.model.alog_probabilities(
-                prompts, [None] * len(prompts)
+                public_prompts(self.prompting, active), [each.asked for each in chosen]
             )
-            self._check_answers(prompts, answers)
+        told(answers, chosen)
         return top
 
     @property
     def choices(self) -> int:
-        """How many tokens a step chooses among, end tokens aside."""
-        return self.writing.top_k_public or self.model.vocabulary_size or 0
+        """How many tokens a step chooses among, end tokens aside: all, at most."""
+        wanted, size = self.writing.top_k_public, self.model.vocabulary_size
+        return min(each for each in (wanted, size) if each is not None)
 
     def check(self) -> None:
         """Refuse a model that can't be asked for all of its tokens.
@@ -94,43 +111,45 @@ class Asking:
         if not isinstance(self.model, NextTokenModel):
             raise InvalidParameterError(
                 f"model must be a NextTokenModel, not {type(self.model).__name__}: a "
-                "model that tells the next token's probabilities. See "
-                "few_shot.OpenAICompatibleNextToken, few_shot.TransformersNextToken "
-                "and offline.OfflineNextTokenModel."
+                "model that tells the next token's probabilities. Use "
+                "few_shot.OpenAICompatibleNextToken, few_shot.TransformersNextToken or "
+                "offline.OfflineNextTokenModel; a model of your own subclasses "
+                "few_shot.NextTokenModel."
             )
-        size = self.model.vocabulary_size
-        wanted = self.writing.top_k_public
-        if wanted is None and size is None:
+        if self.writing.top_k_public is None and self.model.vocabulary_size is None:
             raise InvalidParameterError(
                 "This model does not say how many tokens it has: give top_k_public=."
             )
-        if wanted is not None and size is not None and wanted > size:
-            raise InvalidParameterError(
-                f"top_k_public is {wanted} and the model has {size} tokens."
-            )
 
-    def _check_answers(
-        self,
-        prompts: list[TokenPrompt],
-        answers: Sequence[LogProbabilities | None],
-    ) -> None:
-        if len(answers) != len(prompts) or any(
-            answer is None or len(answer) != self.model.vocabulary_size
-            for answer in answers
-        ):
-            raise PublicCallError(
-                "The model does not tell the probabilities of all of its tokens: give "
-                "top_k_public=."
-            )
-
-    def _checked(self, prompts: list[TokenPrompt], top: list[Tokens]) -> list[Tokens]:
-        for tokens in top:
-            if len(tokens) != self.writing.top_k_public or len(tokens) != len(
-                set(tokens.tolist())
+    def _checked(self, prompts: list[TokenPrompt], top: Any) -> list[Tokens]:
+        size = self.model.vocabulary_size
+        found = [np.asarray(tokens) for tokens in top]
+        if len(found) != len(prompts):
+            raise PublicCallError("The model did not answer every public prompt.")
+        for tokens in found:
+            if tokens.dtype.kind not in "iu" or len(set(tokens.tolist())) != (
+                self.choices
             ):
                 raise PublicCallError(
-                    "The model tells fewer different tokens than top_k_public asks for."
+                    "The model tells fewer different tokens than top_k_public asks "
+                    "for: give a smaller one, or let the server tell more."
                 )
-        if len(top) != len(prompts):
-            raise PublicCallError("The model did not answer every public prompt.")
-        return top
+            if tokens.min() < 0 or (size is not None and tokens.max() >= size):
+                raise PublicCallError("The model names tokens that it does not have.")
+        return [tokens.astype(np.int64) for tokens in found]
+
+
+@contextmanager
+def _public_call() -> Iterator[None]:
+    """Raise whatever a model raises on public prompts as an error of ours."""
+    failed = ""
+    try:
+        yield
+    except DPError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a model of somebody else's
+        failed = type(error).__name__
+    if failed:
+        raise PublicCallError(
+            f"The model failed on a prompt without records: {failed}."
+        )

@@ -66,6 +66,9 @@ class GenerationForecast:
         """Whether it is possible for every label."""
         return all(label.is_possible for label in self.labels)
 
+    def __str__(self) -> str:
+        return self.advice()
+
     def advice(self) -> str:
         """Return what the numbers mean, in a few sentences."""
         worst = max(self.labels, key=lambda label: label.required_lead)

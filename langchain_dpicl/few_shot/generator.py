@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from langchain_dpicl import parameters
-from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
 from langchain_dpicl.few_shot.order import Order, journal_of, lanes_of
+from langchain_dpicl.few_shot.progress import going_on
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.result import released_examples
@@ -26,7 +25,6 @@ from langchain_dpicl.few_shot.writing import read_labels, read_stop
 from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.progress import Advance, progress_bar
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden
 
@@ -175,6 +173,10 @@ class DPFewShotGenerator:
         )
         self._asking = Asking(model, self._terms, prompting, self._random)
         self._asking.check()
+        if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
+            raise InvalidParameterError(
+                f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
+            )
         self._budget = budget
 
     def __repr__(self) -> str:
@@ -230,7 +232,7 @@ class DPFewShotGenerator:
         # what is needed costs nothing.
         top = None if order.stored else self._asking.probe(order.lanes())
         generation = order.begin()
-        with self._going_on(generation, progress=progress) as advance:
+        with going_on(generation, progress=progress) as advance:
             while not generation.ended:
                 advance(generation.advance(top))
                 top = None
@@ -254,7 +256,7 @@ class DPFewShotGenerator:
         order = await asyncio.to_thread(self._order, hidden, per_label, resume=resume)
         top = None if order.stored else await self._asking.aprobe(order.lanes())
         generation = await asyncio.to_thread(order.begin)
-        with self._going_on(generation, progress=progress) as advance:
+        with going_on(generation, progress=progress) as advance:
             while not generation.ended:
                 advance(await generation.aadvance(top))
                 top = None
@@ -283,6 +285,11 @@ class DPFewShotGenerator:
         """
         terms = self._terms
         if label_sizes is not None:
+            if not isinstance(label_sizes, Mapping):
+                raise InvalidParameterError(
+                    "label_sizes is a mapping from each label to its number of units, "
+                    f"not {type(label_sizes).__name__}."
+                )
             terms = replace(terms, label_sizes=label_sizes)
             terms.check()
         if terms.label_sizes is None:
@@ -291,7 +298,7 @@ class DPFewShotGenerator:
             )
         return forecast(
             terms,
-            find_budget(self._budget),
+            self._account(),
             terms.rates({}),
             per_label=checked(parameters.count, per_label, "per_label"),
             choices=self._asking.choices,
@@ -313,7 +320,7 @@ class DPFewShotGenerator:
             NoBudgetError: If there is no budget.
             LedgerError: If the ledger can't be read.
         """
-        budget = find_budget(self._budget)
+        budget = self._account()
         examples = checked(parameters.count, per_label, "per_label")
         journal = journal_of(self._asking, self._terms, budget, examples)
         return [
@@ -331,6 +338,21 @@ class DPFewShotGenerator:
             for entry in journal.entries()
         ]
 
+    def _account(self) -> PrivacyBudgetHandler:
+        budget = self._budget
+        if budget is None:
+            raise NoBudgetError(
+                "No privacy budget: nothing was asked of the model and nothing was "
+                "released. Give the generator budget=PrivacyBudgetHandler(...)."
+            )
+        if budget.scope == "unit":
+            raise InvalidParameterError(
+                f"Account {budget.account!r} charges units one by one, and a "
+                "generation is charged to all of them: its samples are secret. Use an "
+                "account with scope='corpus'."
+            )
+        return budget
+
     def _order(
         self, records: Hidden[Iterable[Any]], per_label: int, *, resume: bool
     ) -> Order:
@@ -338,33 +360,7 @@ class DPFewShotGenerator:
             records,
             asking=self._asking,
             terms=self._terms,
-            budget=find_budget(self._budget),
+            budget=self._account(),
             per_label=per_label,
             resume=resume,
         )
-
-    @contextmanager
-    def _going_on(
-        self, generation: Generation, *, progress: bool | None
-    ) -> Iterator[Advance]:
-        """Show a bar; say of an error that what was released is kept."""
-        lanes = generation.lanes
-        shown = sys.stderr.isatty() if progress is None else progress
-        stopped: DPError | None = None
-        with progress_bar(
-            "Writing examples", lanes.most_steps, shown=shown, speed="tokens/s"
-        ) as advance:
-            advance(lanes.steps)
-            try:
-                yield advance
-            except DPError as error:
-                stopped = error
-            else:
-                # Examples that ended early leave the bar short of its end.
-                advance(lanes.most_steps - lanes.steps)
-        if stopped is not None:
-            raise type(stopped)(
-                f"{stopped} The generation is charged and stands at {lanes.steps} "
-                "tokens, which are stored: go on with generate(..., resume=True), at "
-                "no charge."
-            )

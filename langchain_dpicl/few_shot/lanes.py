@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from langchain_dpicl.exceptions import DPError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
 
 
@@ -104,8 +105,18 @@ class Lanes:
             lane.ended = True
             return
         lane.tokens += (token,)
-        lane.text, stopped = _up_to(self.model.decode(lane.tokens), self.stop)
+        lane.text, stopped = _up_to(self._spelled(lane.tokens), self.stop)
         lane.ended = stopped or lane.steps >= self.max_tokens
+
+    def _spelled(self, tokens: tuple[int, ...]) -> str:
+        failed = ""
+        try:
+            return str(self.model.decode(tokens))
+        except DPError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a model of somebody else's
+            failed = type(error).__name__
+        raise PublicCallError(f"The model could not spell its own tokens: {failed}.")
 
     def _refill(self) -> None:
         for label in self.labels:

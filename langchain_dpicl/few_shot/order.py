@@ -16,7 +16,11 @@ from langchain_dpicl import accounting, parameters
 from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import PureEvent, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    LedgerError,
+    PlanMismatchError,
+)
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.forecast import forecast, require_hope
 from langchain_dpicl.few_shot.generation import Generation
@@ -126,15 +130,25 @@ class Order:
         """
         terms, budget = self.terms, self.budget
         _require_lasting_labels(terms, budget)
-        demand = terms.demand(self.rates, self.per_label)
-        budget.require_payable(demand)
-        found = forecast(
-            terms,
-            budget,
-            self.rates,
-            per_label=self.per_label,
-            choices=self.asking.choices,
-        )
+        message = ""
+        try:
+            budget.require_payable(terms.demand(self.rates, self.per_label))
+        except BudgetExhaustedError as error:
+            message = f"{error}{_way_out(journal)}"
+        if message:
+            raise BudgetExhaustedError(message)
+        try:
+            found = forecast(
+                terms,
+                budget,
+                self.rates,
+                per_label=self.per_label,
+                choices=self.asking.choices,
+            )
+        except PlanMismatchError as error:
+            message = str(error)
+        if message:
+            raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
         require_hope(found, terms)
         event = PureEvent(1.0)
         trial = Payment(self.rates, dict(self.rates), (event,), 1)
@@ -161,7 +175,15 @@ class Order:
             "account": self.budget.public_state(grant),
         }
         journal = journal_of(self.asking, terms, self.budget, self.per_label)
-        return journal.start(header), paid
+        message = ""
+        try:
+            return journal.start(header), paid
+        except LedgerError as error:
+            message = str(error)
+        raise LedgerError(
+            f"{message} The generation was charged (charge {paid.charge}), and its "
+            "beginning could not be stored, so it can't be gone on with."
+        )
 
 
 def journal_of(
@@ -207,6 +229,27 @@ def _last(
         if not Generation(asking, terms, lanes, entry, {}, {}).followed().ended:
             return entry
     return entries[-1] if entries else None
+
+
+def _way_out(journal: Journal) -> str:
+    """Return what else there is to do where an account can't pay."""
+    if not journal.entries():
+        return ""
+    return (
+        " A generation of these very terms is stored in this account: "
+        "generate(..., resume=True) goes on with it, or returns it, and released() "
+        "reads it, at no charge."
+    )
+
+
+def _sizes_matter(terms: Terms) -> str:
+    """Return why a plan may not fit that fitted before."""
+    if terms.label_sizes is not None:
+        return ""
+    return (
+        " The rates follow the labels' numbers of people: if these have changed since "
+        "the account's first generation, give label_sizes= of then."
+    )
 
 
 def _require_lasting_labels(terms: Terms, budget: PrivacyBudgetHandler) -> None:

@@ -141,10 +141,14 @@ def _writer(template: StringPromptTemplate) -> Write:
 
 def _prompt(prompt: Any) -> tuple[StringPromptTemplate, PromptTemplate | None]:
     """Return the template, and its cue where it has no place for examples."""
-    if isinstance(prompt, str) and "{label}" not in prompt:
-        if not prompt.strip():
-            raise InvalidParameterError("The prompt is empty.")
-        instruction = prompt.strip().replace("{", "{{").replace("}", "}}")
+    if isinstance(prompt, str) and not prompt.strip():
+        raise InvalidParameterError("The prompt is empty.")
+    fields = _fields(prompt) if isinstance(prompt, str) else ["a template"]
+    if not fields:
+        instruction = prompt.strip()
+        if fields is None:
+            # Not in f-string form: its braces are meant as they stand.
+            instruction = instruction.replace("{", "{{").replace("}", "}}")
         text = f"{instruction}\n\n{{examples}}{FEW_SHOT_CUE}"
         return PromptTemplate.from_template(text), None
     template = _template(prompt, "prompt")
@@ -159,7 +163,8 @@ def _prompt(prompt: Any) -> tuple[StringPromptTemplate, PromptTemplate | None]:
         return _around(template, before="{examples}"), template
     raise InvalidParameterError(
         "prompt must be an instruction, or a template with the variables {examples} "
-        "(where a group's examples go) and {label}; bind any others with .partial()."
+        "(where a group's examples go) and {label}; bind any others with .partial(). "
+        "A brace that is meant as one is written twice."
     )
 
 
@@ -176,6 +181,15 @@ def _around(cue: PromptTemplate, before: str = "", after: str = "") -> PromptTem
     return PromptTemplate.from_template(
         f"{before}{cue.template}{after}", partial_variables=dict(cue.partial_variables)
     )
+
+
+def _fields(text: str) -> list[str] | None:
+    """Return the names in braces that a text has; None where it is no template."""
+    try:
+        return [name for _, name, _, _ in Formatter().parse(text) if name is not None]
+    except ValueError:
+        # One that was meant to be one is refused as such.
+        return ["label"] if "{label" in text or "{examples" in text else None
 
 
 def _template(value: Any, name: str) -> StringPromptTemplate:

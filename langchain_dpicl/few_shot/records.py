@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, NoReturn
 
 from langchain_core.documents import Document
@@ -202,6 +203,9 @@ class PrivateRecords:
 
 
 def _listed(records: Any) -> list[Any]:
+    if hasattr(records, "columns") and hasattr(records, "to_dict"):
+        # A pandas DataFrame, which would be iterated over by its columns' names.
+        return list(records.to_dict("records"))
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
         raise InvalidParameterError(
             "records must be a list of mappings or Documents, not "
@@ -221,11 +225,18 @@ def _document(record: Any, fields: RecordFields, place: int) -> Document:
             f"records[{place}] is a {type(record).__name__}, not a mapping or Document."
         )
     for field in (fields.text, fields.label):
-        if not isinstance(found.get(field), str) or not found[field].strip():
+        held = found.get(field)
+        if isinstance(held, str) and held.strip():
+            continue
+        if isinstance(held, Number):
             raise InvalidParameterError(
-                f"records[{place}] has no text under {field!r}. Name the fields with "
-                "text_key= and label_key=, or leave such records out."
+                f"records[{place}] holds a number under {field!r}: write what it "
+                "stands for in its place, since the model reads it."
             )
+        raise InvalidParameterError(
+            f"records[{place}] has no text under {field!r}. Name the fields with "
+            "text_key= and label_key=, or leave such records out."
+        )
     return Document(
         page_content=found[fields.text],
         metadata={LABEL: found[fields.label], UNIT: _unit(found, fields, place)},

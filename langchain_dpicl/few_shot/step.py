@@ -25,7 +25,6 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.lanes import Lane
 from langchain_dpicl.few_shot.models.contract import (
@@ -35,7 +34,7 @@ from langchain_dpicl.few_shot.models.contract import (
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.terms import Terms
-from langchain_dpicl.few_shot.vocabulary import Vocabulary, public_prompts
+from langchain_dpicl.few_shot.vocabulary import Vocabulary, public_prompts, told
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.mechanisms import (
     SecureRandom,
@@ -104,13 +103,9 @@ class Step:
             PublicCallError: If the model does not answer the prompts without records:
                 then nothing is drawn, and the step can be taken again.
         """
-        if len(answers) != len(asked.prompts) or any(
-            answer is None for answer in answers[-len(self.lanes) :]
-        ):
-            raise PublicCallError(
-                "The model did not answer a prompt without records; no token was "
-                "released in this step."
-            )
+        # All of them, or none: the last ones are public.
+        whole = len(answers) == len(asked.prompts)
+        told(answers[asked.private :] if whole else (), self.vocabularies)
         return [
             self._token(lane, vocabulary, _distributions(places, answers, vocabulary))
             for lane, vocabulary, places in zip(

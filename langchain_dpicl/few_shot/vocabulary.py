@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.lanes import Lane
 from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt, Tokens
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.mechanisms import token_distribution
 
 
 @dataclass(frozen=True)
@@ -66,3 +70,29 @@ def vocabularies(
                 tokens, places = tokens[may], places[may]
         found.append(Vocabulary(asked, size, tokens, places))
     return found
+
+
+def told(answers: Any, chosen: Sequence[Vocabulary]) -> list[NDArray[np.float64]]:
+    """Return what a model says of the public tokens after the public prompts.
+
+    Raises:
+        PublicCallError: If it does not answer them all, or says what can't be.
+    """
+    rows: list[NDArray[np.float64]] = []
+    with suppress(TypeError):
+        for answer, vocabulary in zip(answers, chosen, strict=False):
+            if answer is None or len(answer) != vocabulary.size:
+                break
+            row = token_distribution(answer, vocabulary.places)
+            if row is None:
+                break
+            rows.append(row)
+    if len(rows) < len(chosen):
+        wants_all = any(vocabulary.asked is None for vocabulary in chosen)
+        raise PublicCallError(
+            "The model did not answer a prompt without records, or what it said are no "
+            "log-probabilities of the tokens it was asked for: numbers up to 0, one a "
+            "token. No token was released in this step."
+            + (" If it does not tell all tokens, give top_k_public=." * wants_all)
+        )
+    return rows

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from langchain_dpicl import parameters
 from langchain_dpicl._version import __version__
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
 from langchain_dpicl.few_shot.lanes import Lanes
@@ -23,13 +19,14 @@ from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.vocabulary import (
     Vocabulary,
     public_prompts,
+    told,
     vocabularies,
 )
 from langchain_dpicl.few_shot.writing import Writing, read_labels, read_stop
 from langchain_dpicl.groups.terms import checked
-from langchain_dpicl.mechanisms import SecureRandom, token_distribution
+from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.progress import progress_bar
+from langchain_dpicl.progress import is_watched, progress_bar
 from langchain_dpicl.released import ReleasedExamples
 
 
@@ -114,9 +111,10 @@ class ZeroShotGenerator:
 
     def generate(
         self,
-        records: Iterable[Any] = (),
+        records: Iterable[Any] | None = None,
         per_label: int = 1,
         *,
+        resume: bool = False,
         progress: bool | None = None,
     ) -> ReleasedExamples:
         """Write examples.
@@ -124,6 +122,7 @@ class ZeroShotGenerator:
         Args:
             records: Not looked at: one generator stands in for the other.
             per_label: Examples of each label.
+            resume: Nothing is stored, as nothing was paid: it makes no difference.
             progress: Whether to show a bar; None: at a terminal.
 
         Returns:
@@ -133,9 +132,14 @@ class ZeroShotGenerator:
             InvalidParameterError: If an argument is out of its range.
             PublicCallError: If the model fails.
         """
-        del records
+        if records is not None and not isinstance(records, Iterable):
+            raise InvalidParameterError(
+                f"records are a list, not {type(records).__name__}; for the number of "
+                "examples say per_label=."
+            )
+        del records, resume
         lanes = self._lanes(per_label)
-        shown = sys.stderr.isatty() if progress is None else progress
+        shown = is_watched() if progress is None else progress
         with progress_bar(
             "Writing examples", lanes.most_steps, shown=shown, speed="tokens/s"
         ) as advance:
@@ -152,14 +156,15 @@ class ZeroShotGenerator:
 
     async def agenerate(
         self,
-        records: Iterable[Any] = (),
+        records: Iterable[Any] | None = None,
         per_label: int = 1,
         *,
+        resume: bool = False,
         progress: bool | None = None,
     ) -> ReleasedExamples:
         """Write examples without blocking the event loop; see `generate`."""
         return await asyncio.to_thread(
-            self.generate, records, per_label, progress=progress
+            self.generate, records, per_label, resume=resume, progress=progress
         )
 
     def _lanes(self, per_label: int) -> Lanes:
@@ -177,18 +182,14 @@ class ZeroShotGenerator:
         chosen: Sequence[Vocabulary],
         answers: Sequence[LogProbabilities | None],
     ) -> list[int]:
-        if len(answers) != len(chosen):
-            raise PublicCallError("The model did not answer every prompt.")
-        tokens = []
-        for vocabulary, answer in zip(chosen, answers, strict=True):
-            row: NDArray[np.float64] | None = None
-            if answer is not None:
-                row = token_distribution(answer, vocabulary.places)
-            if row is None:
-                raise PublicCallError("The model did not answer a prompt.")
-            place = self._writing.decoder.choose(row, 0.0, self._asking.random)
-            tokens.append(int(vocabulary.tokens[place]))
-        return tokens
+        choose = self._writing.decoder.choose
+        places = [
+            choose(row, 0.0, self._asking.random) for row in told(answers, chosen)
+        ]
+        return [
+            int(vocabulary.tokens[place])
+            for vocabulary, place in zip(chosen, places, strict=True)
+        ]
 
     def _released(self, lanes: Lanes, per_label: int) -> ReleasedExamples:
         fields = self._writing.fields

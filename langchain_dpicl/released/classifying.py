@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -62,7 +63,7 @@ class LabelOutputParser(BaseOutputParser[str | None]):
 
 
 def classification_chain(
-    examples: ReleasedExampleSelector | ReleasedExamples,
+    examples: ReleasedExampleSelector | ReleasedExamples | str | os.PathLike[str],
     model: BaseLanguageModel[Any],
     labels: Sequence[str] | None = None,
     *,
@@ -75,8 +76,8 @@ def classification_chain(
     `FewShotPromptTemplate`, with braces in texts taken care of.
 
     Args:
-        examples: A selector, or released examples (then all are shown). They need a
-            key of a text and one of a label.
+        examples: A selector, or released examples or a file of them (then all are
+            shown). They need a key of a text and one of a label.
         model: A chat model or a completion model.
         labels: The public label set; by default the examples' labels, in order of
             appearance.
@@ -101,7 +102,8 @@ def classification_chain(
         >>> def classify(examples: ReleasedExamples, text: str) -> str | None:
         ...     return classification_chain(examples, OfflineChatModel()).invoke(text)
     """
-    if isinstance(examples, ReleasedExamples):
+    if not isinstance(examples, ReleasedExampleSelector):
+        # Which refuses what is neither released examples nor a file of them.
         examples = ReleasedExampleSelector(examples, escape_braces=True)
     label_key, text_key = examples.label_key, examples.text_key
     if label_key is None or text_key is None:

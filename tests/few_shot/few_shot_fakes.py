@@ -24,7 +24,7 @@ Tamper = Callable[[TokenPrompt, np.ndarray], np.ndarray | None]
 
 
 class WordModel(NextTokenModel):
-    """Likes the words that its prompt holds; keeps what it was asked.
+    """Likes the words that its prompt holds; keeps what it was asked of groups.
 
     After an example of two words it likes the end. Each word of the vocabulary that
     the prompt holds weighs 10 more than those it does not hold.
@@ -78,8 +78,13 @@ class WordModel(NextTokenModel):
             for prompt in prompts
         ]
 
+    def is_probe(self, prompts: Any) -> bool:
+        """Whether it is asked about the public prompts alone, as before a charge."""
+        return bool(self.top_calls) and list(prompts) == self.top_calls[-1]
+
     def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
-        self.calls.append(list(prompts))
+        if not self.is_probe(prompts):
+            self.calls.append(list(prompts))
         answers: list[np.ndarray | None] = []
         for prompt, wanted in zip(prompts, tokens, strict=True):
             found: np.ndarray | None = np.log(self.probabilities(prompt))

@@ -91,7 +91,7 @@ INJECTIONS = [
 @pytest.mark.parametrize(
     ("prompt", "example"),
     [
-        ("Write {braces}.", None),
+        ("Write {{braces}}.", None),
         ("A {label}:", None),
         ("{examples}A {label}:", "{text} is {label};"),
         ("{examples}A {label}:", "{text!s} is {label};"),

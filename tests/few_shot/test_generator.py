@@ -108,7 +108,7 @@ def test_prompts_show_records_in_one_line_up_to_a_length() -> None:
     ("prompt", "expected"),
     [
         (
-            "Say {braces}.",
+            "Say {{braces}}.",
             "Say {braces}.\n\nLabel: color\nText: a b\n\nLabel: color\nText:",
         ),
         ("A {label}:", "A color: a b\n\nA color:"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from few_shot_fakes import (
     LABELS,
+    BrokenModel,
     WordModel,
     budget_of,
     generator_of,
@@ -21,10 +23,15 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
     LedgerError,
     NoBudgetError,
+    PlanMismatchError,
     PublicCallError,
     UnitError,
 )
-from langchain_dpicl.few_shot import DPFewShotGenerator, Sampling
+from langchain_dpicl.few_shot import (
+    DPFewShotGenerator,
+    MostlyNoiseWarning,
+    Sampling,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +51,7 @@ from langchain_dpicl.few_shot import DPFewShotGenerator, Sampling
         ({"max_tokens": -3}, "max_tokens"),
         ({"max_record_chars": 0}, "max_record_chars"),
         ({"top_k_public": 1}, "top_k_public"),
-        ({"top_k_public": 11}, "top_k_public is 11 and the model has 10"),
+        ({"budget": "sqlite:///a.db"}, "budget must be a PrivacyBudgetHandler"),
         ({"mechanism": "laplace"}, "mechanism"),
         ({"labels_of_unit": "two"}, "labels_of_unit"),
         ({"noise_multiplier": 0}, "noise_multiplier"),
@@ -81,6 +88,8 @@ def test_terms(changes: dict[str, Any], named: str) -> None:
         None,
         7,
         "{label} {other}",
+        "Subject: {labels}",
+        "{examples} {Label}",
         "{label",
         PromptTemplate.from_template("{label} {examples} {other}"),
         PromptTemplate.from_template("{examples} only"),
@@ -255,3 +264,101 @@ def test_what_a_slot_answers_wrongly_leaves_it_out(
     model.log_probabilities = marked  # type: ignore[method-assign]
     generator.generate(records)
     assert set(heights) == {19}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda found: found * np.nan,
+        np.exp,
+        lambda found: found[:-1],
+        lambda found: -found,
+        lambda found: ["a"] * len(found),
+        lambda found: None,
+    ],
+)
+@pytest.mark.parametrize("top", [6, None])
+async def test_what_is_no_log_probability_is_found_out_before_it_costs(
+    said: Any, top: int | None
+) -> None:
+    budget = budget_of()
+    model = WordModel(lambda prompt, found: said(found))
+    for way in ("generate", "agenerate"):
+        with pytest.raises(PublicCallError):
+            made = getattr(generator_of(model, budget=budget, top_k_public=top), way)
+            result = made(GOOD)
+            await result
+    assert budget.spent().queries == 0
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        lambda k: np.arange(k) + 0.5,
+        lambda k: np.arange(k) - 3,
+        lambda k: np.arange(k) + 100,
+        lambda k: np.zeros(k, np.int64),
+        lambda k: None,
+        lambda k: 1 / 0,
+    ],
+)
+def test_tokens_that_are_none_are_found_out_before_they_cost(tokens: Any) -> None:
+    model, budget = WordModel(), budget_of()
+    model.top_tokens = lambda prompts, k: [tokens(k) for _ in prompts]  # type: ignore[method-assign]
+    generator = generator_of(model, budget=budget)
+    with pytest.raises(PublicCallError):
+        generator.generate(GOOD)
+    assert budget.spent().queries == 0
+
+
+def test_a_small_vocabulary_is_taken_whole() -> None:
+    examples = generator_of(top_k_public=100).generate(GOOD)
+    assert len(examples) == 2
+
+
+def test_data_frames_and_numbers_as_labels() -> None:
+    frame = pd.DataFrame(GOOD)
+    assert len(generator_of().generate(frame)) == 2
+    with pytest.raises(InvalidParameterError, match="holds a number under 'label'"):
+        generator_of().generate([{"text": "x", "label": 1}])
+
+
+def test_ways_out() -> None:
+    with pytest.raises(NoBudgetError, match="budget=PrivacyBudgetHandler"):
+        generator_of(budget=None).generate(GOOD)
+    with pytest.raises(InvalidParameterError, match="scope='corpus'"):
+        generator_of(budget=budget_of(scope="unit")).generate(GOOD)
+    with pytest.raises(InvalidParameterError, match="label_sizes is a mapping"):
+        generator_of().forecast(GOOD)
+    with pytest.raises(InvalidParameterError, match="needs label_sizes"):
+        generator_of().forecast()
+    budget = budget_of()
+    generator_of(budget=budget).generate(GOOD)
+    with pytest.raises(BudgetExhaustedError, match="resume=True"):
+        generator_of(budget=budget).generate(GOOD)
+    changed = budget_of(queries=2)
+    generator_of(budget=changed).generate(GOOD)
+    with pytest.raises(PlanMismatchError, match="label_sizes="):
+        generator_of(budget=changed).generate(records_of(70))
+
+
+def test_an_interrupt_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        generator_of(BrokenModel(4, KeyboardInterrupt())).generate(GOOD)
+    assert "Stopped at 2 tokens" in capsys.readouterr().err
+
+
+def test_a_forecast_reads_as_its_advice() -> None:
+    found = generator_of().forecast({"color": 60, "number": 60}, per_label=2)
+    assert found.tokens == 2 * 2 * 4
+    assert found.model_calls == 16 * 22
+    assert str(found) == found.advice()
+    assert "question" in str(found)
+    hopeless = generator_of(n_groups=2, records_per_group=30, max_tokens=90)
+    assert not hopeless.forecast({"color": 60, "number": 60}).is_possible
+    with pytest.raises(PlanMismatchError, match="too small for one example"):
+        generator_of(
+            n_groups=2, records_per_group=30, budget=budget_of(epsilon=0.1)
+        ).generate(GOOD)
+    with pytest.warns(MostlyNoiseWarning, match="mostly chance"):
+        generator_of(n_groups=4, records_per_group=15).generate(GOOD)

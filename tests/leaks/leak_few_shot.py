@@ -57,15 +57,16 @@ TOLD = float(STEMS["usage"])
 
 WAYS = ["generate", "agenerate"]
 
-# What fails, and what the caller is raised.
+# What fails, and what the caller is raised: what fails for private prompts alone costs
+# their slots, and nothing else.
 RAISED = {
     "none": "",
     "answer": "",
     "template": "",
-    "call": "PublicCallError",
-    "ours": "PublicCallError",
-    "panic": "PublicCallError",
-    "exit": "PublicCallError",
+    "call": "",
+    "ours": "",
+    "panic": "",
+    "exit": "",
     "interrupt": "KeyboardInterrupt",
 }
 
@@ -106,16 +107,19 @@ class LeakyWords(WordModel):
 
     def top_tokens(self, prompts: Any, k: int) -> Any:
         found = super().top_tokens(prompts, k)
-        self.top_calls.clear()
+        # They are in the reprs that observers look at.
+        del self.top_calls[:-1]
         return found
 
     def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
         private = [prompt.text for prompt in prompts if is_private(prompt.text)]
-        assert private
-        tell(private[0])
-        _say(private[0])
-        if prompts[0].generated:
-            self._fail(private[0])
+        # Before the charge it is asked about public prompts alone.
+        assert private or self.is_probe(prompts)
+        for text in private[:1]:
+            tell(text)
+            _say(text)
+            if prompts[0].generated:
+                self._fail(text)
         return [
             self._answer(prompt, len(wanted))
             for prompt, wanted in zip(prompts, tokens, strict=True)
@@ -323,6 +327,8 @@ def plain_answers() -> Iterator[None]:
     """The model's answers are the result of a task, and their repr shows them."""
 
     async def acall(self: Any, prompts: Any, tokens: Any) -> Any:
+        if self.is_probe(prompts):
+            return self.log_probabilities(prompts, tokens)
         private = next(n for n, each in enumerate(prompts) if is_private(each.text))
 
         async def ask() -> Any:

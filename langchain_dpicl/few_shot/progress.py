@@ -1,0 +1,52 @@
+"""What somebody at a terminal sees of a generation, also where it stops."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.few_shot.generation import Generation
+from langchain_dpicl.progress import Advance, is_watched, progress_bar
+
+
+@contextmanager
+def going_on(generation: Generation, *, progress: bool | None) -> Iterator[Advance]:
+    """Show a bar while the block runs; where it stops, say how to go on.
+
+    Args:
+        generation: The generation.
+        progress: Whether to show a bar; None: where somebody looks.
+
+    Privacy:
+        Tokens, and how many there are, are released: unlike that of a chain's group
+        calls, this bar tells nothing that was not paid for.
+    """
+    lanes = generation.lanes
+    stopped: DPError | None = None
+    with progress_bar(
+        "Writing examples",
+        lanes.most_steps,
+        shown=is_watched() if progress is None else progress,
+        done=lanes.steps,
+        speed="tokens/s",
+    ) as advance:
+        try:
+            yield advance
+        except DPError as error:
+            stopped = error
+        except KeyboardInterrupt:
+            # A screen that is gone is no reason to hide the interrupt.
+            with suppress(OSError, ValueError):
+                sys.stderr.write(
+                    f"Stopped at {lanes.steps} tokens, which are stored: go on with "
+                    "generate(..., resume=True), at no charge.\n"
+                )
+            raise
+    if stopped is not None:
+        raise type(stopped)(
+            f"{stopped} The generation is charged and stands at {lanes.steps} "
+            "tokens, which are stored: go on with generate(..., resume=True), at "
+            "no charge."
+        )
