@@ -7,10 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
+from langchain_dpicl.few_shot import (
+    DPFewShotGenerator,
+    NextTokenModel,
+    TokenPrompt,
+    step,
+)
 
 WORDS = ("<end>", "red", "green", "blue", "one", "two", "three", "four", "tall", "wide")
 END = 0
@@ -160,3 +166,25 @@ def generator_of(model: NextTokenModel | None = None, **changes: Any) -> Any:
 
 def is_close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-9)
+
+
+def watched_noise(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Keep the noise multiplier of each noisy sum from now on: one a lane and step."""
+    return _watched(monkeypatch, lambda rows, more: more["noise_multiplier"])
+
+
+def watched_heights(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Keep how many slots each noisy sum adds up from now on."""
+    return _watched(monkeypatch, lambda rows, more: len(rows))
+
+
+def _watched(monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Any]) -> list[Any]:
+    seen: list[Any] = []
+    real = step.noisy_next_token
+
+    def watched(rows: Any, **more: Any) -> Any:
+        seen.append(kept(rows, more))
+        return real(rows, **more)
+
+    monkeypatch.setattr(step, "noisy_next_token", watched)
+    return seen

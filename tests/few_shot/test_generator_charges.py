@@ -6,7 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_fakes import WordModel, budget_of, generator_of, records_of
+from few_shot_fakes import (
+    WordModel,
+    budget_of,
+    generator_of,
+    records_of,
+    watched_noise,
+)
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import GaussianEvent, ParallelEvent, event_from_dict
@@ -16,7 +22,7 @@ from langchain_dpicl.exceptions import (
     PlanMismatchError,
     ReleaseError,
 )
-from langchain_dpicl.few_shot import Greedy, calibrate, step
+from langchain_dpicl.few_shot import Greedy, calibrate
 
 UNEVEN = [{"text": "red green", "label": "color"} for _ in range(400)] + [
     {"text": "one two", "label": "number"} for _ in range(50)
@@ -28,23 +34,11 @@ def charged(examples: Any) -> Any:
     return event
 
 
-def noise_used(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    used: list[float] = []
-    real = step.noisy_next_token
-
-    def watched(rows: Any, **more: Any) -> Any:
-        used.append(more["noise_multiplier"])
-        return real(rows, **more)
-
-    monkeypatch.setattr(step, "noisy_next_token", watched)
-    return used
-
-
 @pytest.mark.parametrize("per_label", [1, 3])
 def test_each_label_has_its_own_noise_for_all_its_examples(
     per_label: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used = noise_used(monkeypatch)
+    used = watched_noise(monkeypatch)
     examples = generator_of().generate(UNEVEN, per_label)
     event = charged(examples)
     assert isinstance(event, ParallelEvent)
@@ -170,7 +164,7 @@ def test_filters_pay_zcdp_without_amplification() -> None:
 def test_noise_that_is_given_is_used_and_charged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    used = noise_used(monkeypatch)
+    used = watched_noise(monkeypatch)
     examples = generator_of(noise_multiplier=3.0).generate(records_of())
     assert set(used) == {3.0}
     assert charged(examples).branches[0][0].noise_multiplier == 3.0

@@ -14,6 +14,7 @@ from few_shot_fakes import (
     budget_of,
     generator_of,
     records_of,
+    watched_heights,
 )
 from langchain_core.documents import Document
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
@@ -233,16 +234,7 @@ def text(prompt: Any, found: Any) -> Any:
 def test_what_a_slot_answers_wrongly_leaves_it_out(
     tamper: Any, top: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from langchain_dpicl.few_shot import step
-
-    heights: list[int] = []
-    real = step.noisy_next_token
-
-    def watched(rows: Any, **more: Any) -> Any:
-        heights.append(len(rows))
-        return real(rows, **more)
-
-    monkeypatch.setattr(step, "noisy_next_token", watched)
+    heights = watched_heights(monkeypatch)
 
     def answer(prompt: Any, found: Any) -> Any:
         return tamper(prompt, found) if prompt.text.startswith("BAD") else found

@@ -7,7 +7,15 @@ import json
 from typing import Any
 
 import pytest
-from few_shot_fakes import BrokenModel, WordModel, budget_of, generator_of, records_of
+from few_shot_fakes import (
+    BrokenModel,
+    WordModel,
+    budget_of,
+    generator_of,
+    records_of,
+    watched_heights,
+    watched_noise,
+)
 
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -15,7 +23,7 @@ from langchain_dpicl.exceptions import (
     LedgerError,
     PublicCallError,
 )
-from langchain_dpicl.few_shot import Decoder, step
+from langchain_dpicl.few_shot import Decoder
 from langchain_dpicl.mechanisms import SeededRandom
 
 CALLS = 2 * 4 + 1
@@ -107,14 +115,7 @@ def test_what_was_made_without_secure_randomness_is_not_gone_on_with() -> None:
 def test_the_charge_and_not_the_stored_header_says_what_the_noise_is(
     field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used: list[float] = []
-    real = step.noisy_next_token
-
-    def watched(rows: Any, **more: Any) -> Any:
-        used.append(more["noise_multiplier"])
-        return real(rows, **more)
-
-    monkeypatch.setattr(step, "noisy_next_token", watched)
+    used = watched_noise(monkeypatch)
     budget = budget_of()
     with pytest.raises(PublicCallError):
         generator_of(never_ending(4), budget=budget).generate(records_of())
@@ -142,14 +143,7 @@ def test_the_charge_and_not_the_stored_header_says_what_the_noise_is(
 def test_a_decoder_that_fails_for_some_vectors_has_none_drawn_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    draws: list[int] = []
-    real = step.noisy_next_token
-
-    def watched(rows: Any, **more: Any) -> Any:
-        draws.append(1)
-        return real(rows, **more)
-
-    monkeypatch.setattr(step, "noisy_next_token", watched)
+    draws = watched_noise(monkeypatch)
 
     class Honest(Decoder):
         """What anybody would write: it can't draw where something is below 0."""
@@ -196,14 +190,7 @@ def test_another_model_does_not_go_on() -> None:
 def test_the_noise_of_a_resumed_step_is_the_charged_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    used: list[float] = []
-    real = step.noisy_next_token
-
-    def watched(rows: Any, **more: Any) -> Any:
-        used.append(more["noise_multiplier"])
-        return real(rows, **more)
-
-    monkeypatch.setattr(step, "noisy_next_token", watched)
+    used = watched_noise(monkeypatch)
     budget = budget_of()
     with pytest.raises(PublicCallError):
         generator_of(never_ending(4), budget=budget).generate(records_of())
@@ -336,14 +323,7 @@ class Panic(BaseException):
 async def test_a_record_that_breaks_an_adapter_costs_its_slot_alone(
     way: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heights: list[int] = []
-    real = step.noisy_next_token
-
-    def watched(rows: Any, **more: Any) -> Any:
-        heights.append(len(rows))
-        return real(rows, **more)
-
-    monkeypatch.setattr(step, "noisy_next_token", watched)
+    heights = watched_heights(monkeypatch)
 
     def fails(prompt: Any, found: Any) -> Any:
         if "POISON" in prompt.text:
