@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from langchain_dpicl.few_shot.asking import Asking
-from langchain_dpicl.few_shot.journal import Entry, damaged
 from langchain_dpicl.few_shot.lanes import Lanes
 from langchain_dpicl.few_shot.models.contract import Tokens
 from langchain_dpicl.few_shot.questions import aanswered, answered
@@ -15,6 +14,7 @@ from langchain_dpicl.few_shot.step import Step
 from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import vocabularies
 from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.released.journal import Entry, damaged
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 
 
@@ -43,7 +43,7 @@ class Generation:
     def followed(self) -> Generation:
         """Follow the stored steps, as far as there are any; return this generation."""
         while not self.ended:
-            tokens = self.entry.steps(self.taken)
+            tokens = self.entry.step(self.taken)
             if tokens is None:
                 break
             self._take(tokens)

@@ -24,7 +24,6 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.forecast import forecast, require_hope
 from langchain_dpicl.few_shot.generation import Generation
-from langchain_dpicl.few_shot.journal import Entry, Journal
 from langchain_dpicl.few_shot.lanes import Lanes
 from langchain_dpicl.few_shot.payment import Payment, paid_for
 from langchain_dpicl.few_shot.records import PrivateRecords
@@ -33,6 +32,7 @@ from langchain_dpicl.few_shot.terms import ALL, Terms
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.released.checking import checked_record
+from langchain_dpicl.released.journal import Entry, Journal
 from langchain_dpicl.sealed import Hidden
 
 
@@ -196,7 +196,7 @@ def journal_of(
         per_label,
         is_secure=asking.random.secure,
     )
-    return Journal(budget, kind)
+    return Journal(budget, kind, "few-shot")
 
 
 def lanes_of(asking: Asking, terms: Terms, per_label: int) -> Lanes:

@@ -11,8 +11,8 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.bundle import read_parts
 from langchain_dpicl.budget.demand import Granted
 from langchain_dpicl.exceptions import DPError
-from langchain_dpicl.few_shot.journal import Entry, damaged
 from langchain_dpicl.few_shot.terms import Terms
+from langchain_dpicl.released.journal import Entry, damaged
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,7 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
     stored = journal.entries()[0]
     assert [stored.kept(f"step {n}") is None for n in range(5)] == [False] * 4 + [True]
     for n in range(4):
-        (token,) = stored.steps(n) or []
+        (token,) = stored.step(n) or []
         assert 0 <= token < 10
     assert set(stored.header) == {
         "account",

@@ -1,18 +1,18 @@
-"""A generation's released tokens, kept in the ledger beside the charge they cost.
+"""What was released under a charge, kept in the ledger beside that charge.
 
-A generation is charged once and then releases token by token. Each step's tokens are
-stored, durably, before anything is made of them; a generation that was interrupted, by
-whatever, is followed again from what is stored and goes on with the steps that are
-left. Nothing is paid for twice.
+A generator is charged once and may release in several steps. What each step released is
+stored, durably, before anything is made of it; a release that was interrupted, by
+whatever, is followed again from what is stored and goes on with what is left. Nothing
+is paid for twice.
 
 Privacy:
     What is stored is released output and public terms. There is one *released* draw for
     each step that was charged, never two. A step may be drawn again where its first
-    draw was never stored: two processes that go on with one generation at once (the
+    draw was never stored: two processes that go on with one release at once (the
     first to store has released it, the other one reads that one back), a crash, a
     ledger that can't be written. Such a draw is seen by nobody, and it is dropped for
-    reasons that do not look at it: nothing between the noise and the store fails by
-    what was drawn (`Step` takes the largest entry where a decoder fails).
+    reasons that do not look at it: nothing between the noise and the store may fail by
+    what was drawn.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Journal:
-    """The stored generations of one kind in one account.
+    """The stored releases of one kind in one account.
 
     Args:
         budget: The account.
-        fingerprint: What tells kinds of generations apart: their public terms.
+        fingerprint: What tells kinds of releases apart: their public terms.
+        maker: What made them: "few-shot", for instance.
     """
 
     budget: PrivacyBudgetHandler
     fingerprint: str
+    maker: str
 
     def start(self, header: dict[str, Any]) -> Entry:
-        """Store a new generation, which was charged just now.
+        """Store the beginning of a release that was charged just now.
 
         Raises:
             LedgerError: If the ledger can't be used.
@@ -57,7 +59,7 @@ class Journal:
             number += 1
 
     def entries(self) -> list[Entry]:
-        """Return all stored generations, oldest first.
+        """Return all stored releases, oldest first.
 
         Raises:
             LedgerError: If the ledger can't be read, or a stored one makes no sense.
@@ -75,13 +77,13 @@ class Journal:
 
     def key(self, number: int, what: str) -> str:
         """Return the key of one stored thing, of 64 characters."""
-        data = json.dumps(["few-shot", self.fingerprint, number, what]).encode()
+        data = json.dumps([self.maker, self.fingerprint, number, what]).encode()
         return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One stored generation.
+    """One stored release.
 
     Attributes:
         journal: Where it is stored.
@@ -93,25 +95,28 @@ class Entry:
     number: int
     header: dict[str, Any]
 
-    def steps(self, expected: int) -> list[int] | None:
-        """Return the tokens of one step, or None if it is not stored.
+    def step(self, number: int) -> list[int] | None:
+        """Return what one step released, or None if it is not stored.
 
         Args:
-            expected: Which step, from 0.
+            number: Which step, from 0.
+
+        Returns:
+            Its integers: tokens, or noisy counts.
 
         Raises:
             LedgerError: If the ledger can't be read, or what is stored makes no sense.
         """
-        stored = self.kept(f"step {expected}")
-        return None if stored is None else _tokens(stored)
+        stored = self.kept(f"step {number}")
+        return None if stored is None else _integers(stored)
 
-    def release(self, step: int, tokens: Sequence[int]) -> list[int]:
-        """Store a step's tokens; return those that are released, the first stored.
+    def release(self, number: int, drawn: Sequence[int]) -> list[int]:
+        """Store what a step drew; return what is released: the first that was stored.
 
         Raises:
-            LedgerError: If they can't be stored: then they are not released.
+            LedgerError: If it can't be stored: then it is not released.
         """
-        return _tokens(self.keep(f"step {step}", json.dumps(list(tokens))))
+        return _integers(self.keep(f"step {number}", json.dumps(list(drawn))))
 
     def keep(self, what: str, text: str) -> str:
         """Store a text unless there is one; return the one that holds."""
@@ -130,11 +135,11 @@ class Entry:
         return budget.ledger.stored_answer(budget.account, key)
 
 
-def _tokens(stored: str) -> list[int]:
-    tokens = _read(stored)
-    if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
+def _integers(stored: str) -> list[int]:
+    found = _read(stored)
+    if not isinstance(found, list) or any(type(item) is not int for item in found):
         raise damaged()
-    return tokens
+    return found
 
 
 def _read(stored: str) -> Any:
@@ -146,8 +151,8 @@ def _read(stored: str) -> Any:
 
 
 def damaged() -> LedgerError:
-    """Return the error for a stored generation that makes no sense."""
+    """Return the error for a stored release that makes no sense."""
     return LedgerError(
-        "A stored generation can't be read: the ledger is damaged, or another version "
-        "wrote it. Restore it, or start a new generation."
+        "A stored release can't be read: the ledger is damaged, or another version "
+        "wrote it. Restore it, or make a new release."
     )
