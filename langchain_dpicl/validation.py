@@ -7,10 +7,16 @@ for a group source, that input is private.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from pydantic import ValidationError
+from typing_extensions import ParamSpec
 
+from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def construct(owner: str, init: Callable[[], None]) -> None:
@@ -34,3 +40,17 @@ def construct(owner: str, init: Callable[[], None]) -> None:
         )
     if wrong:
         raise InvalidParameterError(f"{owner} can't be made. {wrong}.")
+
+
+def checked(check: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Return `check(...)`, with its `ParameterError` as an `InvalidParameterError`.
+
+    Example:
+        >>> checked(parameters.count, 3, "n_groups")
+        3
+    """
+    try:
+        return check(*args, **kwargs)
+    except parameters.ParameterError as error:
+        message = str(error)
+    raise InvalidParameterError(message)

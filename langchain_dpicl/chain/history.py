@@ -16,8 +16,8 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_dpicl import parameters
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.prompts import CONDENSE_PROMPT
+from langchain_dpicl.validation import checked
 
 
 def create_question_condenser(

@@ -22,11 +22,11 @@ from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.result import released_examples
 from langchain_dpicl.few_shot.terms import LabelsOfUnit, Mechanism, Terms
 from langchain_dpicl.few_shot.writing import read_labels, read_stop
-from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.validation import checked
 
 LONGEST_TEXT = 2000
 

@@ -30,10 +30,10 @@ from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.result import record_of
 from langchain_dpicl.few_shot.terms import ALL, Terms
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.released.journal import Entry, Journal
 from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.validation import checked
 
 
 @dataclass(frozen=True, repr=False)

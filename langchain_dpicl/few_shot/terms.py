@@ -16,7 +16,7 @@ from langchain_dpicl.few_shot.calibration import sampling_rate
 from langchain_dpicl.few_shot.decoding import Greedy
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.writing import Writing
-from langchain_dpicl.groups.terms import checked
+from langchain_dpicl.validation import checked
 
 Mechanism = Literal["gaussian", "noisy_max"]
 LabelsOfUnit = Literal["one", "several"]

@@ -11,7 +11,7 @@ from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.decoding import Decoder
 from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.groups.terms import checked
+from langchain_dpicl.validation import checked
 
 MOST_LABELS = 10_000
 

@@ -23,11 +23,11 @@ from langchain_dpicl.few_shot.vocabulary import (
     vocabularies,
 )
 from langchain_dpicl.few_shot.writing import Writing, read_labels, read_stop
-from langchain_dpicl.groups.terms import checked
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.progress import is_watched, progress_bar
 from langchain_dpicl.released import ReleasedExamples
+from langchain_dpicl.validation import checked
 
 
 class ZeroShotGenerator:

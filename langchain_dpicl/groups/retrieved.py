@@ -13,10 +13,11 @@ from langchain_dpicl.groups.ingest import check_embedding
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.retrieving import RetrievingSource
 from langchain_dpicl.groups.stores.opening import open_records
-from langchain_dpicl.groups.terms import RetrievalTerms, checked
+from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.units import canonical_unit_id
+from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     import os

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-
-from typing_extensions import ParamSpec
+from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -203,20 +197,6 @@ class SamplingTerms:
             **asdict(self),
             "relation": self.relation.value,
         }
-
-
-def checked(check: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Return `check(...)`, with its `ParameterError` as an `InvalidParameterError`.
-
-    Example:
-        >>> checked(parameters.count, 3, "n_groups")
-        3
-    """
-    try:
-        return check(*args, **kwargs)
-    except parameters.ParameterError as error:
-        message = str(error)
-    raise InvalidParameterError(message)
 
 
 def check_unit_key(unit_key: Any) -> str:
