@@ -81,7 +81,7 @@ class Order:
         stored = _last(journal, asking, terms, examples) if resume else None
         paid = None
         if stored is not None:
-            paid = paid_for(stored, terms, budget, examples)
+            paid = paid_for(stored, terms, examples)
         rates = terms.rates(held.sizes) if paid is None else paid.rates
         sources = {
             name: held.source(

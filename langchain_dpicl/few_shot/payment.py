@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from langchain_dpicl.accounting import Event, event_to_dict
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.accounting import Event
 from langchain_dpicl.budget.bundle import read_parts
 from langchain_dpicl.budget.demand import Granted
 from langchain_dpicl.exceptions import DPError
@@ -49,32 +48,15 @@ class Payment:
         return cls(rates, noise, events, charge)
 
 
-def paid_for(
-    entry: Entry, terms: Terms, budget: PrivacyBudgetHandler, per_label: int
-) -> Payment:
+def paid_for(entry: Entry, terms: Terms, per_label: int) -> Payment:
     """Return what a stored generation was charged.
-
-    A generation's own rows lie beside the ledger's journal, not in it. What its noise
-    must be is therefore computed from the charge, which the journal vouches for.
 
     Raises:
         LedgerError: If the ledger has no such charge, or it was for something else.
     """
-    number = entry.header.get("charge")
-    written = {
-        record.charge.sequence: record.charge
-        for record in budget.ledger.charges(budget.account)
-    }
+    number, events = entry.charged()
     rates = entry.header.get("rates")
-    if (
-        not isinstance(number, int)
-        or number not in written
-        or not isinstance(rates, dict)
-        or set(rates) != set(terms.classes)
-    ):
-        raise damaged()
-    events = written[number].events
-    if [event_to_dict(event) for event in events] != entry.header.get("events"):
+    if not isinstance(rates, dict) or set(rates) != set(terms.classes):
         raise damaged()
     parts: tuple[Granted, ...] = ()
     with suppress(DPError, TypeError, ValueError):

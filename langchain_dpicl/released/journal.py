@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_dpicl.accounting import Event, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import LedgerError
 
@@ -117,6 +118,26 @@ class Entry:
             LedgerError: If it can't be stored: then it is not released.
         """
         return _integers(self.keep(f"step {number}", json.dumps(list(drawn))))
+
+    def charged(self) -> tuple[int, tuple[Event, ...]]:
+        """Return the number and the events of the charge that this release had.
+
+        The release's own rows lie beside the ledger's journal, not in it. What its
+        noise must be is therefore computed from the charge, which the journal vouches
+        for.
+
+        Raises:
+            LedgerError: If the ledger has no such charge, or it was for something else.
+        """
+        number, events = self.header.get("charge"), self.header.get("events")
+        budget = self.journal.budget
+        for record in budget.ledger.charges(budget.account):
+            charge = record.charge
+            if type(number) is int and charge.sequence == number:
+                if [event_to_dict(event) for event in charge.events] != events:
+                    break
+                return number, charge.events
+        raise damaged()
 
     def keep(self, what: str, text: str) -> str:
         """Store a text unless there is one; return the one that holds."""
