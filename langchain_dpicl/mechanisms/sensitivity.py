@@ -19,6 +19,8 @@ Every mechanism takes its sensitivity from this table and from nowhere else:
 | top-k set is the same on all neighbors when gap is  | > 1        | > 2      |
 | sum of next-token distributions, L2                 | 1          | sqrt(2)  |
 | sum of next-token distributions of maximum 1, L-inf | 1          | 1        |
+| histograms of rows, r a unit, all groups, L1        | r          | 2 r      |
+| sums of values in [-M, M], r rows a unit, L1        | r M        | 2 r M    |
 
 Why: an answer adds 0 or 1 to each count, so adding one moves every H(i) up by 0 or 1
 and a difference of two order statistics by at most 1; replacing is a removal followed
@@ -26,8 +28,15 @@ by an addition. An answer of at most c words moves at most c counts by one, a
 replacement at most 2c of them; a word that only one of two neighbors has is one of the
 at most c words of *its* differing answer. A slot agrees with something public or does
 not, before and after. A vote moves one unit vector in, or one out and another in
-(distance sqrt(2)). Two points of a ball of radius R are at most 2 R apart. The rows for
-counts are checked by brute force in `tests/mechanisms/test_sensitivity.py`.
+(distance sqrt(2)). Two points of a ball of radius R are at most 2 R apart.
+
+The last two quantities are of table rows, not of slots: the relation adds or removes
+all rows of one unit, at most r of them, or exchanges them. Each row is in at most one
+group, so it moves the entries of all groups together by 1, or by M; a replacement is a
+removal and an addition, and the two may be in different groups.
+
+The rows of counts, the last two among them, are checked by brute force in
+`tests/mechanisms/test_sensitivity.py`.
 """
 
 from __future__ import annotations
@@ -52,6 +61,7 @@ __all__ = [
     "next_token_linf",
     "noise_scale",
     "ptr_threshold",
+    "tally_l1",
     "vote_l2",
     "vote_linf",
 ]
@@ -204,6 +214,27 @@ def next_token_l2(relation: Relation | str) -> float:
 def next_token_linf(relation: Relation | str) -> float:
     """Return the L-infinity sensitivity of a sum of vectors with entries in [0, 1]."""
     return _by_relation(relation, 1.0, 1.0)
+
+
+def tally_l1(relation: Relation | str, bound: int, rows_per_unit: int) -> int:
+    """Return the L1 sensitivity of a tally of table rows, all groups together.
+
+    Args:
+        relation: How neighbors differ in the rows of one unit.
+        bound: How far one row moves the tally, in L1: 1 for a histogram or a count, M
+            for a sum of values in [-M, M].
+        rows_per_unit: Most rows r of one unit that take part.
+
+    Returns:
+        r * bound under `ADD_REMOVE`, twice that under `REPLACE`.
+
+    Example:
+        >>> tally_l1(Relation.ADD_REMOVE, bound=73, rows_per_unit=2)
+        146
+    """
+    moved = count(bound, "bound") * count(rows_per_unit, "rows_per_unit")
+    # Not by `_by_relation`: a float would round a large sensitivity.
+    return moved if checked_relation(relation) is Relation.ADD_REMOVE else 2 * moved
 
 
 def noise_scale(noise_multiplier: float, sensitivity: float) -> float:

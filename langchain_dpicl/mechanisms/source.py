@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES = 1 << 16
 _WORD_BYTES = 8
+_WORDS = 1 << 64
+_MAX_INTEGERS = 1 << 63
 
 _fork_state = {"generation": 0}
 
@@ -139,6 +141,36 @@ class SecureRandom:
             value = self.bits(width)
             if value < bound:
                 return value
+
+    def integers(self, count: int, bound: int) -> npt.NDArray[np.int64]:
+        """Return `count` independent uniform integers in `[0, bound)`.
+
+        A word at or above the largest multiple of the bound is drawn again, so that
+        every remainder is equally likely, exactly.
+
+        Args:
+            count: How many.
+            bound: At least 1 and at most 2^63.
+
+        Raises:
+            ParameterError: If `bound` is out of its range.
+
+        Example:
+            >>> SecureRandom().integers(3, 1).tolist()
+            [0, 0, 0]
+        """
+        if not 1 <= bound <= _MAX_INTEGERS:
+            raise ParameterError("bound must be between 1 and 2**63.")
+        words = self.words(count)
+        last = np.uint64(_WORDS - _WORDS % bound - 1)
+        again = np.flatnonzero(words > last)
+        if again.size:
+            words = words.copy()  # What `words` returned may be read-only.
+        while again.size:
+            words[again] = self.words(again.size)
+            again = again[words[again] > last]
+        remainders: npt.NDArray[np.uint64] = words % np.uint64(bound)
+        return remainders.astype(np.int64)
 
     def permutation(self, count: int) -> list[int]:
         """Return `range(count)` in a uniformly random order.

@@ -44,6 +44,52 @@ def test_below_reaches_beyond_machine_words() -> None:
     assert max(draws) > bound // 2
 
 
+@pytest.mark.parametrize("bound", [1, 2, 7, 10, 64])
+def test_integers_are_uniform(fits: Callable[..., bool], bound: int) -> None:
+    draws = SeededRandom(13).integers(40_000, bound)
+    assert draws.dtype == np.int64
+    assert fits(draws.tolist(), dict.fromkeys(range(bound), 1 / bound))
+    if bound > 1:
+        wrong = dict.fromkeys(range(bound + 1), 1 / (bound + 1))
+        assert not fits(draws.tolist(), wrong)
+
+
+def test_integers_below_a_large_bound_are_not_biased(
+    fits: Callable[..., bool],
+) -> None:
+    """2^64 is 2 * bound and two thirds of it: remainders alone would favor those."""
+    bound = 3 * 2**61
+
+    def thirds(draws: np.ndarray) -> list[int]:
+        assert draws.min() >= 0
+        assert draws.max() < bound
+        return (draws // 2**61).tolist()
+
+    even = dict.fromkeys(range(3), 1 / 3)
+    assert fits(thirds(SeededRandom(14).integers(30_000, bound)), even)
+    words = SeededRandom(14).words(30_000)
+    assert not fits(thirds((words % np.uint64(bound)).astype(np.int64)), even)
+
+
+def test_words_beyond_the_last_multiple_are_drawn_again_until_they_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = SeededRandom(15)
+    top = 2**64 - 1  # 2^64 is 1 more than a multiple of 3 and 15.
+    given = [[top, 4, top, 5], [top, 7], [8]]
+    rounds = iter([np.array(words, np.uint64) for words in given])
+    monkeypatch.setattr(source, "words", lambda count: next(rounds))
+    assert source.integers(4, 3).tolist() == [2, 1, 1, 2]
+    monkeypatch.setattr(source, "words", lambda count: np.array([top], np.uint64))
+    assert source.integers(1, 2).tolist() == [1]
+
+
+def test_integers_of_any_number_below_any_bound() -> None:
+    assert SecureRandom().integers(0, 5).shape == (0,)
+    draws = SecureRandom().integers(1000, 2**63)
+    assert 0 <= draws.min() <= 2**62 <= draws.max()
+
+
 def test_permutations_are_uniform(fits: Callable[..., bool]) -> None:
     source = SeededRandom(3)
     draws = (tuple(source.permutation(4)) for _ in range(12_000))
@@ -112,6 +158,8 @@ def test_bernoulli_has_its_probability(fits: Callable[..., bool]) -> None:
     "call",
     [
         lambda source: source.below(0),
+        lambda source: source.integers(1, 0),
+        lambda source: source.integers(1, 2**63 + 1),
         lambda source: source.sample(2, 3),
         lambda source: source.sample(2, -1),
         lambda source: source.bernoulli_exp(Fraction(-1)),

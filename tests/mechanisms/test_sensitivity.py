@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -151,6 +152,58 @@ def test_embeddings() -> None:
     """A point of the ball against nothing, and against its antipode."""
     assert sensitivity.embedding_l2(Relation.ADD_REMOVE, 0.25) == 0.25
     assert sensitivity.embedding_l2(Relation.REPLACE, 0.25) == 0.5
+
+
+def moved_tallies(
+    relation: Relation, values: list[int], rows_per_unit: int
+) -> tuple[int, int]:
+    """The farthest that a histogram and a sum move, over two groups, in L1.
+
+    A row is a category, which is also its value, in one of two groups or in none.
+    """
+    kinds = [None, *itertools.product((0, 1), values)]
+    ends = []
+    for rows in itertools.combinations_with_replacement(kinds, rows_per_unit):
+        histogram = Counter(rows)
+        del histogram[None]
+        sums = [sum(v for g, v in filter(None, rows) if g == group) for group in (0, 1)]
+        ends.append((histogram, sums))
+    cells = [*itertools.product((0, 1), values)]
+    nothing = (Counter(), [0, 0])
+    others = ends if relation is Relation.REPLACE else [nothing]
+    pairs = [*itertools.product(ends, others)]
+    return (
+        max(sum(abs(x[c] - y[c]) for c in cells) for (x, _), (y, _) in pairs),
+        max(abs(x[0] - y[0]) + abs(x[1] - y[1]) for (_, x), (_, y) in pairs),
+    )
+
+
+@pytest.mark.parametrize("rows_per_unit", [1, 2, 3])
+def test_tallies_of_table_rows(relation: Relation, rows_per_unit: int) -> None:
+    """A unit's rows may be in different groups. Values are centered: -2 .. 2."""
+    counts, sums = moved_tallies(relation, [-2, -1, 0, 1, 2], rows_per_unit)
+    assert counts == sensitivity.tally_l1(relation, 1, rows_per_unit)
+    assert sums == sensitivity.tally_l1(relation, 2, rows_per_unit)
+
+
+def test_sums_that_are_not_centered_move_farther(relation: Relation) -> None:
+    """The same interval of width 4, shifted by its lower end, and not shifted."""
+    centered = sensitivity.tally_l1(relation, 2, 1)
+    _, shifted = moved_tallies(relation, [0, 1, 2, 3, 4], 1)
+    _, plain = moved_tallies(relation, [5, 6, 7, 8, 9], 1)
+    assert shifted > centered
+    assert plain > shifted
+
+
+def test_large_tallies_are_not_rounded() -> None:
+    assert sensitivity.tally_l1("add_remove", 2**60 + 1, 3) == 3 * 2**60 + 3
+    assert sensitivity.tally_l1("replace", 2**60 + 1, 1) == 2**61 + 2
+
+
+@pytest.mark.parametrize(("bound", "rows"), [(0, 1), (1, 0), (1.0, 1), (1, True)])
+def test_tallies_of_nothing_are_refused(bound: object, rows: object) -> None:
+    with pytest.raises(ParameterError, match=r"bound|rows_per_unit"):
+        sensitivity.tally_l1(Relation.ADD_REMOVE, bound, rows)
 
 
 def test_irrational_sensitivities_err_upward() -> None:
