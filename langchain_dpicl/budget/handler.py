@@ -61,7 +61,8 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
             releases would use up the account.
         accounting: The filter. `zcdp` adds up any releases; `gdp` Gaussian ones
             without sampling only, with a little less noise; `renyi` is for sampled
-            groups, at one order that is fixed now.
+            groups, at one order that is fixed now; `pure` adds up epsilons, for a few
+            releases of private tables.
         scope: `corpus`: every query charges everybody. `unit`: each unit has a balance
             of its own, a query charges the units that take part, and who can't pay
             takes no part; this needs retrieval by a score threshold. The account then
@@ -120,7 +121,7 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         delta: float,
         ledger: str | Ledger,
         queries: int | None = None,
-        accounting: Literal["zcdp", "gdp", "renyi"] | None = None,
+        accounting: Literal["zcdp", "gdp", "renyi", "pure"] | None = None,
         scope: Literal["corpus", "unit"] = "corpus",
         account: str = "default",
         delta0_share: float | None = None,

@@ -17,7 +17,7 @@ costs those without a delta0 one percent of epsilon, and those with one a thresh
 is three percent further out than that of half of delta.
 """
 
-FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi")
+FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi", "pure")
 SCOPES: tuple[Scope, ...] = ("corpus", "unit")
 
 
@@ -87,8 +87,8 @@ def described(terms: AccountTerms, queries: int | None) -> str:
 def _require_known(accounting: Filter | None, scope: Scope) -> None:
     if accounting is not None and accounting not in FILTERS:
         raise InvalidParameterError(
-            "accounting must be 'zcdp', 'gdp' or 'renyi', or left out for a plan of "
-            "queries= equal releases."
+            "accounting must be 'zcdp', 'gdp', 'renyi' or 'pure', or left out for a "
+            "plan of queries= equal releases."
         )
     if scope not in SCOPES:
         raise InvalidParameterError("scope must be 'corpus' or 'unit'.")

@@ -46,8 +46,8 @@ NOTHING = Cost(0, 0)
 PLAN_USE = Cost(1, 0)
 """One use of a plan, whose limit counts uses."""
 
-Filter = Literal["zcdp", "gdp", "renyi"]
-Accounting = Literal["plan", "zcdp", "gdp", "renyi"]
+Filter = Literal["zcdp", "gdp", "renyi", "pure"]
+Accounting = Literal["plan", "zcdp", "gdp", "renyi", "pure"]
 Scope = Literal["corpus", "unit"]
 
 

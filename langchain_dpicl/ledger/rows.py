@@ -25,7 +25,7 @@ from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
 from langchain_dpicl.ledger.charging import charged, require_unused, unknown_account
 from langchain_dpicl.ledger.schema import account_table
 
-_ACCOUNTING = ("plan", "zcdp", "gdp", "renyi")
+_ACCOUNTING = ("plan", "zcdp", "gdp", "renyi", "pure")
 _SCOPES = ("corpus", "unit")
 
 Opening = tuple[Any, ...]

@@ -1,0 +1,111 @@
+"""The filter that adds up pure epsilons: basic composition, in whole steps."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langchain_dpicl.accounting import (
+    DeltaEvent,
+    Event,
+    ExponentialEvent,
+    GaussianEvent,
+    ParallelEvent,
+    PrivacyFilter,
+    PureEvent,
+    ZCDPEvent,
+)
+from langchain_dpicl.accounting.filters import STEPS, Cost
+from langchain_dpicl.budget import Demand, GaussianPart, PrivacyBudgetHandler, PurePart
+from langchain_dpicl.exceptions import BudgetExhaustedError, PlanMismatchError
+from langchain_dpicl.parameters import ParameterError
+
+epsilons = st.floats(1e-6, 50)
+
+
+def total(events: list[Event]) -> Fraction:
+    found = Fraction(0)
+    for event in events:
+        assert isinstance(event, PureEvent | ExponentialEvent)
+        found += Fraction(event.epsilon) * event.count
+    return found
+
+
+@given(limit=epsilons, parts=st.lists(epsilons, max_size=12))
+def test_what_is_admitted_never_passes_epsilon(
+    limit: float, parts: list[float]
+) -> None:
+    account = PrivacyFilter("pure", limit, 1e-6)
+    spent, admitted = Cost(0, 0), []
+    for part in parts:
+        cost = account.cost([PureEvent(part)])
+        if account.affords(spent, cost):
+            spent = Cost(spent.loss + cost.loss, spent.failure + cost.failure)
+            admitted.append(PureEvent(part))
+    assert total(list(admitted)) <= Fraction(limit)
+    assert total(list(admitted)) <= Fraction(account.epsilon_spent(spent)) * Fraction(
+        1 + 1e-12
+    )
+
+
+@given(limit=epsilons, n=st.integers(1, 1000))
+def test_n_equal_parts_are_lost_by_one_step_each_at_most(limit: float, n: int) -> None:
+    account = PrivacyFilter("pure", limit, 1e-6)
+    cost = account.cost([PureEvent(limit / n * (1 - 1e-6))])
+    assert cost.loss * n <= STEPS
+
+
+def test_two_releases_cost_their_sum() -> None:
+    account = PrivacyFilter("pure", 6.0, 1e-6)
+    cost = account.cost([PureEvent(1.0), ExponentialEvent(2.0)])
+    assert account.epsilon_spent(cost) == pytest.approx(3.0)
+    zcdp = PrivacyFilter("zcdp", 6.0, 1e-6)
+    same = zcdp.cost([PureEvent(1.0), ExponentialEvent(2.0)])
+    assert zcdp.epsilon_spent(same) > 4.0
+
+
+def test_disjoint_classes_cost_the_dearest() -> None:
+    account = PrivacyFilter("pure", 4.0, 1e-6)
+    event = ParallelEvent([[PureEvent(1.0)], [PureEvent(0.5, count=3)]])
+    assert account.epsilon_spent(account.cost([event])) == pytest.approx(1.5)
+
+
+def test_failures_have_their_own_limit() -> None:
+    account = PrivacyFilter("pure", 4.0, 1e-6)
+    cost = account.cost([PureEvent(1.0), DeltaEvent(2.5e-7)])
+    assert cost.failure == math.ceil(STEPS / 2)
+
+
+@pytest.mark.parametrize("event", [GaussianEvent(9.0), ZCDPEvent(0.1)])
+def test_what_has_no_pure_epsilon_is_refused(event: Any) -> None:
+    with pytest.raises(ParameterError, match="'zcdp'"):
+        PrivacyFilter("pure", 4.0, 1e-6).cost([event])
+
+
+def test_an_account_by_it() -> None:
+    budget = PrivacyBudgetHandler(
+        epsilon=3.0, delta=1e-6, accounting="pure", queries=4, ledger=":memory:"
+    )
+    open_one = Demand("table", (PurePart(),))
+    assert budget.admit(open_one).epsilon == pytest.approx(0.75, rel=1e-6)
+    budget.admit(Demand("table", (PurePart(2.0),)))
+    assert budget.spent().epsilon == pytest.approx(2.75, rel=1e-6)
+    with pytest.raises(BudgetExhaustedError):
+        budget.admit(Demand("table", (PurePart(0.5),)))
+    with pytest.raises(PlanMismatchError, match="pure"):
+        budget.admit(Demand("vote", (GaussianPart(),)))
+
+
+def test_the_account_opens_again(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    for spent in (1.0, 2.0):
+        budget = PrivacyBudgetHandler(
+            epsilon=3.0, delta=1e-6, accounting="pure", ledger=url
+        )
+        budget.admit(Demand("table", (PurePart(1.0),)))
+        assert budget.spent().epsilon == pytest.approx(spent)
