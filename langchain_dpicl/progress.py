@@ -14,13 +14,18 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(
-    title: str, total: int, *, shown: bool, done: int = 0, speed: str | None = None
+    title: str,
+    total: int | None,
+    *,
+    shown: bool,
+    done: int = 0,
+    speed: str | None = None,
 ) -> Iterator[Advance]:
     """Show a bar while the block runs; yield what moves it on.
 
     Args:
         title: What is being done.
-        total: How much there is to do.
+        total: How much there is to do; None where that is not known.
         shown: Whether to show it at all.
         done: How much is done already.
         speed: The unit in which to show how fast it goes, such as "tokens/s".
@@ -32,11 +37,26 @@ def progress_bar(
     if not shown:
         yield no_progress
         return
-    with _new_bars(transient=False, speed=speed, done=done) as bars:
+    bars = _new_bars(transient=False, speed=speed, done=done, is_open=total is None)
+    task: Any = None
+    # What goes wrong on the screen must not fail work that is paid for.
+    with suppress(Exception):
+        bars.start()
+    with suppress(Exception):
         task = bars.add_task(title, total=total, completed=done)
-        yield lambda count: bars.advance(task, count)
-        # What turned out not to be needed counts as done, and not as quick work.
-        bars.update(task, total=bars.tasks[0].completed)
+
+    def advance(count: int) -> None:
+        with suppress(Exception):
+            bars.advance(task, count)
+
+    try:
+        yield advance
+        with suppress(Exception):
+            # What turned out not to be needed counts as done, and not as quick work.
+            bars.update(task, total=bars.tasks[0].completed)
+    finally:
+        with suppress(Exception):
+            bars.stop()
 
 
 class GroupProgress:
@@ -110,9 +130,23 @@ def no_progress(_count: int) -> None:
     """Move no bar."""
 
 
-def _new_bars(*, transient: bool, speed: str | None = None, done: int = 0) -> Any:
+def _new_bars(
+    *,
+    transient: bool,
+    speed: str | None = None,
+    done: int = 0,
+    is_open: bool = False,
+) -> Any:
     from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task
+    from rich.progress import (
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        SpinnerColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.text import Text
 
     class Screen(Console):
@@ -129,7 +163,13 @@ def _new_bars(*, transient: bool, speed: str | None = None, done: int = 0) -> An
             rate = (task.completed - done) / taken if taken else 0.0
             return Text(f"{rate:,.1f} {speed}")
 
-    columns = [*Progress.get_default_columns(), MofNCompleteColumn()]
+    columns: list[str | ProgressColumn]
+    if is_open:
+        # Without a total there is no share, and no time left.
+        words = TextColumn("{task.description} {task.completed:,.0f}")
+        columns = [SpinnerColumn(), words, TimeElapsedColumn()]
+    else:
+        columns = [*Progress.get_default_columns(), MofNCompleteColumn()]
     if speed is not None:
         columns.append(Speed())
     return Progress(*columns, console=Screen(stderr=True), transient=transient)

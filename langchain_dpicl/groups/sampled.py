@@ -18,13 +18,10 @@ from langchain_dpicl.groups.ingest import (
     take_documents,
 )
 from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
-from langchain_dpicl.groups.terms import (
-    SamplingTerms,
-    check_enough_units,
-    checked,
-)
+from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.units import canonical_unit_id
+from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

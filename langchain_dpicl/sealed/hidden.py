@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, NoReturn, TypeVar
+
+from langchain_dpicl.exceptions import DPError
 
 T = TypeVar("T")
 
@@ -30,3 +33,32 @@ class Hidden(Generic[T]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A private value is not pickled.")
+
+
+def without_frames(step: Callable[[], T]) -> T:
+    """Run a step on private values; what it refuses is raised anew, without its frames.
+
+    Args:
+        step: What to run. Errors that are not of this library pass as they are: they
+            are those of the caller's own iterables, databases, models.
+
+    Returns:
+        What the step returned.
+
+    Raises:
+        DPError: What the step raised: same type and message, no cause, no context, and
+            a traceback that begins here, so that its locals hold no private value.
+
+    Example:
+        >>> without_frames(lambda: 3)
+        3
+    """
+    refused: DPError | None = None
+    try:
+        return step()
+    except DPError as error:
+        # Somebody else's subclass may be made of other arguments.
+        if type(error).__module__ != DPError.__module__:
+            raise
+        refused = type(error)(*error.args)
+    raise refused

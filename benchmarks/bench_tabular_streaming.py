@@ -1,0 +1,185 @@
+"""Memory and speed of reading a large private table from a database.
+
+    python benchmarks/bench_tabular_streaming.py [--quick] [--rows N]
+
+A SQLite file of 10 million rows and 20 columns (--quick: 500,000), ten of categories
+and ten of numbers, is made in a temporary directory and read by each consumer in a
+process of its own, whose peak of resident memory is reported. The target is 1 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.tabular.rows import Chunk, RowReader, SQLRows
+
+ROWS = 10_000_000
+QUICK_ROWS = 500_000
+CHUNK = 100_000
+WORDS = ("clerk", "nurse", "driver", "teacher")
+TEXTS = tuple(f"job_{i}" for i in range(10))
+NUMBERS = tuple(f"amount_{i}" for i in range(10))
+COLUMNS = (*TEXTS, *NUMBERS)
+UNIT = "person"
+TARGET_MIB = 1024.0
+UPPER = 1000
+
+
+def make_table(path: Path, rows: int) -> None:
+    """Write the rows in chunks; every third row is of the person before."""
+    rng = np.random.default_rng(0)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(
+            f"CREATE TABLE people ({UNIT} INTEGER, "
+            f"{', '.join(f'{name} TEXT' for name in TEXTS)}, "
+            f"{', '.join(f'{name} INTEGER' for name in NUMBERS)})"
+        )
+        places = ", ".join("?" for _ in range(1 + len(COLUMNS)))
+        words = np.array(WORDS, dtype=object)
+        for start in range(0, rows, CHUNK):
+            size = min(CHUNK, rows - start)
+            person = np.arange(start, start + size)
+            person[person % 3 == 2] -= 1
+            cells = [
+                person.tolist(),
+                *(words[rng.integers(len(WORDS), size=size)].tolist() for _ in TEXTS),
+                *(rng.integers(UPPER, size=size).tolist() for _ in NUMBERS),
+            ]
+            connection.executemany(
+                f"INSERT INTO people VALUES ({places})",  # noqa: S608 - names of ours
+                zip(*cells, strict=True),
+            )
+
+
+def encode(chunk: Chunk) -> dict[str, NDArray[np.int64]]:
+    """Turn words into codes and leave numbers alone: the least that can be done."""
+    codes = {word: code for code, word in enumerate(WORDS)}
+    encoded = {}
+    for name in TEXTS:
+        column = [codes[word] for word in chunk.columns[name]]
+        encoded[name] = np.array(column, dtype=np.int64)
+    for name in NUMBERS:
+        encoded[name] = np.array(chunk.columns[name], dtype=np.int64)
+    return encoded
+
+
+def table_of(path: str, *, with_unit: bool) -> SQLRows:
+    names = [UNIT, *COLUMNS] if with_unit else COLUMNS
+    return SQLRows(f"sqlite:///{path}", f"SELECT {', '.join(names)} FROM people")  # noqa: S608 - names of ours
+
+
+def summed(reader: RowReader) -> int:
+    """Read to the end and return how many rows took part."""
+    return sum(len(block[COLUMNS[0]]) for block in reader.blocks())
+
+
+def read_rows(path: str) -> int:
+    """Each row is a unit; one in ten takes part."""
+    return summed(
+        RowReader(
+            table_of(path, with_unit=False),
+            COLUMNS,
+            encode,
+            unit_key=None,
+            sampling_rate=0.1,
+            random=SecureRandom(),
+            progress=False,
+        )
+    )
+
+
+def read_units(path: str, rate: float = 0.1) -> int:
+    """People are units, with one row each; one in ten takes part."""
+    return summed(
+        RowReader(
+            table_of(path, with_unit=True),
+            COLUMNS,
+            encode,
+            unit_key=UNIT,
+            sampling_rate=rate,
+            random=SecureRandom(),
+            progress=False,
+        )
+    )
+
+
+def read_all_units(path: str) -> int:
+    """The hardest case for memory: the rows of all people wait until the end."""
+    return read_units(path, 1.0)
+
+
+# A further consumer is a function from the file's path to a number of rows.
+CONSUMERS: Mapping[str, Callable[[str], int]] = {
+    "RowReader, each row a unit, q = 0.1": read_rows,
+    "RowReader, people are units, q = 0.1": read_units,
+    "RowReader, people are units, q = 1": read_all_units,
+}
+
+
+def measure(consumer: str, path: str) -> None:
+    """Run one consumer here, and print its figures for the parent process."""
+    start = time.perf_counter()
+    taken = CONSUMERS[consumer](path)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # In KiB on Linux, in bytes on macOS.
+    mib = peak / (2**20 if sys.platform == "darwin" else 2**10)
+    print(json.dumps({"taken": taken, "seconds": seconds, "mib": mib}))
+
+
+def measured(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for consumer in CONSUMERS:
+        command = [sys.executable, __file__, "--consumer", consumer, "--file", path]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own file
+        yield consumer, json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="500,000 rows")
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--consumer", help=argparse.SUPPRESS)
+    parser.add_argument("--file", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.consumer:
+        measure(options.consumer, options.file)
+        return
+    rows = options.rows or (QUICK_ROWS if options.quick else ROWS)
+    table = Table(title=f"{rows:,} rows x {len(COLUMNS)} columns from SQLite")
+    for heading in ("consumer", "rows/s", "seconds", "took part", "peak MiB", "1 GiB"):
+        table.add_column(heading, justify="left" if heading == "consumer" else "right")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "people.db"
+        make_table(path, rows)
+        for consumer, found in measured(path):
+            table.add_row(
+                consumer,
+                f"{rows / found['seconds']:,.0f}",
+                f"{found['seconds']:,.1f}",
+                f"{found['taken']:,}",
+                f"{found['mib']:,.0f}",
+                "met" if found["mib"] <= TARGET_MIB else "MISSED",
+            )
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Global privacy: noisy statistics of groups of rows, out of one trusted place."""

@@ -1,0 +1,237 @@
+"""What a noisy table says: sizes, shares and means of groups, with their errors.
+
+Everything here is computed from released numbers and public terms: post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
+from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
+from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
+from langchain_dpicl.tabular.schema.numeric import NumericColumn
+
+SMALLEST = 3.0
+"""A group counts as seen when its noisy size is this many standard errors above 0."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the standard error that the noise gives it.
+
+    Attributes:
+        value: The estimate.
+        error: Its standard error; the noise alone, not how far rows differ.
+    """
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class NoisyStatistics:
+    """The released numbers of a table, and what follows from them. Public.
+
+    Attributes:
+        terms: What was measured.
+        epsilons: What each quantity spent, before sampling.
+        tallies: The noisy numbers: one array per quantity, shape (groups, size).
+
+    Privacy:
+        Post-processing of `mechanisms.noisy_tallies`: using it costs nothing.
+    """
+
+    terms: GDPTerms
+    epsilons: tuple[float, ...]
+    tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, terms: GDPTerms, epsilons: Sequence[float], numbers: Sequence[int]
+    ) -> NoisyStatistics | None:
+        """Return the statistics of a flat list of numbers; None if it is too short.
+
+        Args:
+            terms: What was measured.
+            epsilons: What each quantity spent.
+            numbers: All tallies, one after the other.
+        """
+        flat = np.array(numbers, dtype=np.int64)
+        sizes = [terms.n_groups * one.size for one in terms.quantities]
+        if flat.size != sum(sizes):
+            return None
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        shaped = tuple(part.reshape(terms.n_groups, -1) for part in parts)
+        return cls(terms, tuple(epsilons), shaped)
+
+    def noise(self, name: str) -> float:
+        """Return the standard deviation of the noise on each number of a quantity."""
+        return self._noise[self._place(name)]
+
+    @cached_property
+    def sizes(self) -> list[Estimate]:
+        """Each group's number of rows (of the sample), out of all that tells it.
+
+        The number of rows, where it was measured, and the sum of every histogram, each
+        weighted by one over its variance.
+        """
+        total = np.zeros(self.terms.n_groups)
+        weights = 0.0
+        for quantity, noise, tally in zip(
+            self.terms.quantities, self._noise, self.tallies, strict=True
+        ):
+            if quantity.kind == "sum":
+                continue
+            # Noise below a rounding error is no noise: the weights must stay finite.
+            weight = 1.0 / (quantity.size * max(noise, 1e-9) ** 2)
+            total += weight * tally.sum(axis=1)
+            weights += weight
+        error = 1.0 / math.sqrt(weights)
+        return [Estimate(float(size), error) for size in total / weights]
+
+    @cached_property
+    def seen(self) -> list[bool]:
+        """Whether each group is large enough to be told from an empty one."""
+        return [size.value >= max(1.0, SMALLEST * size.error) for size in self.sizes]
+
+    def shares(self, group: int, name: str) -> NDArray[np.float64]:
+        """Return how a group's rows divide among a column's codes; sums to one."""
+        tally = self.tallies[self._place(name)][group]
+        size = max(self.sizes[group].value, 1.0)
+        shares: NDArray[np.float64] = project_to_simplex(tally / size)
+        return shares
+
+    def most(self, group: int, name: str) -> int:
+        """Return the code with the largest noisy count in a group."""
+        return int(np.argmax(self.tallies[self._place(name)][group]))
+
+    def mean(self, group: int, name: str) -> Estimate:
+        """Return a group's mean of a numeric column, within its bounds.
+
+        Raises:
+            InvalidParameterError: If the column is unknown.
+        """
+        column = self.terms.schema.column(name)
+        assert isinstance(column, NumericColumn)  # noqa: S101  # Only sums come here.
+        place = self._place(name)
+        size = self.sizes[group]
+        count = max(size.value, 1.0)
+        steps = float(self.tallies[place][group, 0]) / count
+        steps = min(max(steps, -float(column.bound)), float(column.bound))
+        spread = math.hypot(self._noise[place], steps * size.error) / count
+        step = (column.upper - column.lower) / (2.0 * column.bound)
+        return Estimate(column.from_grid(steps), spread * step)
+
+    def share_error(self, group: int, name: str) -> float:
+        """Return the standard error of a group's shares of one column."""
+        return self.noise(name) / max(self.sizes[group].value, 1.0)
+
+    def typical(self, group: int) -> dict[str, Any]:
+        """Return the row of a group's most frequent values and its means."""
+        return self._row(
+            group,
+            {
+                one.name: self.most(group, one.name)
+                for one in self.terms.quantities
+                if one.kind == "histogram"
+            },
+        )
+
+    def drawn(self, group: int, uniforms: Sequence[float]) -> dict[str, Any]:
+        """Return a row drawn column by column from a group's shares, and its means.
+
+        Args:
+            group: Which group.
+            uniforms: A number from 0 to below 1 for each quantity.
+        """
+        codes = {}
+        for one, uniform in zip(self.terms.quantities, uniforms, strict=True):
+            if one.kind == "histogram":
+                steps = np.cumsum(self.shares(group, one.name))
+                place = int(np.searchsorted(steps, uniform * steps[-1], side="right"))
+                codes[one.name] = min(place, one.size - 1)
+        return self._row(group, codes)
+
+    def described_group(self, group: int) -> dict[str, str]:
+        """Return the values that make a group, as text."""
+        codes = self.terms.groups()[group]
+        return {
+            name: self.terms.schema.column(name).code_text(code)
+            for name, code in zip(self.terms.group_by, codes, strict=True)
+        }
+
+    def summary(self) -> str:
+        """Return the statistics in a table for people, with their errors."""
+        lines = []
+        for group in range(self.terms.n_groups):
+            made_of = ", ".join(
+                f"{name} is {text}"
+                for name, text in self.described_group(group).items()
+            )
+            size = self.sizes[group]
+            note = "" if self.seen[group] else "  (too small to be told from none)"
+            lines.append(
+                f"{made_of or 'all rows'}: {size.value:.0f} rows "
+                f"+- {size.error:.1f}{note}"
+            )
+            lines.extend(f"  {line}" for line in self._lines(group))
+        return "\n".join(lines)
+
+    def _lines(self, group: int) -> list[str]:
+        lines = []
+        for one in self.terms.quantities:
+            column = None if one.kind == "rows" else self.terms.schema.column(one.name)
+            if column is None:
+                continue
+            if one.kind == "sum":
+                mean = self.mean(group, one.name)
+                lines.append(f"{one.name}: mean {mean.value:.6g} +- {mean.error:.2g}")
+            else:
+                code = self.most(group, one.name)
+                share = float(self.shares(group, one.name)[code])
+                lines.append(
+                    f"{one.name}: {column.code_text(code)} ({share:.0%} +- "
+                    f"{self.share_error(group, one.name):.0%})"
+                )
+        return lines
+
+    def _row(self, group: int, codes: dict[str, int]) -> dict[str, Any]:
+        schema = self.terms.schema
+        row: dict[str, Any] = {}
+        made_by = dict(
+            zip(self.terms.group_by, self.terms.groups()[group], strict=True)
+        )
+        for column in schema.columns:
+            code = {**made_by, **codes}.get(column.name)
+            if code is None:
+                row[column.name] = self.mean(group, column.name).value
+            else:
+                row[column.name] = column.code_value(code)
+        return row
+
+    def _place(self, name: str) -> int:
+        return [one.name for one in self.terms.quantities].index(name)
+
+    @cached_property
+    def _noise(self) -> list[float]:
+        return [
+            noise_of(one, epsilon, self.terms.rows_per_unit)
+            for one, epsilon in zip(self.terms.quantities, self.epsilons, strict=True)
+        ]
+
+
+def noise_of(quantity: Quantity, epsilon: float, rows_per_unit: int) -> float:
+    """Return the standard deviation of a quantity's noise."""
+    laplace = DiscreteLaplace.calibrated(rows_per_unit * quantity.bound, epsilon)
+    return laplace.standard_deviation
+
+
+__all__ = ["ROWS", "Estimate", "NoisyStatistics", "noise_of"]

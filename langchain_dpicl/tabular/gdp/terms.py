@@ -1,0 +1,267 @@
+"""What a noisy table measures, and what each measurement may cost: public terms.
+
+A table is cut into groups by public predicates: every combination of the declared
+values of the `group_by` columns is one group, whether or not a row is in it. In every
+group the same *quantities* are measured: for a categorical column (and a numeric one
+that is shown by its bins) how many rows have each value; for a numeric column the sum
+of its values; and once for all numeric columns the number of rows.
+
+Privacy:
+    **Sensitivity.** A row is in one group, by its own values. There it adds 1 to one
+    cell of every histogram, 1 to the number of rows, and to each sum a number of grid
+    steps between -M and M. So quantity i, over all groups together, moves by at most
+    `bound` in L1 for a row, and by `rows_per_unit` times that for a unit.
+
+    **Noise.** Discrete Laplace of scale rows_per_unit * bound / epsilon_i on every
+    cell (`mechanisms.noisy_tallies`), so that quantity i is epsilon_i-private, and the
+    release sum(epsilon_i) by basic composition. That a unit's rows may fall into
+    several groups is in that bound; parallel composition is its case of one row.
+
+    **Event.** On a Poisson sample of units with rate q a release of epsilon is charged
+    as log(1 + q (e^epsilon - 1)).
+
+    Two things are done better than in the paper (Carey et al. 2024, Algorithm 2), at
+    the same epsilon. The paper pays for a noisy number of rows in every numeric column
+    and halves the column's budget for that; here it is paid for once. And it sums x -
+    lower, of sensitivity upper - lower; the distance to the *middle* of the bounds is
+    at most half of that. The noise of a mean is about a quarter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
+
+from langchain_dpicl import parameters
+from langchain_dpicl.budget.demand import Demand, PurePart
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular.schema.columns import CategoricalColumn
+from langchain_dpicl.tabular.schema.numeric import NumericColumn
+from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.split import Split, split_epsilon
+from langchain_dpicl.validation import checked
+
+MECHANISM = "gdp_table"
+
+ROWS = "(rows)"
+"""What the number of rows in a group is called among the columns."""
+
+MAX_CELLS = 1 << 20
+"""Most numbers of one release."""
+
+Numeric = Literal["mean", "bins"]
+
+_LEAST = 2
+"""`split_epsilon` asks for domains; that of a sum does not matter to it."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One thing that is measured in every group.
+
+    Attributes:
+        name: The column, or `ROWS`.
+        kind: A histogram over a column's codes, a sum of grid steps, or the rows.
+        size: Numbers in a group.
+        bound: Most that one row changes them by, in L1.
+    """
+
+    name: str
+    kind: Literal["histogram", "sum", "rows"]
+    size: int
+    bound: int
+
+
+@dataclass(frozen=True)
+class GDPTerms:
+    """The public terms of a `GDPTable`; `check` them before use.
+
+    Attributes:
+        schema: The columns.
+        group_by: Columns whose values make the groups.
+        sampling_rate: Of the Poisson sample of units.
+        unit_key: Whose a row is; None: each row is a unit.
+        rows_per_unit: Most rows of a unit that take part.
+        split: How epsilon is shared between the quantities.
+        numeric: Whether numeric columns are released as means or as bins.
+        epsilon: Of the release, before sampling; None leaves it to the budget.
+    """
+
+    schema: TableSchema
+    group_by: tuple[str, ...]
+    sampling_rate: float
+    unit_key: str | None
+    rows_per_unit: int
+    split: Split
+    numeric: Numeric
+    epsilon: float | None
+
+    def check(self) -> None:
+        """Refuse what is wrong with the terms.
+
+        Raises:
+            InvalidParameterError: If an argument is out of its range; it is named.
+        """
+        if self.numeric not in ("mean", "bins"):
+            raise InvalidParameterError("numeric must be 'mean' or 'bins'.")
+        checked(parameters.sampling_rate, self.sampling_rate)
+        checked(parameters.count, self.rows_per_unit, "rows_per_unit")
+        if self.unit_key is None and self.rows_per_unit != 1:
+            raise InvalidParameterError(
+                "rows_per_unit= needs unit_key=, the column that says whose a row is: "
+                "without one each row is a unit of its own."
+            )
+        if self.unit_key is not None and (
+            not isinstance(self.unit_key, str) or not self.unit_key
+        ):
+            raise InvalidParameterError("unit_key must be the name of a column.")
+        if self.epsilon is not None:
+            checked(parameters.epsilon, self.epsilon)
+        self._check_groups()
+        if self.fixed_epsilon is not None:
+            self.epsilons(self.fixed_epsilon)
+
+    @property
+    def fixed_epsilon(self) -> float | None:
+        """Epsilon before sampling where the user said it, alone or column by column."""
+        if self.epsilon is None and isinstance(self.split, Mapping):
+            shares = [
+                checked(parameters.epsilon, share, f"split[{name!r}]")
+                for name, share in self.split.items()
+            ]
+            return math.fsum(shares) if shares else None
+        return self.epsilon
+
+    @cached_property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What is measured in every group, in a public order."""
+        found = []
+        for column in self.schema.columns:
+            if column.name in self.group_by:
+                continue
+            if isinstance(column, NumericColumn) and self.numeric == "mean":
+                found.append(Quantity(column.name, "sum", 1, column.bound))
+            else:
+                size = column.domain_size
+                found.append(Quantity(column.name, "histogram", size, 1))
+        if not found or any(one.kind == "sum" for one in found):
+            found.append(Quantity(ROWS, "rows", 1, 1))
+        return tuple(found)
+
+    @cached_property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many values each `group_by` column has."""
+        return tuple(self.schema.column(name).domain_size for name in self.group_by)
+
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are: 1 without `group_by`."""
+        return math.prod(self.group_sizes)
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Return each group's codes of the `group_by` columns, in a public order."""
+        return list(product(*map(range, self.group_sizes)))
+
+    def epsilons(self, epsilon: float) -> tuple[float, ...]:
+        """Return what each quantity may spend of a release's epsilon.
+
+        Raises:
+            InvalidParameterError: If budgets were given that don't fit.
+        """
+        if self.split == "domain":
+            raise InvalidParameterError(
+                "split='domain' is for randomized response; noisy statistics take "
+                "'even' or a mapping from each quantity to its epsilon."
+            )
+        sizes = {one.name: max(one.size, _LEAST) for one in self.quantities}
+        shares = split_epsilon(epsilon, sizes, self.split)
+        return tuple(shares[one.name] for one in self.quantities)
+
+    def demand(self) -> Demand:
+        """Return what a release asks of the account."""
+        part = PurePart(self.fixed_epsilon)
+        return Demand(MECHANISM, (part,), sampling_rate=self.sampling_rate)
+
+    def described(self) -> dict[str, Any]:
+        """Return the terms as JSON-able values, for the record."""
+        return {
+            "schema": self.schema.fingerprint(),
+            "group_by": list(self.group_by),
+            "n_groups": self.n_groups,
+            "numeric": self.numeric,
+            "sampling_rate": self.sampling_rate,
+            "rows_per_unit": self.rows_per_unit,
+            "split": dict(self.split)
+            if isinstance(self.split, Mapping)
+            else self.split,
+            "text_key": "text",
+            "label_key": "label",
+        }
+
+    def fingerprint(self, *, is_secure: bool) -> str:
+        """Return what tells releases apart that are not the same measurement."""
+        public = {
+            **self.described(),
+            "unit_key": self.unit_key,
+            "epsilon": self.epsilon,
+            "is_secure": is_secure,
+        }
+        data = json.dumps(public, sort_keys=True).encode()
+        return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+    def _check_groups(self) -> None:
+        for name in self.group_by:
+            column = self.schema.column(name)
+            if not column.has_codes:
+                raise InvalidParameterError(
+                    f"group_by names {name!r}, a number: give the column public bins "
+                    "(bins=), which then are the groups."
+                )
+        if len(set(self.group_by)) != len(self.group_by):
+            raise InvalidParameterError("group_by names a column twice.")
+        cells = self.n_groups * sum(one.size for one in self.quantities)
+        if cells > MAX_CELLS:
+            raise InvalidParameterError(
+                f"group_by makes {self.n_groups} groups and {cells} numbers to "
+                f"release; at most {MAX_CELLS} are. Group by fewer columns, or by "
+                "coarser bins."
+            )
+
+
+def read_group_by(
+    group_by: str | Sequence[str] | None, schema: TableSchema
+) -> tuple[str, ...]:
+    """Return the names of the `group_by` columns: by default the label.
+
+    Raises:
+        InvalidParameterError: If it is no name, and no sequence of names.
+    """
+    if group_by is None:
+        return (schema.label,)
+    names = (group_by,) if isinstance(group_by, str) else tuple(group_by)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidParameterError(
+            "group_by must be names of columns: 'income', or ['income', 'sex'], or [] "
+            "for a single group."
+        )
+    return names
+
+
+def means(terms: GDPTerms) -> list[NumericColumn]:
+    """Return the columns that are released as means."""
+    columns = map(
+        terms.schema.column, (q.name for q in terms.quantities if q.kind == "sum")
+    )
+    return [column for column in columns if isinstance(column, NumericColumn)]
+
+
+def histograms(terms: GDPTerms) -> list[CategoricalColumn | NumericColumn]:
+    """Return the columns that are released value by value."""
+    names = (one.name for one in terms.quantities if one.kind == "histogram")
+    return [terms.schema.column(name) for name in names]

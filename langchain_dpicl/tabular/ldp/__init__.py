@@ -1,0 +1,1 @@
+"""Local privacy: rows are randomized where they are; the collector sees reports."""

@@ -1,0 +1,176 @@
+"""What was collected, and its public record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from langchain_dpicl._version import __version__
+from langchain_dpicl.accounting import Event, PureEvent, event_to_dict
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.outcome import Status
+from langchain_dpicl.tabular.ldp.counts import ReportCounts
+from langchain_dpicl.tabular.ldp.fitting import Distribution, fit
+from langchain_dpicl.tabular.ldp.reporting import report_texts
+from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
+from langchain_dpicl.validation import checked
+
+Errors = dict[str, dict[str, tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What reports cost, and who paid.
+
+    Attributes:
+        events: What was charged, or what each person's client spent.
+        epsilon: What all reports about one unit cost.
+        charge: The charge's number; None where clients randomized.
+        account: The account after it; None where clients randomized.
+        by: Who randomized.
+        unit: What is protected, if it isn't the terms' unit.
+        neighbors: What it may change, if it isn't the terms' neighbors.
+        random: What is wrong with the randomness of somebody else's noise.
+    """
+
+    events: tuple[Event, ...]
+    epsilon: float
+    charge: int | None
+    account: dict[str, Any] | None
+    by: str = "curator"
+    unit: str | None = None
+    neighbors: str | None = None
+    random: str | None = None
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Reports, counted, and the distribution they were made into: all public.
+
+    Attributes:
+        terms: The public terms, with the epsilon that was paid.
+        epsilons: Each column's epsilon for one row.
+        counts: How often which values were reported.
+        distribution: The rows' distribution as reconstructed.
+        record: The public record.
+    """
+
+    terms: LDPTerms
+    epsilons: dict[str, float]
+    counts: ReportCounts
+    distribution: Distribution
+    record: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        terms: LDPTerms,
+        counts: ReportCounts,
+        payment: Payment,
+        random: SecureRandom,
+        dropped: int = 0,
+    ) -> Collected:
+        """Return what counted reports say; post-processing, at no cost.
+
+        Args:
+            terms: The public terms, with the epsilon that was paid.
+            counts: The reports, counted.
+            payment: What they cost.
+            random: Where their noise came from.
+            dropped: Reports that could not be read.
+        """
+        epsilons = terms.described()["epsilons"]
+        distribution = reconstructed(terms, epsilons, counts)
+        found = {
+            "model": distribution.kind,
+            "n_reports": counts.n,
+            "n_dropped": dropped,
+            "standard_errors": {
+                name: float(np.max(distribution.standard_errors(place)))
+                for place, name in enumerate(terms.schema.names)
+            },
+            "noise": float(distribution.noise),
+        }
+        record = record_of(terms, payment, found, random)
+        return cls(terms, epsilons, counts, distribution, record)
+
+    def standard_errors(self) -> Errors:
+        """Return each column's estimated shares with their standard errors."""
+        found: Errors = {}
+        for place, column in enumerate(self.terms.schema.columns):
+            shares = self.distribution.marginal(place).tolist()
+            errors = self.distribution.standard_errors(place).tolist()
+            found[column.name] = dict(
+                zip(
+                    report_texts(column, len(shares)),
+                    zip(shares, errors, strict=True),
+                    strict=True,
+                )
+            )
+        return found
+
+
+def reconstructed(
+    terms: LDPTerms, epsilons: Mapping[str, float], counts: ReportCounts
+) -> Distribution:
+    """Return the distribution behind counted reports.
+
+    Raises:
+        InvalidParameterError: If epsilon is so small that nothing finite comes out.
+    """
+    return checked(fit, counts, list(epsilons.values()), model=terms.model)
+
+
+def record_of(
+    terms: LDPTerms,
+    payment: Payment,
+    found: Mapping[str, Any],
+    random: SecureRandom,
+) -> dict[str, Any]:
+    """Return the public record of a collection.
+
+    Args:
+        terms: The public terms, with the epsilon that was paid.
+        payment: What it cost.
+        found: What is known about the estimate: sizes and errors, all of reports.
+        random: Where the noise came from.
+    """
+    record: dict[str, Any] = {
+        "status": Status.RELEASED.value,
+        "mechanism": MECHANISM,
+        "parameters": {
+            **terms.described(),
+            "randomized_by": payment.by,
+            **found,
+            "text_key": "text",
+            "label_key": "label",
+        },
+        "unit": payment.unit or terms.unit,
+        "unit_key": terms.unit_key,
+        "relation": "replace",
+        "neighbors": payment.neighbors or terms.neighbors,
+        "events": [event_to_dict(event) for event in payment.events],
+        "epsilon": payment.epsilon,
+        "delta": 0.0,
+        "charge": payment.charge,
+        "account": payment.account,
+        "model": None,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "library": __version__,
+    }
+    if payment.random is not None:
+        record["random"] = payment.random
+    elif not random.secure:
+        record["random"] = f"{random!r}: for tests, not private"
+    return record
+
+
+def trial_record(terms: LDPTerms, random: SecureRandom) -> dict[str, Any]:
+    """Return a record such as a collection would have, before anything is charged."""
+    epsilon = 1.0 if terms.epsilon is None else terms.epsilon
+    payment = Payment((PureEvent(epsilon),), epsilon, None, None)
+    return record_of(replace(terms, epsilon=epsilon), payment, {}, random)

@@ -1,0 +1,91 @@
+"""What errors mean in plain words.
+
+Standard errors are of shares. A column's values have a share of 1 / d on average, so
+an error of that size says that the column is noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from langchain_dpicl.tabular.ldp.drawing import labels_without_weight
+from langchain_dpicl.tabular.ldp.result import Collected
+
+MOSTLY_NOISE = 0.5
+"""Expected total variation distance from which on rows are called noise."""
+
+ROUGH = 0.5
+"""Error, in average shares, from which on only large shares stand out."""
+
+
+def summary(found: Collected) -> str:
+    """Return in plain words how well a collected table is known."""
+    said = found.record["parameters"]
+    errors = {
+        name: (size, said["standard_errors"][name])
+        for name, size in found.terms.sizes.items()
+    }
+    return "\n".join(
+        [
+            f"{found.counts.n} report(s) at epsilon {found.record['epsilon']:g}:",
+            *(f"* {verdict(name, *known)}" for name, known in errors.items()),
+            *conclusion(errors, said["model"], said["noise"]),
+            *(
+                f"Label {label!r} gets no weight: no row that is drawn has it."
+                for label in labels_without_weight(found)
+            ),
+        ]
+    )
+
+
+def verdict(name: str, size: int, error: float) -> str:
+    """Return in words how well a column is known.
+
+    Args:
+        name: The column.
+        size: Its number of values.
+        error: The standard error of its shares.
+
+    Example:
+        >>> verdict("job", 10, 0.2)
+        "'job': the error of a share is 0.2, and a share 0.1 on average: the error of 'job' is larger than its shares, so that they are noise."
+    """  # noqa: E501
+    share = 1.0 / size
+    said = f"{name!r}: the error of a share is {error:.2g}, and a share {share:.2g} "
+    if not error < share:
+        return (
+            f"{said}on average: the error of {name!r} is larger than its shares, so "
+            "that they are noise."
+        )
+    if error >= ROUGH * share:
+        return f"{said}on average: only large shares stand out."
+    return f"{said}on average: readable."
+
+
+def conclusion(
+    errors: Mapping[str, tuple[int, float]], model: str, noise: float
+) -> list[str]:
+    """Return what all columns together come to, and what to do about it.
+
+    Args:
+        errors: Each column's number of values and error of shares.
+        model: `joint` or `tree`.
+        noise: The expected total variation distance due to randomizing.
+    """
+    what = "joint table" if model == "joint" else "tree of pairs"
+    lines = [
+        f"All columns together (a {what}): about {noise:.0%} of the probability is "
+        + (
+            "misplaced, so that rows are mostly noise."
+            if noise >= MOSTLY_NOISE
+            else "misplaced."
+        )
+    ]
+    drowned = [name for name, (size, error) in errors.items() if not error < 1 / size]
+    if drowned or noise >= MOSTLY_NOISE:
+        lines.append(
+            "Epsilon is small for so few rows and so many values. What helps: more "
+            "rows, a larger epsilon, fewer columns, fewer values or wider bins; "
+            "split='domain', where columns of many values drown beside small ones."
+        )
+    return lines

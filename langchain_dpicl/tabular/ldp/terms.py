@@ -1,0 +1,219 @@
+"""What is public about a locally private table: schema, budget split, unit, model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_dpicl import parameters
+from langchain_dpicl.budget import Demand, PurePart
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular.ldp.counts import MAX_CELLS
+from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.tabular.split import TOLERANCE, Split, share_epsilon, split_epsilon
+from langchain_dpicl.validation import checked
+
+Model = Literal["auto", "joint", "tree"]
+ExtraColumns = Literal["refuse", "ignore"]
+
+MECHANISM = "ldp_table"
+"""The release's public name, in the account and in records."""
+
+SECURE = "secure"
+"""What a client says of randomness that comes from the operating system."""
+
+LEAST_EPSILON = 1e-9
+"""Least epsilon of a column: to see through its noise takes about 1e18 rows."""
+
+
+@dataclass(frozen=True)
+class LDPTerms:
+    """The public terms of reports and of what is made of them.
+
+    Attributes:
+        schema: The columns with their public values and bins.
+        epsilon: What all reports about one unit cost; None leaves it to the budget.
+        split: How a row's epsilon is divided among its columns.
+        model: `joint`, `tree`, or `auto`: joint where it fits.
+        unit_key: The column that says whose a row is; None: each row is a unit.
+        rows_per_unit: Most rows of a unit that are reported.
+    """
+
+    schema: TableSchema
+    epsilon: float | None
+    split: Split = "even"
+    model: Model = "auto"
+    unit_key: str | None = None
+    rows_per_unit: int = 1
+
+    def check(self) -> None:
+        """Refuse terms that are out of range or do not go together.
+
+        Raises:
+            InvalidParameterError: If they are; the message names the argument, or the
+                column that has no bins.
+        """
+        if not isinstance(self.schema, TableSchema):
+            raise InvalidParameterError(
+                f"schema must be a TableSchema, not {type(self.schema).__name__}."
+            )
+        if self.model not in ("auto", "joint", "tree"):
+            raise InvalidParameterError("model must be 'auto', 'joint' or 'tree'.")
+        checked(parameters.count, self.rows_per_unit, "rows_per_unit")
+        if self.unit_key is not None:
+            if not isinstance(self.unit_key, str) or not self.unit_key:
+                raise InvalidParameterError(
+                    "unit_key must be the name of the column that says whose a row is."
+                )
+            if self.unit_key in self.schema.names:
+                raise InvalidParameterError(
+                    f"unit_key {self.unit_key!r} is a column of the schema: it would "
+                    "be reported. Take it out of the schema."
+                )
+        elif self.rows_per_unit > 1:
+            raise InvalidParameterError(
+                "rows_per_unit goes with unit_key=, the column that says whose a row "
+                "is; without one each row is a unit of its own."
+            )
+        if self.epsilon is not None:
+            self.row_epsilons(self.epsilon)
+        elif isinstance(self.split, Mapping):
+            raise InvalidParameterError(
+                "A split by hand needs epsilon=, which it sums to."
+            )
+        else:
+            # The smallest claim shows what is wrong with the columns or the name.
+            self.row_epsilons(1.0)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Each column's number of public values or bins, the label's too.
+
+        Raises:
+            InvalidParameterError: If a column of numbers has no bins, or a column has
+                too many values.
+        """
+        sizes = {column.name: column.domain_size for column in self.schema.columns}
+        for name, size in sizes.items():
+            if size > MAX_CELLS:
+                raise InvalidParameterError(
+                    f"Column {name!r} has {size} values; at most {MAX_CELLS} can be "
+                    "counted. Put values together."
+                )
+        return sizes
+
+    def row_epsilons(self, epsilon: float) -> dict[str, float]:
+        """Return each column's epsilon for one row, given that of a unit.
+
+        Args:
+            epsilon: What all reports about a unit cost.
+
+        Privacy:
+            A unit's rows are randomized independently of each other, and so are a
+            row's columns: the total is at most `rows_per_unit` times the sum returned,
+            which is rounded to be at most `epsilon`.
+        """
+        if isinstance(self.split, Mapping):
+            whole = split_epsilon(epsilon, self.sizes, self.split)
+            parts = {
+                name: share_epsilon(part, self.rows_per_unit)
+                for name, part in whole.items()
+            }
+        else:
+            row = share_epsilon(epsilon, self.rows_per_unit)
+            parts = split_epsilon(row, self.sizes, self.split)
+        for name, part in parts.items():
+            if part < LEAST_EPSILON:
+                raise InvalidParameterError(
+                    f"Column {name!r} would be reported at epsilon {part:g}: below "
+                    f"{LEAST_EPSILON:g} no number of rows says anything. Give more "
+                    "epsilon, or take the column out of the schema."
+                )
+        return parts
+
+    def demand(self) -> Demand:
+        """Return what one collection asks of the account."""
+        return Demand(MECHANISM, (PurePart(self.epsilon),))
+
+    @property
+    def unit(self) -> str:
+        """What is protected, for the record."""
+        if self.unit_key is None:
+            return "one record"
+        return (
+            f"all records with the same {self.unit_key!r}, of which at most "
+            f"{self.rows_per_unit} are reported"
+        )
+
+    @property
+    def neighbors(self) -> str:
+        """What one unit may change, for the record."""
+        if self.unit_key is None:
+            return (
+                "one record's values replaced by any others; how many records there "
+                "are is public"
+            )
+        return (
+            "the values of one unit's records replaced by any others; how many records "
+            "are reported is public"
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return the terms as JSON-able values: the same ones, the same reports."""
+        by_hand = isinstance(self.split, Mapping)
+        return {
+            "schema": self.schema.fingerprint(),
+            "epsilon": self.epsilon,
+            "split": "given" if by_hand else self.split,
+            "epsilons": None
+            if self.epsilon is None
+            else self.row_epsilons(self.epsilon),
+            "rows_per_unit": self.rows_per_unit,
+        }
+
+
+def check_extra_columns(extra_columns: Any) -> ExtraColumns:
+    """Return what to do with columns that the schema doesn't have."""
+    if extra_columns == "refuse":
+        return "refuse"
+    if extra_columns == "ignore":
+        return "ignore"
+    raise InvalidParameterError("extra_columns must be 'refuse' or 'ignore'.")
+
+
+def require_same_terms(own: LDPTerms, given: Mapping[str, Any] | None) -> None:
+    """Refuse to read reports by other terms than they were made with.
+
+    Args:
+        own: The terms by which reports would be read.
+        given: What `LDPClient.terms` gave; None compares nothing.
+
+    Raises:
+        InvalidParameterError: If they differ.
+    """
+    if given is None:
+        return
+    if not isinstance(given, Mapping):
+        raise InvalidParameterError(
+            f"terms must be what LDPClient.terms gave, not {type(given).__name__}."
+        )
+    described = own.described()
+    mine, theirs = described.pop("epsilons"), given.get("epsilons")
+    wrong = [name for name, value in described.items() if given.get(name) != value]
+    if not isinstance(theirs, Mapping) or theirs.keys() != mine.keys():
+        wrong.append("epsilons")
+    else:
+        # Another processor's logarithms may differ in the last place.
+        wrong += [
+            "epsilons"
+            for name, part in mine.items()
+            if not isinstance(theirs[name], int | float)
+            or not math.isclose(part, theirs[name], rel_tol=TOLERANCE)
+        ]
+    if wrong:
+        raise InvalidParameterError(
+            f"terms: the clients' {wrong[0]!r} is not that of these arguments. Their "
+            "reports would be read wrongly, or the record claim a wrong epsilon."
+        )

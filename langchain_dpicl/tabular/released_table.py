@@ -1,0 +1,158 @@
+"""From a released table to examples, a selector, and a chain that classifies rows."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.language_models import BaseLanguageModel
+from langchain_core.runnables import Runnable, RunnableLambda
+
+from langchain_dpicl import parameters
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.released import (
+    ReleasedExamples,
+    ReleasedExampleSelector,
+    classification_chain,
+)
+from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
+from langchain_dpicl.tabular.schema.table import TableSchema
+from langchain_dpicl.validation import checked
+
+if TYPE_CHECKING:
+    from langchain_core.embeddings import Embeddings
+
+EXAMPLES = 8
+"""How many examples a chain shows."""
+
+
+class ReleasedTable(ABC):
+    """Rows that can be drawn for free, once a release was paid for.
+
+    Attributes:
+        schema: The table's public schema.
+        binned: Whether numbers are shown by their bins.
+
+    Privacy:
+        `sample` and all that is built on it are post-processing of one release; its
+        unit, relation, events and epsilon are those of `record`. The rows that a chain
+        is *asked about* are not protected: they go to the model.
+    """
+
+    schema: TableSchema
+    binned: bool
+
+    @abstractmethod
+    def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
+        """Return k rows: a mapping from each column, the label too, to its value.
+
+        Args:
+            k: How many.
+            balanced: Whether labels take turns, as far as the release knows them;
+                otherwise they come as often as in the table.
+        """
+
+    @abstractmethod
+    def record(self) -> dict[str, Any]:
+        """Return the release's public record."""
+
+    def examples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
+        """Return k rows as text and label, with the release's record.
+
+        Args:
+            k: How many.
+            balanced: Whether labels take turns.
+
+        Returns:
+            Examples with `text` (the features, in the schema's words) and `label`.
+
+        Raises:
+            InvalidParameterError: If k is no count.
+        """
+        count = checked(parameters.count, k, "k")
+        rows = self.sample(count, balanced=balanced)
+        schema = self.schema
+        return ReleasedExamples.of(
+            [
+                {
+                    TEXT_KEY: schema.text(row, binned=self.binned),
+                    LABEL_KEY: schema.label_text(row[schema.label]),
+                }
+                for row in rows
+            ],
+            self.record(),
+        )
+
+    async def aexamples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
+        """Return examples without blocking the event loop; see `examples`."""
+        return await asyncio.to_thread(self.examples, k, balanced=balanced)
+
+    def selector(
+        self,
+        k: int,
+        *,
+        of: int | None = None,
+        embedding: Embeddings | None = None,
+        escape_braces: bool | None = None,
+    ) -> ReleasedExampleSelector:
+        """Return a selector of k examples, for any few-shot prompt.
+
+        Args:
+            k: How many to select.
+            of: How many to draw; None: k, which are all selected.
+            embedding: To select the k nearest of them to the input.
+            escape_braces: Whether to double braces; see `ReleasedExampleSelector`.
+        """
+        examples = self.examples(k if of is None else of)
+        return examples.selector(k, embedding=embedding, escape_braces=escape_braces)
+
+    def classification_chain(
+        self,
+        model: BaseLanguageModel[Any],
+        k: int = EXAMPLES,
+        *,
+        instruction: str | None = None,
+        unknown: str | None = None,
+    ) -> Runnable[Any, str | None]:
+        """Return a chain that gives any row its label, by k released examples.
+
+        Few-shot prompt, model, label parser. The examples are drawn once, here.
+
+        Args:
+            model: A chat model or a completion model.
+            k: How many examples it shows.
+            instruction: What stands above the labels and the examples.
+            unknown: What to return where the answer means no label.
+
+        Returns:
+            A Runnable from a row (a mapping from each feature to its value; a label in
+            it is not looked at), to a label's text or `unknown`.
+
+        Raises:
+            InvalidParameterError: If k is no count, or `unknown` is a label.
+        """
+        schema, binned = self.schema, self.binned
+        chain = classification_chain(
+            self.examples(k),
+            model,
+            schema.labels,
+            instruction=_question(schema) if instruction is None else instruction,
+            unknown=unknown,
+        )
+
+        def described(row: Any) -> str:
+            if not isinstance(row, Mapping):
+                raise InvalidParameterError(
+                    "A row is a mapping from the name of each feature to its value, "
+                    f"not {type(row).__name__}."
+                )
+            return schema.text(row, binned=binned)
+
+        return RunnableLambda(described, name="row_text") | chain
+
+
+def _question(schema: TableSchema) -> str:
+    asked = schema.label_column.title
+    return f"What is the {asked}? Answer with one of the labels and nothing else."

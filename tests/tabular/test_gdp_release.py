@@ -1,0 +1,397 @@
+"""When a table's release is charged, drawn and stored; and interruptions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from table_parts import JOBS, account, measured, people, people_schema
+
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    LedgerError,
+    PlanMismatchError,
+    UnitError,
+)
+from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
+from langchain_dpicl.tabular.gdp import release
+
+MANY = [str(number) for number in range(100)]
+
+
+def wide_schema() -> TableSchema:
+    """Return a schema that makes ten thousand numbers out of one release."""
+    return TableSchema(
+        label="b",
+        columns=[
+            CategoricalColumn(name="a", values=MANY),
+            CategoricalColumn(name="b", values=MANY),
+            CategoricalColumn(name="who", values=["one", "two", "three"]),
+        ],
+    )
+
+
+WIDE = [
+    {"a": str(number % 100), "b": str(number % 7), "who": "one"}
+    for number in range(500)
+]
+
+
+def noise_of(**terms: Any) -> np.ndarray[Any, Any]:
+    """Return the noise on ten thousand counts of one release."""
+    watched, table = measured(
+        WIDE,
+        wide_schema(),
+        account(50),
+        group_by="b",
+        split={"a": 0.5, "who": 0.25},
+        **terms,
+    )
+    found = table.release()
+    return np.asarray(found.tallies[0] - watched.tallies[0]).ravel()
+
+
+def fit(noise: np.ndarray[Any, Any], scale: float) -> float:
+    """Return the p-value of noise being discrete Laplace of this scale."""
+    reach = int(6 * scale)
+    ratio = np.exp(-1 / scale)
+    peak = (1 - ratio) / (1 + ratio)
+    expected = {
+        k: len(noise) * peak * ratio ** abs(k) for k in range(-reach, reach + 1)
+    }
+    seen = Counter(noise.tolist())
+    rest = len(noise) - sum(seen[k] for k in expected)
+    counts = [*(seen[k] for k in expected), rest]
+    means = [*expected.values(), len(noise) - sum(expected.values())]
+    return float(stats.chisquare(counts, means).pvalue)
+
+
+def test_the_noise_on_a_count_has_the_scale_of_its_share() -> None:
+    noise = noise_of()
+    assert len(noise) == 10_000
+    assert fit(noise, 1 / 0.5) > 1e-6
+    # Broken: the whole epsilon for each column; half of it.
+    assert fit(noise, 1 / 0.75) < 1e-6
+    assert fit(noise, 1 / 0.25) < 1e-6
+
+
+def test_the_noise_grows_with_the_rows_of_a_unit() -> None:
+    noise = noise_of(unit_key="who", rows_per_unit=3)
+    assert fit(noise, 3 / 0.5) > 1e-6
+    assert fit(noise, 1 / 0.5) < 1e-6
+
+
+class Failing:
+    """A ledger's method that fails from some call on."""
+
+    def __init__(self, ledger: Any, name: str, after: int = 0) -> None:
+        self.ledger, self.name, self.left = ledger, name, after
+        self.real = getattr(ledger, name)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if self.left == 0:
+            raise LedgerError("the disk is full")
+        self.left -= 1
+        return self.real(*given, **named)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Everything that was drawn by any release."""
+    seen: list[Any] = []
+    noisy = release.noisy_tallies
+
+    def watched(*given: Any, **named: Any) -> Any:
+        seen.append(noisy(*given, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(release, "noisy_tallies", watched)
+    return seen
+
+
+def test_no_charge_no_noise(monkeypatch: pytest.MonkeyPatch, drawn: list[Any]) -> None:
+    budget = account()
+    monkeypatch.setattr(budget.ledger, "charge", Failing(budget.ledger, "charge"))
+    with pytest.raises(LedgerError, match="disk is full"):
+        GDPTable(people(50), people_schema(), budget=budget).release()
+    assert not drawn
+    assert budget.spent().queries == 0
+
+
+def test_the_charge_is_there_when_the_noise_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account()
+    noisy = release.noisy_tallies
+
+    def watched(*given: Any, **named: Any) -> Any:
+        assert len(budget.ledger.charges(budget.account)) == 1
+        return noisy(*given, **named)
+
+    monkeypatch.setattr(release, "noisy_tallies", watched)
+    GDPTable(people(50), people_schema(), budget=budget).release()
+
+
+@pytest.mark.parametrize("stored", [0, 1])
+def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
+    stored: int, monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    budget = account()
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=stored)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        table = GDPTable(people(500), people_schema(), budget=budget)
+        with pytest.raises(LedgerError, match="disk is full"):
+            table.release()
+    assert len(drawn) == stored
+    assert budget.spent().queries == 1
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    if stored:
+        # The beginning is in the ledger: the charge is not lost.
+        again.release(resume=True)
+        assert len(again.sample(2)) == 2
+    else:
+        with pytest.raises(BudgetExhaustedError):
+            again.release(resume=True)
+    assert budget.spent().queries == 1
+
+
+def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    first = GDPTable(people(500), people_schema(), budget=account(ledger=url))
+    released = first.release()
+
+    def never() -> Any:
+        raise AssertionError("read")
+        yield
+
+    again = GDPTable(never(), people_schema(), budget=account(ledger=url))
+    found = again.release(resume=True)
+    for one, two in zip(released.tallies, found.tallies, strict=True):
+        assert (one == two).all()
+    assert again.record() == first.record()
+    # Other terms are another release.
+    other = GDPTable(
+        people(500), people_schema(), budget=account(ledger=url), group_by=[]
+    )
+    with pytest.raises(BudgetExhaustedError):
+        other.release(resume=True)
+
+
+def test_of_two_that_draw_for_one_charge_the_first_to_store_has_released_it(
+    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    budget = account()
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=1)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        with pytest.raises(LedgerError):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    late = GDPTable(people(500), people_schema(), budget=budget)
+    early = GDPTable(people(500), people_schema(), budget=budget)
+    noisy = release.noisy_tallies
+    between: list[Any] = []
+
+    def racing(*given: Any, **named: Any) -> Any:
+        found = noisy(*given, **named)
+        if not between:
+            between.append(None)
+            between.append(early.release(resume=True))
+        return found
+
+    monkeypatch.setattr(release, "noisy_tallies", racing)
+    found = late.release(resume=True)
+    for one, two in zip(found.tallies, between[1].tallies, strict=True):
+        assert (one == two).all()
+
+
+def test_the_noise_of_a_resumed_release_is_that_of_the_charge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account(3.0)
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=1)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        with pytest.raises(LedgerError):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    kept = budget.ledger.stored_answer
+    terms = GDPTable([], people_schema())._terms
+    key = release.Journal(
+        budget, terms.fingerprint(is_secure=True), release.MECHANISM
+    ).key(0, "start")
+
+    def forged(name: str, wanted: str) -> str | None:
+        stored = kept(name, wanted)
+        if wanted != key or stored is None:
+            return stored
+        header = json.loads(stored)
+        header["epsilon_before_sampling"] = 1000.0
+        return json.dumps(header)
+
+    monkeypatch.setattr(budget.ledger, "stored_answer", forged)
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    found = again.release(resume=True)
+    assert sum(found.epsilons) == pytest.approx(3.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("damage", ["[]", "[1]", "nonsense", "[1.5]", f"[{10**30}]"])
+def test_damaged_numbers_are_refused(damage: str) -> None:
+    budget = account()
+    table = GDPTable(people(500), people_schema(), budget=budget)
+    table.release()
+    kind = table._terms.fingerprint(is_secure=True)
+    key = release.Journal(budget, kind, release.MECHANISM).key(0, "step 0")
+    kept = budget.ledger.stored_answer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            budget.ledger,
+            "stored_answer",
+            lambda name, wanted: damage if wanted == key else kept(name, wanted),
+        )
+        again = GDPTable(people(500), people_schema(), budget=budget)
+        with pytest.raises(LedgerError, match="can't be read"):
+            again.release(resume=True)
+
+
+def test_a_filter_pays_for_different_releases() -> None:
+    budget = account(6.0, accounting="renyi", queries=3)
+    one = GDPTable(people(900), people_schema(), budget=budget, epsilon=1.0)
+    two = GDPTable(
+        people(900), people_schema(), budget=budget, epsilon=2.0, group_by=[]
+    )
+    one.release()
+    two.release()
+    assert budget.spent().queries == 2
+    assert 3.0 <= budget.spent().epsilon <= 6.0
+    assert one.record()["epsilon"] == 1.0
+    assert two.record()["epsilon"] == 2.0
+
+
+def test_a_plan_is_for_one_kind_of_release() -> None:
+    budget = account(4.0, queries=2)
+    GDPTable(people(900), people_schema(), budget=budget).release()
+    with pytest.raises(PlanMismatchError):
+        GDPTable(
+            people(900), people_schema(), budget=budget, sampling_rate=0.5
+        ).release()
+
+
+def test_delta_is_held_against_the_units() -> None:
+    budget = account(4.0, delta=1e-3)
+    with pytest.raises(InvalidParameterError, match="delta"):
+        GDPTable(people(2000), people_schema(), budget=budget).release()
+    assert budget.spent().queries == 0
+
+
+def test_bad_rows_are_found_before_the_charge_whoever_is_sampled() -> None:
+    bad = [*people(50), {"age": 30, "pay": 1.0, "job": "pilot", "ill": "0"}]
+    for seed in range(5):
+        budget = account()
+        table = GDPTable(
+            bad,
+            people_schema(),
+            budget=budget,
+            sampling_rate=0.01,
+            random=SeededRandom(seed),
+        )
+        with pytest.raises(InvalidParameterError, match="'job'") as caught:
+            table.release()
+        assert "pilot" not in str(caught.value)
+        assert budget.spent().queries == 0
+
+
+def test_no_rows_are_refused_before_the_charge() -> None:
+    budget = account()
+    with pytest.raises(UnitError, match="no rows"):
+        GDPTable([], people_schema(), budget=budget).release()
+    assert budget.spent().queries == 0
+
+
+@pytest.mark.parametrize(
+    ("terms", "named"),
+    [
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": float("inf")}, "epsilon"),
+        ({"sampling_rate": 0}, "sampling_rate"),
+        ({"sampling_rate": 1.5}, "sampling_rate"),
+        ({"rows_per_unit": 0}, "rows_per_unit"),
+        ({"rows_per_unit": 2}, "unit_key"),
+        ({"unit_key": ""}, "unit_key"),
+        ({"unit_key": 7}, "unit_key"),
+        ({"group_by": "color"}, "'color'"),
+        ({"group_by": ["ill", "ill"]}, "twice"),
+        ({"group_by": [3]}, "group_by"),
+        ({"numeric": "median"}, "numeric"),
+        ({"split": "domain"}, "split"),
+        ({"split": "uneven"}, "split"),
+        ({"split": {"age": 1.0}, "epsilon": 1.0}, "split"),
+        ({"split": {"age": 1.0}}, "split"),
+        ({"split": {}}, "split"),
+        (
+            {
+                "split": dict.fromkeys(["age", "pay", "job", "(rows)"], 0.3),
+                "epsilon": 1,
+            },
+            "sums to 1.2",
+        ),
+        ({"split": dict.fromkeys(["age", "pay", "job", "(rows)"], 0.0)}, "split"),
+        ({"small_groups": "maybe"}, "small_groups"),
+        ({"extra_columns": "maybe"}, "extra_columns"),
+        ({"random": np.random.default_rng(1)}, "random"),
+        ({"budget": 7}, "budget"),
+    ],
+)
+def test_wrong_terms_are_named(terms: dict[str, Any], named: str) -> None:
+    given = {"budget": account(), **terms}
+    with pytest.raises(InvalidParameterError, match=named.replace("(", r"\(")):
+        GDPTable(people(9), people_schema(), **given).release()
+
+
+def test_a_schema_is_needed() -> None:
+    with pytest.raises(InvalidParameterError, match="TableSchema"):
+        GDPTable(people(9), {"age": "int"})  # type: ignore[arg-type]
+
+
+def test_too_many_groups_are_refused() -> None:
+    columns = [
+        CategoricalColumn(name=name, values=list(map(str, range(1000))))
+        for name in ("a", "b", "c")
+    ]
+    schema = TableSchema(label="c", columns=columns)
+    with pytest.raises(InvalidParameterError, match="coarser bins"):
+        GDPTable([], schema, group_by=["a", "b"])
+
+
+def test_a_given_split_decides_what_is_charged() -> None:
+    split = {"age": 1.0, "pay": 0.5, "job": 0.25, "(rows)": 0.25}
+    table = GDPTable(people(600), people_schema(), budget=account(3.0), split=split)
+    record = table.record()
+    assert record["epsilon"] == pytest.approx(2.0)
+    assert record["parameters"]["epsilons"] == pytest.approx(split)
+    assert set(JOBS) >= {row["job"] for row in table.sample(3)}
+
+
+def test_the_account_says_whose_rows_it_protects(
+    budget: PrivacyBudgetHandler,
+) -> None:
+    rows = [{**row, "who": f"p{place % 50}"} for place, row in enumerate(people(300))]
+    table = GDPTable(
+        rows,
+        people_schema(),
+        budget=budget,
+        unit_key="who",
+        rows_per_unit=4,
+        small_groups="keep",
+    )
+    record = table.record()
+    assert record["unit"] == "all rows with the same 'who'"
+    assert record["parameters"]["rows_per_unit"] == 4
+    assert sum(size.value for size in table.release().sizes) < 260
