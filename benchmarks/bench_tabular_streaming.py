@@ -26,7 +26,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    LDPTable,
+    NumericColumn,
+    TableSchema,
+)
 from langchain_dpicl.tabular.rows import Chunk, RowReader, SQLRows
 
 ROWS = 10_000_000
@@ -126,11 +134,51 @@ def read_all_units(path: str) -> int:
     return read_units(path, 1.0)
 
 
+def public_schema() -> TableSchema:
+    """Ten columns of words, the first of them the label, and ten of numbers."""
+    words = [CategoricalColumn(name=name, values=WORDS) for name in TEXTS]
+    numbers = [
+        NumericColumn(name=name, kind="integer", lower=0, upper=UPPER, bins=4)
+        for name in NUMBERS
+    ]
+    return TableSchema(label=TEXTS[0], columns=[*words, *numbers])
+
+
+def account() -> PrivacyBudgetHandler:
+    return PrivacyBudgetHandler(epsilon=4, delta=1e-9, queries=1, ledger=":memory:")
+
+
+def gdp_rows(path: str) -> int:
+    """Noisy statistics of groups by label; each row is a unit."""
+    data = table_of(path, with_unit=False)
+    table = GDPTable(data, public_schema(), budget=account(), progress=False)
+    return round(sum(size.value for size in table.release().sizes))
+
+
+def gdp_units(path: str) -> int:
+    """The same where people are units, one row of each taking part."""
+    data = table_of(path, with_unit=True)
+    table = GDPTable(
+        data, public_schema(), budget=account(), unit_key=UNIT, progress=False
+    )
+    return round(sum(size.value for size in table.release().sizes))
+
+
+def ldp_rows(path: str) -> int:
+    """Every row checked, then randomized and counted: two passes."""
+    data = table_of(path, with_unit=False)
+    table = LDPTable(data, public_schema(), budget=account(), progress=False)
+    return table.collect().n_reports
+
+
 # A further consumer is a function from the file's path to a number of rows.
 CONSUMERS: Mapping[str, Callable[[str], int]] = {
     "RowReader, each row a unit, q = 0.1": read_rows,
     "RowReader, people are units, q = 0.1": read_units,
     "RowReader, people are units, q = 1": read_all_units,
+    "GDPTable, each row a unit": gdp_rows,
+    "GDPTable, people are units": gdp_units,
+    "LDPTable, each row a unit": ldp_rows,
 }
 
 

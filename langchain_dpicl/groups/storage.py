@@ -25,6 +25,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.files import sync_directory
 from langchain_dpicl.groups.ingest import check_document_ids
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
@@ -123,7 +124,7 @@ def _check_target(target: Path) -> bool:
 def _put_in_place(draft: Path, target: Path, *, replaces: bool) -> None:
     if not replaces:
         draft.rename(target)
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
         return
     # A directory cannot be renamed over a full one. Should the process die between
     # the two renames, the earlier save is still there under its hidden name.
@@ -137,7 +138,7 @@ def _put_in_place(draft: Path, target: Path, *, replaces: bool) -> None:
         aside.rmdir()
         raise
     shutil.rmtree(aside, ignore_errors=True)
-    _sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
 def _write_documents(path: Path, index: ShardIndex) -> str | None:
@@ -279,11 +280,3 @@ def _private_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,14 +18,12 @@ so is the file. Compatibility promise: every later version of the library reads 
 from __future__ import annotations
 
 import json
-import math
 import os
-import secrets
 import stat
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from langchain_dpicl import files
 from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.released.checking import digest_of
 
@@ -35,7 +33,6 @@ VERSION = 1
 MAX_BYTES = 1 << 26
 """Largest file, 64 MiB: some hundred thousand examples."""
 
-_MAX_DIGITS = 40
 _FIELDS = frozenset({"format", "version", "record", "examples", "sha256"})
 
 Path_ = str | os.PathLike[str]
@@ -65,11 +62,10 @@ def write(
         )
     try:
         target = Path(os.path.abspath(path))  # noqa: PTH100  # resolve() follows links
-        target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(target) and not overwrite:
             _require_same(target, sha256)
             return
-        _put(data, target, overwrite=overwrite)
+        files.put(data, target, overwrite=overwrite)
     except FileExistsError:
         raise _taken(path) from None
     except (OSError, ValueError) as error:
@@ -123,45 +119,6 @@ def _require_same(target: Path, sha256: str) -> None:
         raise _taken(target)
 
 
-def _put(data: bytes, target: Path, *, overwrite: bool) -> None:
-    # Beside the target, so that the rename stays on one file system.
-    draft = target.with_name(f".{secrets.token_hex(8)}.draft")
-    try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if overwrite:
-            draft.replace(target)
-        else:
-            _link(draft, target)
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-    _sync_directory(target.parent)
-
-
-def _link(draft: Path, target: Path) -> None:
-    """Give the draft its name, unless somebody else has taken it meanwhile."""
-    try:
-        os.link(draft, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        # Some file systems know no links.
-        if os.path.lexists(target):
-            raise FileExistsError from None
-        draft.replace(target)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _content(path: Path_) -> bytes:
     try:
         # Asked first: opening a pipe would wait for a writer.
@@ -180,43 +137,13 @@ def _content(path: Path_) -> bytes:
 
 def _parsed(data: bytes, path: Path_) -> Any:
     try:
-        return json.loads(
-            data.decode("utf-8-sig"),
-            object_pairs_hook=_unique,
-            parse_constant=_refused,
-            parse_float=_finite,
-            parse_int=_integer,
-        )
+        return files.strict_json(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         reason = (
             "it is not JSON in UTF-8, is cut short, names a field twice, or holds a "
             "number out of range"
         )
     raise _foreign(path, reason)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError
-    return int(digits)
 
 
 def _reason(error: OSError | ValueError) -> str:

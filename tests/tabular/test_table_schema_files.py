@@ -102,7 +102,7 @@ def test_round_trip(given_columns: list[dict[str, Any]]) -> None:
         (stored(columns=[{**AGE, "lower": 100}, LABEL]), "'age' .*upper: "),
         (stored(columns=[AGE, {**LABEL, "values": None}]), "'y' .*values: "),
         (stored().replace("99", "NaN"), "not JSON"),
-        (stored().replace("99", "1e999"), "'age' .*upper .*must be finite"),
+        (stored().replace("99", "1e999"), "a number out of range"),
         (stored().replace("99", "9" * 100), "not JSON"),
         (stored().replace('"upper"', '"lower"'), "names a field twice"),
         (

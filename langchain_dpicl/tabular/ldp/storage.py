@@ -26,7 +26,6 @@ import io
 import json
 import math
 import os
-import secrets
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -37,6 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl import files
 from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.released.checking import checked_record
@@ -89,7 +89,7 @@ def write(path: Path_, found: Collected, *, overwrite: bool) -> None:
     file = io.BytesIO()
     np.savez_compressed(file, header=np.frombuffer(text, np.uint8), **arrays)
     try:
-        _put(file.getvalue(), Path(path), overwrite=overwrite)
+        files.put(file.getvalue(), Path(path), overwrite=overwrite)
     except (OSError, ValueError) as error:
         if isinstance(error, FileExistsError) and not overwrite:
             raise ReleaseError(
@@ -172,28 +172,6 @@ def _digest(arrays: _Arrays, header: Mapping[str, Any]) -> str:
         digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
-
-
-def _put(data: bytes, target: Path, *, overwrite: bool) -> None:
-    """Write a file that is complete when it gets its name."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not overwrite and os.path.lexists(target):
-        raise FileExistsError
-    # Beside the target, so that the rename stays on one file system.
-    draft = target.with_name(f".{secrets.token_hex(8)}.draft")
-    try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if overwrite:
-            draft.replace(target)
-        else:
-            # A link, unlike a rename, never replaces what came meanwhile.
-            os.link(draft, target)
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
 
 
 def _unpacked(path: Path_) -> dict[str, NDArray[Any]]:

@@ -22,11 +22,10 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from langchain_dpicl import files
 from langchain_dpicl.exceptions import InvalidParameterError
 
 FORMAT = "langchain-dpicl/table-schema"
@@ -36,7 +35,6 @@ MAX_BYTES = 1 << 24
 """Largest file, 16 MiB."""
 
 _FIELDS = frozenset({"format", "version", "label", "columns", "template"})
-_MAX_DIGITS = 40
 
 Path_ = str | os.PathLike[str]
 
@@ -101,16 +99,7 @@ def write(path: Path_, text: str) -> None:
     """
     reason = ""
     try:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the target, so that the rename stays on one file system.
-        draft = target.with_name(f".{secrets.token_hex(8)}.draft")
-        try:
-            draft.write_text(text, encoding="utf-8", newline="\n")
-            draft.replace(target)
-        finally:
-            with suppress(FileNotFoundError):
-                draft.unlink()
+        files.put(text.encode(), Path(path), overwrite=True)
     except (OSError, ValueError, TypeError) as error:
         reason = _reason(error)
     if reason:
@@ -155,33 +144,13 @@ def read(path: Path_) -> str:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_refused,
-            parse_int=_integer,
-        )
+        return files.strict_json(text)
     except (ValueError, TypeError, RecursionError) as error:
         line = getattr(error, "lineno", None)
     where = "" if line is None else f", at line {line}"
-    raise _foreign(f"it is not JSON, or names a field twice{where}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _refused(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise ValueError
-    return int(digits)
+    raise _foreign(
+        f"it is not JSON, names a field twice, or holds a number out of range{where}"
+    )
 
 
 def _reason(error: Exception) -> str:
