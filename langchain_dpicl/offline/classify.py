@@ -1,10 +1,14 @@
-"""Labels from exemplars: nearest neighbors, mixed with a public prior."""
+"""Labels from exemplars: nearest neighbors, mixed with a public prior.
+
+Near are texts with the same words; rows of a table, with like facts (`facts.py`).
+"""
 
 from __future__ import annotations
 
 import math
 from hashlib import blake2b
 
+from langchain_dpicl.offline.facts import fact_weights
 from langchain_dpicl.offline.words import STOP_STEMS, stems
 
 _PRIOR_WEIGHT = 0.25
@@ -49,7 +53,7 @@ def label_scores(
 
     Returns:
         The mixture of the prior and the exemplars' votes; the prior alone without
-        exemplars. Sums to 1.
+        exemplars, and an even one where the texts are rows of facts. Sums to 1.
 
     Example:
         >>> shown = (("Who won?", "person"), ("Where was it?", "place"))
@@ -62,11 +66,19 @@ def label_scores(
     voters = [(x, places[y.casefold()]) for x, y in exemplars if y.casefold() in places]
     if not voters:
         return prior
-    target = _features(text)
+    weights = fact_weights(text, [exemplar for exemplar, _ in voters])
+    if weights is None:
+        target = _features(text)
+        weights = [
+            max(_cosine(target, _features(exemplar)), _FLOOR) ** _SHARPNESS
+            for exemplar, _ in voters
+        ]
+    else:
+        # A value of a row ("yes") is no hint at a label of the same name.
+        prior = [1.0 / len(labels)] * len(labels)
     votes = [0.0] * len(labels)
-    for exemplar, at in voters:
-        near = _cosine(target, _features(exemplar))
-        votes[at] += max(near, _FLOOR) ** _SHARPNESS
+    for weight, (_, at) in zip(weights, voters, strict=True):
+        votes[at] += weight
     total = sum(votes)
     return [
         _PRIOR_WEIGHT * p + (1.0 - _PRIOR_WEIGHT) * vote / total

@@ -1,4 +1,11 @@
-"""Rows drawn from what reports were made into: free, and public."""
+"""Rows made of what reports say: free, and public.
+
+The first row of each label is its *telling* row: in every column it has the value whose
+share among the label's rows is furthest above its share among all rows. Few examples of a label can't show how its rows vary, and rows drawn at random would mostly show
+chance; telling rows show how labels differ. Each of their values rests on a table of
+two columns, which reports know far better than a whole row. What that is worth is in
+`benchmarks/utility_tabular.py`. All further rows are drawn.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +15,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
 from langchain_dpicl.tabular.ldp.result import Collected
+from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
 
 
 def draw_rows(
     found: Collected, k: int, random: SecureRandom, *, balanced: bool
 ) -> list[dict[str, Any]]:
-    """Return rows as mappings from column to value, in random order.
+    """Return rows as mappings from column to value.
 
     Args:
         found: What was collected.
         k: How many rows.
         random: Where they are drawn with.
-        balanced: Whether every label comes equally often, as far as k allows: which
-            labels come once more than others is random, and a label that the reports
-            give no weight does not come.
+        balanced: Whether labels take turns, the most frequent first, each with its
+            telling row and then with drawn ones; a label that the reports give no
+            weight does not come. Otherwise all rows are drawn, labels as often as in
+            the table.
 
     Privacy:
         Post-processing of reports.
     """
     if not balanced:
         return _rows(found, found.distribution.sample(k, random))
-    place = found.terms.schema.names.index(found.terms.schema.label)
-    labels = np.flatnonzero(found.distribution.marginal(place) > 0).tolist()
-    random.shuffle(labels)
-    every, more = divmod(k, len(labels))
-    drawn = np.concatenate(
-        [
-            found.distribution.sample(
-                every + (turn < more), random, given=(place, label)
-            )
-            for turn, label in enumerate(labels)
-        ]
-    )
-    return _rows(found, drawn[random.permutation(k)])
+    labels = _labels(found)
+    turns = [labels[turn % len(labels)] for turn in range(k)]
+    rows = telling_rows(found, turns[: len(labels)])
+    drawn = {
+        label: iter(_drawn(found, label, turns.count(label) - 1, random))
+        for label in set(turns)
+    }
+    more = [next(drawn[label]) for label in turns[len(labels) :]]
+    return _rows(found, np.array([*rows, *more], dtype=np.int64))
+
+
+def telling_rows(found: Collected, labels: list[int]) -> list[NDArray[np.int64]]:
+    """Return the telling row of each of some labels, as codes.
+
+    Args:
+        found: What was collected.
+        labels: The labels' codes.
+
+    Privacy:
+        Post-processing of reports.
+    """
+    place = _label_place(found)
+    rows = [np.zeros(len(found.epsilons), dtype=np.int64) for _ in labels]
+    for row, label in zip(rows, labels, strict=True):
+        row[place] = label
+    every = _labels(found)
+    weights = found.distribution.marginal(place)[every]
+    for column in range(len(found.epsilons)):
+        if column == place:
+            continue
+        shares = _shares(found, column)
+        # Weighted: of a label that is rare, reports say little but chance.
+        telling = shares - weights @ shares if len(every) > 1 else shares
+        for row, label in zip(rows, labels, strict=True):
+            row[column] = int(np.argmax(telling[every.index(label)]))
+    return rows
 
 
 def labels_without_weight(found: Collected) -> list[str]:
     """Return the labels that the reports give no weight, so that no row has them."""
-    schema = found.terms.schema
-    shares = found.distribution.marginal(schema.names.index(schema.label))
+    column = found.terms.schema.label_column
+    weighty = _labels(found)
     return [
-        str(schema.label_column.code_value(code))
-        for code in np.flatnonzero(~(shares > 0)).tolist()
+        str(column.code_value(code))
+        for code in range(column.domain_size)
+        if code not in weighty
     ]
+
+
+def _labels(found: Collected) -> list[int]:
+    """Return the labels that the reports give weight, the most frequent first."""
+    weights = found.distribution.marginal(_label_place(found))
+    order = np.argsort(-weights, kind="stable").tolist()
+    return [code for code in order if weights[code] > 0]
+
+
+def _shares(found: Collected, column: int) -> NDArray[np.float64]:
+    """Return how each weighty label's rows divide among a column's values.
+
+    Out of the reports of the two columns alone, whatever model was fitted.
+    """
+    place, epsilons = _label_place(found), list(found.epsilons.values())
+    pair = (min(place, column), max(place, column))
+    reports = found.counts.pairs[pair] / found.counts.n
+    table = reconstruct(reports, [epsilons[one] for one in pair])
+    rows = table if pair[0] == place else table.T
+    weights = found.distribution.marginal(place)
+    return np.array(
+        [project_to_simplex(rows[label] / weights[label]) for label in _labels(found)]
+    )
+
+
+def _drawn(
+    found: Collected, label: int, count: int, random: SecureRandom
+) -> NDArray[np.int64]:
+    return found.distribution.sample(count, random, given=(_label_place(found), label))
+
+
+def _label_place(found: Collected) -> int:
+    schema = found.terms.schema
+    return schema.names.index(schema.label)
 
 
 def _rows(found: Collected, codes: NDArray[np.int64]) -> list[dict[str, Any]]:
