@@ -44,6 +44,8 @@ from utility_tabular_baselines import (
     reconstructed,
 )
 from utility_tabular_report import (
+    BINS,
+    DRAWN,
     EPSILONS,
     GLOBAL,
     LOCAL,
@@ -58,7 +60,7 @@ from utility_tabular_report import (
 )
 from utility_tabular_schemas import DATASETS, LABEL
 
-from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl import PrivacyBudgetHandler, ReleasedExamples
 from langchain_dpicl.cli.loading import load_model
 from langchain_dpicl.exceptions import UnitError
 from langchain_dpicl.released import classification_chain
@@ -134,6 +136,39 @@ def _rows(path: Path, schema: TableSchema) -> Iterator[Row]:
             }
 
 
+def _account(epsilon: float) -> PrivacyBudgetHandler:
+    cost = NO_NOISE if math.isinf(epsilon) else epsilon
+    return PrivacyBudgetHandler(epsilon=cost, delta=DELTA, queries=1, ledger=":memory:")
+
+
+def drawn_examples(table: LDPTable, k: int) -> ReleasedExamples:
+    """Return examples whose labels take turns, without the telling rows."""
+    table.collect()
+    schema, found = table.schema, table.distribution
+    place = schema.names.index(schema.label)
+    weights = found.marginal(place).tolist()
+    labels = [code for code, weight in enumerate(weights) if weight > 0]
+    rows = []
+    for turn in range(k):
+        (codes,) = found.sample(1, given=(place, labels[turn % len(labels)])).tolist()
+        rows.append(
+            {
+                column.name: column.code_value(code)
+                for column, code in zip(schema.columns, codes, strict=True)
+            }
+        )
+    return ReleasedExamples.of(
+        [
+            {
+                "text": schema.text(row, binned=True),
+                "label": schema.label_text(row[schema.label]),
+            }
+            for row in rows
+        ],
+        table.record(),
+    )
+
+
 class Bench:
     """Tries everything on one table, in one run."""
 
@@ -156,20 +191,45 @@ class Bench:
             yield self._outcome(REAL, k, None, shown)
         yield from self._trained(private(self.whole, self.run))
         for epsilon in EPSILONS:
-            yield from self._released(GLOBAL, GDPTable, self.whole, epsilon)
-            yield from self._released(LOCAL, LDPTable, self.local, epsilon)
+            yield from self._global(GLOBAL, "mean", epsilon)
+            yield from self._global(BINS, "bins", epsilon)
+            yield from self._local(epsilon)
 
-    def _released(
-        self, what: str, kind: Callable[..., Any], data: Table, epsilon: float
-    ) -> Iterator[Outcome]:
-        cost = NO_NOISE if math.isinf(epsilon) else epsilon
-        budget = PrivacyBudgetHandler(
-            epsilon=cost, delta=DELTA, queries=1, ledger=":memory:"
+    def _global(self, what: str, numeric: Any, epsilon: float) -> Iterator[Outcome]:
+        data = self.whole
+        table = GDPTable(
+            data.train,
+            data.schema,
+            budget=_account(epsilon),
+            numeric=numeric,
+            progress=False,
         )
-        table = kind(data.train, data.schema, budget=budget, progress=False)
+        yield from self._shown(what, table, data, epsilon, table.examples)
+
+    def _local(self, epsilon: float) -> Iterator[Outcome]:
+        data = self.local
+        table = LDPTable(
+            data.train, data.schema, budget=_account(epsilon), progress=False
+        )
+        yield from self._shown(LOCAL, table, data, epsilon, table.examples)
+
+        def drawn(k: int) -> ReleasedExamples:
+            return drawn_examples(table, k)
+
+        yield from self._shown(DRAWN, table, data, epsilon, drawn)
+        yield from self._trained(reconstructed(data, table, epsilon, self.run))
+
+    def _shown(
+        self,
+        what: str,
+        table: GDPTable | LDPTable,
+        data: Table,
+        epsilon: float,
+        examples_of: Callable[[int], ReleasedExamples],
+    ) -> Iterator[Outcome]:
         for k in SHOTS:
             try:
-                examples = table.examples(k)
+                examples = examples_of(k)
             except UnitError:
                 # The noise hides every group: what is left is to show none.
                 answers, hidden = self._prompted([]), True
@@ -178,8 +238,6 @@ class Bench:
                 texts = data.texts(binned=table.binned)
                 answers, hidden = [chain.invoke(text) for text in texts], False
             yield self._outcome(what, k, epsilon, answers, hidden=hidden)
-        if what == LOCAL:
-            yield from self._trained(reconstructed(data, table, epsilon, self.run))
 
     def _trained(
         self, found: Iterator[tuple[Baseline, list[str]]]

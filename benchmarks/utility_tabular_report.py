@@ -19,7 +19,9 @@ ZERO_SHOT = "no examples (zero-shot)"
 MAJORITY = "the most frequent label *"
 REAL = "private rows as they are *"
 GLOBAL = "GDPTable"
+BINS = "GDPTable, numbers as bins"
 LOCAL = "LDPTable"
+DRAWN = "LDPTable, drawn rows only"
 LOCAL_LOGISTIC = "LDPTable, logistic regression"
 LOCAL_BAYES = "LDPTable, naive Bayes"
 DIFFPRIVLIB_LOGISTIC = "diffprivlib, logistic regression"
@@ -70,7 +72,9 @@ def rows_of(
         MAJORITY,
         REAL,
         GLOBAL,
+        BINS,
         LOCAL,
+        DRAWN,
         LOCAL_LOGISTIC,
         LOCAL_BAYES,
         DIFFPRIVLIB_LOGISTIC,
