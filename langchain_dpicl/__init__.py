@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         mechanisms,
         offline,
         released,
+        tabular,
     )
     from langchain_dpicl.budget import PrivacyBudgetHandler
     from langchain_dpicl.chain import (
@@ -124,6 +125,7 @@ __all__ = [
     "mechanisms",
     "offline",
     "released",
+    "tabular",
 ]
 
 _HOMES = {
@@ -157,6 +159,7 @@ _SUBPACKAGES = {
     "mechanisms",
     "offline",
     "released",
+    "tabular",
 }
 
 

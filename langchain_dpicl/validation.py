@@ -35,11 +35,16 @@ def construct(owner: str, init: Callable[[], None]) -> None:
         init()
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+            f"{'.'.join(str(part) for part in item['loc'])}: {_reason(item['msg'])}"
             for item in error.errors(include_url=False, include_input=False)
         )
     if wrong:
         raise InvalidParameterError(f"{owner} can't be made. {wrong}.")
+
+
+def _reason(message: str) -> str:
+    """Return a message without what pydantic puts before those of our validators."""
+    return message.removeprefix("Value error, ")
 
 
 def checked(check: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -21,6 +21,13 @@ SHOWN = {
         "Spent: epsilon 4.00",
     ],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
+    "private_tables.py": [
+        "Every column is known to",
+        "The age is 5",
+        "-> comes back",
+        "6000 report(s) at epsilon 6",
+        "Spent: epsilon 1.00 by the hospital, epsilon 6.00 by each patient",
+    ],
     "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
     "tour.py": [
         "5 charges",

@@ -53,6 +53,7 @@ NAMES = [
     "mechanisms",
     "offline",
     "released",
+    "tabular",
 ]
 
 

@@ -11,7 +11,8 @@ sum of their costs stays within a limit that was fixed at the start.
                                                        delta') <= epsilon
     renyi    R(a) at one order a, fixed at the start   epsilon - log(1 - 1/a)
                                                        + (log delta' + log a) / (a - 1)
-    pure     epsilon of a pure mechanism               epsilon
+    pure     epsilon of a pure mechanism               largest pure loss that is
+                                                       (epsilon, delta')-private
 
 delta' is delta without the share that is set aside for additive failures: the sum of
 the `DeltaEvent`s has that share for a limit of its own.
@@ -30,7 +31,7 @@ Privacy:
       Privacy" (2022); Koskela, Tobaben, Honkela, "Individual Privacy Accounting with
       Gaussian Differential Privacy" (2023). The conversion is exact (Balle, Wang 2018).
     * pure: Rogers, Roth, Ullman, Vadhan, "Privacy Odometers and Filters" (2016): on
-      every path the losses' sum is within epsilon. For a few large releases (noisy
+      every path the losses' sum is within the limit. For a few large releases (noisy
       tables) no other filter does better; for many small ones all of them do.
     * Failures are added by a union bound, which doesn't care how they were chosen.
 
@@ -190,7 +191,7 @@ class PrivacyFilter:
         elif self.method == "gdp":
             budget = limits.gdp_budget(epsilon, left)
         elif self.method == "pure":
-            budget = epsilon
+            budget = limits.pure_budget(epsilon, left)
         else:
             budget = limits.zcdp_budget(epsilon, left)
         if budget < limits.LEAST_BUDGET:

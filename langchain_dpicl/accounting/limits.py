@@ -7,7 +7,8 @@ Proposition 12)
     epsilon - log(1 - 1/a) + (log delta + log a) / (a - 1).
 
 zCDP: the largest of these over all a, divided by a. GDP: the largest mu whose exact
-curve (Balle, Wang 2018, Theorem 8) passes (epsilon, delta) or is below it.
+curve (Balle, Wang 2018, Theorem 8) passes (epsilon, delta) or is below it. Pure: see
+`pure_budget`.
 """
 
 from __future__ import annotations
@@ -142,6 +143,24 @@ def gdp_budget(epsilon: float, delta: float) -> float:
         else:
             high = middle
     return found
+
+
+def pure_budget(epsilon: float, delta: float) -> float:
+    """Return the largest pure loss that is (epsilon, delta)-private, rounded down.
+
+    A pure loss t above epsilon fails it with probability (e^t - e^epsilon) / (1 + e^t)
+    at most: randomized response on one bit is the worst case (Kairouz, Oh, Viswanath
+    2015, Theorem 3.3). So t may be epsilon + log(1 + delta e^-epsilon) - log(1 -
+    delta): a hair above epsilon, enough for parts that add up to it to be paid for
+    although each is rounded up.
+
+    Example:
+        >>> 0 < pure_budget(3.0, 1e-6) - 3.0 < 1.1e-6
+        True
+    """
+    gain = math.log1p(delta * math.exp(-epsilon)) - math.log1p(-delta)
+    # Below epsilon only by rounding: that much is private without any delta.
+    return max(epsilon, math.nextafter(epsilon + gain * (1 - 1e-9), 0.0))
 
 
 @functools.lru_cache(maxsize=1024)

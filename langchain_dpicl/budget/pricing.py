@@ -64,8 +64,8 @@ def price_release(
     if not demand.is_fixed and queries is None:
         raise InvalidParameterError(
             f"The account has no plan, and this {demand.mechanism} release leaves its "
-            "noise open. Give the parser its noise (noise_multiplier=, epsilon= and, "
-            "where it has one, delta0=), or give the budget queries=: how many such "
+            "noise open. Say how much there is (noise_multiplier=, epsilon= and, where "
+            "the release has one, delta0=), or give the budget queries=: how many such "
             "releases it should last for."
         )
     events_at: Callable[[float], tuple[Event, ...]]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -19,6 +20,7 @@ from langchain_dpicl.accounting import (
     PrivacyFilter,
     PureEvent,
     ZCDPEvent,
+    limits,
 )
 from langchain_dpicl.accounting.filters import STEPS, Cost
 from langchain_dpicl.budget import Demand, GaussianPart, PrivacyBudgetHandler, PurePart
@@ -36,6 +38,36 @@ def total(events: list[Event]) -> Fraction:
     return found
 
 
+def fails(loss: float, epsilon: float) -> mp.mpf:
+    """Return the least delta at which every mechanism of a pure loss keeps epsilon."""
+    with mp.workdps(60):
+        if loss <= epsilon:
+            return mp.mpf(0)
+        return (mp.exp(loss) - mp.exp(epsilon)) / (1 + mp.exp(loss))
+
+
+@given(limit=st.floats(1e-9, 300), delta=st.floats(1e-12, 0.5))
+def test_the_limit_is_the_largest_private_loss(limit: float, delta: float) -> None:
+    found = limits.pure_budget(limit, delta)
+    assert fails(found, limit) <= delta
+    # What doubles can't tell from epsilon, or little more, is left.
+    if delta > 1e-9 * limit:
+        assert fails(limit + (found - limit) * 1.001 + 1e-12, limit) > delta * 0.99
+
+
+@pytest.mark.parametrize("parts", [[1.0, 2.0], [0.1] * 30, [0.75] * 4, [3.0]])
+def test_parts_that_add_up_to_epsilon_are_paid_for(parts: list[float]) -> None:
+    budget = PrivacyBudgetHandler(
+        epsilon=3.0, delta=1e-6, accounting="pure", ledger=":memory:"
+    )
+    for part in parts:
+        budget.admit(Demand("table", (PurePart(part),)))
+    assert budget.spent().epsilon == pytest.approx(3.0)
+    assert budget.spent().epsilon <= 3.0
+    with pytest.raises(BudgetExhaustedError):
+        budget.admit(Demand("table", (PurePart(1e-5),)))
+
+
 @given(limit=epsilons, parts=st.lists(epsilons, max_size=12))
 def test_what_is_admitted_never_passes_epsilon(
     limit: float, parts: list[float]
@@ -47,10 +79,10 @@ def test_what_is_admitted_never_passes_epsilon(
         if account.affords(spent, cost):
             spent = Cost(spent.loss + cost.loss, spent.failure + cost.failure)
             admitted.append(PureEvent(part))
-    assert total(list(admitted)) <= Fraction(limit)
-    assert total(list(admitted)) <= Fraction(account.epsilon_spent(spent)) * Fraction(
-        1 + 1e-12
-    )
+    found = total(list(admitted))
+    assert found <= Fraction(account.budget)
+    assert found <= Fraction(account.epsilon_spent(spent)) + Fraction(1e-6)
+    assert fails(float(found), limit) <= account.delta_left
 
 
 @given(limit=epsilons, n=st.integers(1, 1000))
