@@ -47,13 +47,14 @@ def without_frames(step: Callable[[], T]) -> T:
 
     Raises:
         DPError: What the step raised: same type and message, no cause, no context, and
-            a traceback that begins here, so that its locals hold no private value.
+            a traceback that begins here, so that its locals hold no private value. The
+            same goes for a `KeyboardInterrupt`.
 
     Example:
         >>> without_frames(lambda: 3)
         3
     """
-    refused: DPError | None = None
+    refused: BaseException
     try:
         return step()
     except DPError as error:
@@ -61,4 +62,6 @@ def without_frames(step: Callable[[], T]) -> T:
         if type(error).__module__ != DPError.__module__:
             raise
         refused = type(error)(*error.args)
+    except KeyboardInterrupt:
+        refused = KeyboardInterrupt()
     raise refused

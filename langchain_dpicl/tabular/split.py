@@ -87,8 +87,10 @@ def share_epsilon(epsilon: float, shares: int) -> float:
         1.5
     """
     count = checked(parameters.count, shares, "shares")
-    part = checked(parameters.epsilon, epsilon) / count
-    while Fraction(part) * count > Fraction(epsilon):
+    whole = Fraction(checked(parameters.epsilon, epsilon))
+    # As fractions: a count may be larger than any float.
+    part = float(whole / count)
+    while Fraction(part) * count > whole:
         part = math.nextafter(part, 0.0)
     if part <= 0:
         raise _too_small(f"{count} equal shares")

@@ -147,8 +147,11 @@ class LDPClient:
             InvalidParameterError: As `report`; reports of the chunks before are out.
 
         Privacy:
-            As `report`, for each row. The order of rows is that of the data: shuffle
-            the reports, or collect them through `LDPTable`, where it says something.
+            As `report`, for each row. A second call makes new reports of the same
+            rows, and who is in them pays again, unless nobody saw the first ones. So
+            after an error, send none of them, or go on behind the rows that are done.
+            The order of rows is that of the data: shuffle the reports, or collect
+            them through `LDPTable`, where it says something.
         """
         size = checked(parameters.count, chunk_size, "chunk_size")
         hidden = Hidden(data)

@@ -6,8 +6,10 @@ are checked before that, at no cost; rows that come only once can't be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import islice
 from typing import Any, Literal
 
@@ -32,6 +34,7 @@ from langchain_dpicl.tabular.ldp.result import (
     Collected,
     Payment,
     reconstructed,
+    record_of,
     trial_record,
 )
 from langchain_dpicl.tabular.ldp.terms import SECURE, ExtraColumns, LDPTerms
@@ -40,6 +43,9 @@ from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
 from langchain_dpicl.validation import checked
 
 Invalid = Literal["refuse", "drop"]
+
+MAX_EPSILON = 1e300
+"""Largest epsilon that a record can hold."""
 
 
 @dataclass
@@ -149,7 +155,9 @@ def collect(
         return Collected.of(paid, counts, payment, random)
     except (DPError, ParameterError) as error:
         message = str(error)
-        kind = type(error) if isinstance(error, DPError) else kind
+        # Somebody else's subclass may be made of other arguments.
+        is_ours = type(error).__module__ == DPError.__module__
+        kind = type(error) if isinstance(error, DPError) and is_ours else kind
     raise kind(f"{message} {_lost(rows, grant)}")
 
 
@@ -183,6 +191,9 @@ def count_reports(
         `reports_per_unit` is the collector's word.
     """
     epsilon = _known(terms.epsilon)
+    payment = _paid_by_clients(epsilon, reports_per_unit, said)
+    # Before reports are read, which may come only once.
+    checked_record(record_of(terms, payment, {}, random))
     reporter = Reporter(terms.schema, terms.row_epsilons(epsilon), random)
     counts = _counts(terms)
     dropped = 0
@@ -205,9 +216,25 @@ def count_reports(
         raise InvalidParameterError(
             f"There are no reports that can be read ({dropped} were dropped)."
         )
-    payment = Payment(
-        (PureEvent(epsilon, reports_per_unit),),
-        epsilon * reports_per_unit,
+    return Collected.of(terms, counts, payment, random, dropped)
+
+
+def _paid_by_clients(
+    epsilon: float, reports_per_unit: int, said: Mapping[str, Any] | None
+) -> Payment:
+    """Return what clients have spent: on so many reports of one person each."""
+    event = checked(PureEvent, epsilon, reports_per_unit)
+    total = float(min(Fraction(epsilon) * reports_per_unit, Fraction(MAX_EPSILON)))
+    if total >= MAX_EPSILON:
+        raise InvalidParameterError(
+            f"epsilon, reports_per_unit times, must be below {MAX_EPSILON:g}: beyond "
+            "that no record of it can be written."
+        )
+    if Fraction(total) < Fraction(epsilon) * reports_per_unit:
+        total = math.nextafter(total, math.inf)  # A claim is rounded up.
+    return Payment(
+        (event,),
+        total,
         charge=None,
         account=None,
         by="clients",
@@ -220,7 +247,6 @@ def count_reports(
         if said is None or said.get("random") == SECURE
         else "the clients' noise was for tests, not private",
     )
-    return Collected.of(terms, counts, payment, random, dropped)
 
 
 def require_account(budget: PrivacyBudgetHandler | None) -> PrivacyBudgetHandler:

@@ -59,7 +59,7 @@ class ReportCounts:
     """
 
     def __init__(self, domain_sizes: Sequence[int]) -> None:
-        self._sizes = _checked_sizes(domain_sizes)
+        self._sizes = checked_sizes(domain_sizes)
         self._n = 0
         self._joint: _Counts | None = None
         self._pairs: dict[_Pair, _Counts] = {}
@@ -253,7 +253,13 @@ class ReportCounts:
                 )
 
 
-def _checked_sizes(domain_sizes: Any) -> tuple[int, ...]:
+def checked_sizes(domain_sizes: Any) -> tuple[int, ...]:
+    """Return the columns' sizes if reports of them can be counted; see `ReportCounts`.
+
+    Example:
+        >>> checked_sizes([2, 3])
+        (2, 3)
+    """
     try:
         given = list(domain_sizes)
     except TypeError:
@@ -270,8 +276,7 @@ def _checked_sizes(domain_sizes: Any) -> tuple[int, ...]:
         raise ParameterError(
             f"domain_sizes[{i}] must be at most {MAX_CELLS}: merge values."
         )
-    total = sum(sizes)
-    pair_cells = (total * total - sum(size * size for size in sizes)) // 2
+    pair_cells = _pair_cells(sizes)
     if math.prod(sizes) > MAX_CELLS and pair_cells > MAX_PAIR_CELLS:
         raise ParameterError(
             f"the tables of all pairs of columns would have {pair_cells} cells, more "
@@ -302,15 +307,35 @@ def _checked_codes(codes: Any, sizes: tuple[int, ...]) -> _Counts:
     return array.astype(np.int64, copy=False)
 
 
-def _clusters(sizes: tuple[int, ...]) -> list[range]:
-    """Return runs of neighboring columns of at most `_CLUSTER` value combinations.
+def _pair_cells(sizes: Sequence[int]) -> int:
+    """Return how many cells the tables of all pairs have together."""
+    total = sum(sizes)
+    return (total * total - sum(size * size for size in sizes)) // 2
 
-    There are two runs or more, since all columns together exceed `MAX_CELLS`.
+
+def _clusters(sizes: tuple[int, ...]) -> list[range]:
+    """Return runs of neighboring columns, small enough that two of them are tallied.
+
+    There are two runs or more, since all columns together exceed `MAX_CELLS`. Beside a
+    column of many values the runs are shorter: a table of it with a cluster of seven
+    binary columns has 128 cells for each value, and those with the seven only 14.
     """
+    most, limit = max(MAX_CELLS, _pair_cells(sizes)), _CLUSTER
+    while True:
+        runs = _runs(sizes, limit)
+        cells = [math.prod(sizes[run.start : run.stop]) for run in runs]
+        # One column a run: the tables are those of the pairs themselves.
+        if limit == 1 or _pair_cells(cells) <= most:
+            return runs
+        limit //= 2
+
+
+def _runs(sizes: tuple[int, ...], limit: int) -> list[range]:
+    """Return runs of columns of at most `limit` value combinations, or of one."""
     runs: list[range] = []
     start, cells = 0, 1
     for i, size in enumerate(sizes):
-        if i > start and cells * size > _CLUSTER:
+        if i > start and cells * size > limit:
             runs.append(range(start, i))
             start, cells = i, 1
         cells *= size

@@ -11,6 +11,7 @@ _Floats = npt.NDArray[np.float64]
 
 _RAKING_ROUNDS = 100
 _RAKING_TOLERANCE = 1e-9
+_LEAST_EXPECTED = 0.1
 _FEWEST_REPORTS = 4  # The formula of the variance divides by n - 3.
 
 
@@ -27,8 +28,14 @@ def independence_p_value(counts: npt.NDArray[np.int64]) -> float:
     in the shape of a shifted gamma. In full tables that is the chi-square
     distribution. In sparse ones chi-square is wrong, and X^2 counts coincidences: its
     skewness is then near that of a sum of Poisson variables, and is taken from them.
-    Simulated with 200 reports or more, full and sparse tables, flat and skew, a level
-    of 1 % was at most 1.5 %, and one of 0.01 % at most 0.05 %.
+
+    Where frequent and rare values stand in one table no such shape fits: two values of
+    one report each that meet add as much as all the rest. Rare values are put together
+    first, until about 0.1 reports are expected wherever two meet. Which ones is a
+    function of the columns' own counts, which no permutation changes, so the test
+    stays one of independence. Simulated with 200 reports or more, full and sparse
+    tables, flat and skew, a level of 1 % was at most 1.5 %, and one of 0.01 % at most
+    0.1 %, or 0.3 % where both columns have two values and one of them is rare.
 
     Args:
         counts: Reports of value pairs, shape `(d_i, d_j)`.
@@ -45,7 +52,7 @@ def independence_p_value(counts: npt.NDArray[np.int64]) -> float:
     """
     from scipy import special
 
-    statistic, mean, variance, skewness = _chi_square(counts)
+    statistic, mean, variance, skewness = _chi_square(_pooled(counts))
     if not variance > 0:
         return 1.0
     # A gamma of mean `shape` and variance `shape` has skewness 2 / sqrt(shape).
@@ -139,6 +146,44 @@ def _chi_square(counts: npt.NDArray[np.int64]) -> tuple[float, float, float, flo
     third = 8 * freedom + 4 * inverse
     skewness = max(third / variance**1.5, 2 * math.sqrt(variance) / mean)
     return statistic, mean, variance, skewness
+
+
+def _pooled(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the table with rare values put together, rows first."""
+    table: npt.NDArray[np.int64] = counts[counts.sum(axis=1) > 0]
+    table = table[:, table.sum(axis=0) > 0]
+    if not table.size:
+        return table
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    wanted = _LEAST_EXPECTED * float(rows.sum())
+    for own, other in ((rows, columns), (columns, rows)):
+        # Beside frequent values only, a rare one can stay: enough is expected.
+        least = wanted / max(float(other.min()), math.sqrt(wanted))
+        groups = _groups(own, least)
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        # Turned: the second turn puts rows back where they were.
+        table = np.add.reduceat(table[order], starts, axis=0).T
+    return table
+
+
+def _groups(margin: npt.NDArray[np.int64], least: float) -> npt.NDArray[np.int64]:
+    """Return each value's group: from rare to frequent, of `least` reports or more.
+
+    Example:
+        >>> _groups(np.array([9, 1, 1, 5]), 2).tolist()
+        [2, 0, 0, 1]
+    """
+    groups = np.empty(margin.size, dtype=np.int64)
+    group = held = 0
+    for value in np.argsort(margin, kind="stable").tolist():
+        groups[value] = group
+        held += int(margin[value])
+        if held >= least:
+            group, held = group + 1, 0
+    if held and group:
+        groups[groups == group] = group - 1
+    return groups
 
 
 def _moments(margin: _Floats, n: float) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from langchain_dpicl.outcome import Status
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.fitting import Distribution, fit
 from langchain_dpicl.tabular.ldp.reporting import report_texts
-from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
+from langchain_dpicl.tabular.ldp.terms import MECHANISM, RELATION, LDPTerms
 from langchain_dpicl.validation import checked
 
 Errors = dict[str, dict[str, tuple[float, float]]]
@@ -151,7 +151,7 @@ def record_of(
         },
         "unit": payment.unit or terms.unit,
         "unit_key": terms.unit_key,
-        "relation": "replace",
+        "relation": RELATION,
         "neighbors": payment.neighbors or terms.neighbors,
         "events": [event_to_dict(event) for event in payment.events],
         "epsilon": payment.epsilon,

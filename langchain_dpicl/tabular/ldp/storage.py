@@ -15,8 +15,9 @@ It is a NumPy archive (`.npz`) of the arrays of `ReportCounts.to_arrays` and of
 ```
 
 Counts are functions of reports, so all of it is public. What is loaded is checked: the
-digest, that counts, schema and record agree, and that the events cost no more than the
-record says. The digest shows accidents and careless edits; it is no signature.
+digest, that counts, schema, terms and record agree, and that the events cost no more
+than the record says, and no less than the reports did. The digest shows accidents and
+careless edits; it is no signature.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import os
 import zipfile
 import zlib
@@ -39,10 +39,19 @@ from numpy.typing import NDArray
 from langchain_dpicl import files
 from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
 from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.released.checking import checked_record
+from langchain_dpicl.released.checking import (
+    checked_record,
+    events_of,
+    pure_epsilon,
+)
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.result import Collected, reconstructed
-from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
+from langchain_dpicl.tabular.ldp.terms import (
+    MECHANISM,
+    RELATION,
+    LDPTerms,
+    same_epsilons,
+)
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import TOLERANCE
 
@@ -53,6 +62,7 @@ MAX_BYTES = 1 << 30
 """Largest file, unpacked or not."""
 
 _HEADER = "header"
+_UNFIT = (DPError, ParameterError, KeyError, OverflowError, TypeError, ValueError)
 
 Path_ = str | os.PathLike[str]
 _Arrays = Mapping[str, NDArray[Any]]
@@ -117,7 +127,7 @@ def read(path: Path_, schema: TableSchema | None) -> Collected:
     reason = ""
     try:
         found = _collected(arrays, header)
-    except (DPError, ParameterError, KeyError, TypeError, ValueError) as error:
+    except _UNFIT as error:
         reason = str(error) if isinstance(error, DPError | ParameterError) else ""
         reason = reason or "a part of its header is missing or of another form"
     if reason:
@@ -148,16 +158,18 @@ def _collected(arrays: _Arrays, header: Mapping[str, Any]) -> Collected:
     epsilons = said["epsilons"]
     agrees = (
         record["mechanism"] == MECHANISM
+        and record["relation"] == RELATION
+        and record["unit_key"] == terms.unit_key
+        and record["delta"] == 0
+        and said["rows_per_unit"] == terms.rows_per_unit
+        and said["split"] == own["split"]
         and counts.domain_sizes == tuple(terms.sizes.values())
         and counts.n == said["n_reports"] > 0
         and said["schema"] == own["schema"]
         and said["epsilon"] == own["epsilon"] <= record["epsilon"]
+        and own["epsilon"] <= pure_epsilon(events_of(record)) * (1 + TOLERANCE)
         and list(epsilons) == list(own["epsilons"])
-        # Another processor's logarithms may differ in the last place.
-        and all(
-            math.isclose(epsilons[name], own["epsilons"][name], rel_tol=TOLERANCE)
-            for name in epsilons
-        )
+        and same_epsilons(own["epsilons"], epsilons)
     )
     if not agrees:
         raise ReleaseError("its counts, schema and record contradict each other")
@@ -177,13 +189,16 @@ def _digest(arrays: _Arrays, header: Mapping[str, Any]) -> str:
 def _unpacked(path: Path_) -> dict[str, NDArray[Any]]:
     reason = ""
     try:
+        # Asked first: opening a pipe would wait for a writer.
+        if not Path(path).is_file():
+            raise _foreign(path, "it can't be read (there is no such file)")
         if Path(path).stat().st_size > MAX_BYTES:
             raise _foreign(path, f"it is larger than {MAX_BYTES} bytes")
         with zipfile.ZipFile(path) as archive:
             if sum(part.file_size for part in archive.infolist()) > MAX_BYTES:
                 raise _foreign(path, f"it unpacks to more than {MAX_BYTES} bytes")
         with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+            found = {name: stored[name] for name in stored.files}
     except OSError as error:
         reason = f"it can't be read ({type(error).__name__})"
     except (
@@ -191,6 +206,7 @@ def _unpacked(path: Path_) -> dict[str, NDArray[Any]]:
         KeyError,
         MemoryError,
         NotImplementedError,
+        OverflowError,
         RuntimeError,
         TypeError,
         ValueError,
@@ -198,6 +214,11 @@ def _unpacked(path: Path_) -> dict[str, NDArray[Any]]:
         zlib.error,
     ):
         reason = "it is no archive of arrays, or is damaged"
+    else:
+        # NumPy hands on the bytes of a part that is no array.
+        if all(isinstance(array, np.ndarray) for array in found.values()):
+            return found
+        reason = "a part of it is no array"
     raise _foreign(path, reason)
 
 

@@ -20,16 +20,17 @@ ROUGH = 0.5
 
 def summary(found: Collected) -> str:
     """Return in plain words how well a collected table is known."""
-    said = found.record["parameters"]
+    # Of the counts, not of the record, which a file may hold in any form.
+    known = found.distribution
     errors = {
-        name: (size, said["standard_errors"][name])
-        for name, size in found.terms.sizes.items()
+        name: (size, float(known.standard_errors(place).max()))
+        for place, (name, size) in enumerate(found.terms.sizes.items())
     }
     return "\n".join(
         [
             f"{found.counts.n} report(s) at epsilon {found.record['epsilon']:g}:",
-            *(f"* {verdict(name, *known)}" for name, known in errors.items()),
-            *conclusion(errors, said["model"], said["noise"]),
+            *(f"* {verdict(name, *clear)}" for name, clear in errors.items()),
+            *conclusion(errors, known.kind, known.noise),
             *(
                 f"Label {label!r} gets no weight: no row that is drawn has it."
                 for label in labels_without_weight(found)

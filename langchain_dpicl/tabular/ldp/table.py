@@ -76,11 +76,11 @@ class LDPTable(ReleasedTable):
     Privacy:
         Unit: one row, or all rows of one `unit_key`, of which `rows_per_unit` at most
         are reported, chosen by a secret key and the unit's own rows. Neighbors: the
-        unit's values replaced by any others; how many rows are reported is public.
-        Mechanism: k-ary randomized response on every column, the label too, at
-        epsilon_f, with sum epsilon_f <= epsilon / rows_per_unit (Carey et al.,
-        *DP-TabICL*, 2024, Algorithm 1). Event: one pure epsilon. Everything after the
-        reports is post-processing: counts, reconstruction, errors, drawn rows.
+        unit's values replaced by any others; how many rows of a unit are reported is
+        public. (Where that is private, leave `rows_per_unit` at 1: all units report
+        once.) Mechanism: k-ary randomized response on every column, the label too, at
+        epsilon_f, with sum epsilon_f <= epsilon / rows_per_unit (Carey et al., 2024,
+        Algorithm 1). Event: one pure epsilon. All after the reports is post-processing.
 
         Adding or removing a unit is not claimed: the number of reports is exact. Yet
         the account may hold other releases, which promise that. Take as neighbor the

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from langchain_dpicl import parameters
 from langchain_dpicl.budget import Demand, PurePart
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.ldp.counts import MAX_CELLS
+from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, checked_sizes
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import TOLERANCE, Split, share_epsilon, split_epsilon
 from langchain_dpicl.validation import checked
@@ -20,6 +20,9 @@ ExtraColumns = Literal["refuse", "ignore"]
 
 MECHANISM = "ldp_table"
 """The release's public name, in the account and in records."""
+
+RELATION = "replace"
+"""How a unit changes what is counted: its reports are there, and say something else."""
 
 SECURE = "secure"
 """What a client says of randomness that comes from the operating system."""
@@ -48,6 +51,11 @@ class LDPTerms:
     unit_key: str | None = None
     rows_per_unit: int = 1
 
+    def __post_init__(self) -> None:
+        if isinstance(self.split, Mapping):
+            # A copy: who changes a split later must not change what reports claim.
+            object.__setattr__(self, "split", dict(self.split))
+
     def check(self) -> None:
         """Refuse terms that are out of range or do not go together.
 
@@ -59,6 +67,8 @@ class LDPTerms:
             raise InvalidParameterError(
                 f"schema must be a TableSchema, not {type(self.schema).__name__}."
             )
+        # Also for a client: what nobody can count need not be reported and paid for.
+        checked(checked_sizes, list(self.sizes.values()))
         if self.model not in ("auto", "joint", "tree"):
             raise InvalidParameterError("model must be 'auto', 'joint' or 'tree'.")
         checked(parameters.count, self.rows_per_unit, "rows_per_unit")
@@ -157,7 +167,7 @@ class LDPTerms:
             )
         return (
             "the values of one unit's records replaced by any others; how many records "
-            "are reported is public"
+            "of each unit are reported is public"
         )
 
     def described(self) -> dict[str, Any]:
@@ -202,18 +212,33 @@ def require_same_terms(own: LDPTerms, given: Mapping[str, Any] | None) -> None:
     described = own.described()
     mine, theirs = described.pop("epsilons"), given.get("epsilons")
     wrong = [name for name, value in described.items() if given.get(name) != value]
-    if not isinstance(theirs, Mapping) or theirs.keys() != mine.keys():
+    if not same_epsilons(mine, theirs):
         wrong.append("epsilons")
-    else:
-        # Another processor's logarithms may differ in the last place.
-        wrong += [
-            "epsilons"
-            for name, part in mine.items()
-            if not isinstance(theirs[name], int | float)
-            or not math.isclose(part, theirs[name], rel_tol=TOLERANCE)
-        ]
     if wrong:
         raise InvalidParameterError(
             f"terms: the clients' {wrong[0]!r} is not that of these arguments. Their "
             "reports would be read wrongly, or the record claim a wrong epsilon."
         )
+
+
+def same_epsilons(own: Mapping[str, float], given: Any) -> bool:
+    """Say whether columns' epsilons, read from JSON, are these.
+
+    Args:
+        own: Each column's epsilon.
+        given: What should be the same, of any form.
+
+    Example:
+        >>> same_epsilons({"job": 1.0}, {"job": 1}), same_epsilons({"job": 1.0}, {})
+        (True, False)
+    """
+    if not isinstance(given, Mapping) or given.keys() != own.keys():
+        return False
+    return all(
+        isinstance(given[name], int | float)
+        # An integer of JSON may be larger than any float: bounded before it is one.
+        and 0 < given[name] < 2 * part
+        # Another processor's logarithms may differ in the last place.
+        and math.isclose(part, given[name], rel_tol=TOLERANCE)
+        for name, part in own.items()
+    )
