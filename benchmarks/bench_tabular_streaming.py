@@ -152,7 +152,7 @@ def gdp_rows(path: str) -> int:
     """Noisy statistics of groups by label; each row is a unit."""
     data = table_of(path, with_unit=False)
     table = GDPTable(data, public_schema(), budget=account(), progress=False)
-    return round(sum(size.value for size in table.release().sizes))
+    return round(sum(size.value for size in table.release().statistics.sizes))
 
 
 def gdp_units(path: str) -> int:
@@ -161,14 +161,14 @@ def gdp_units(path: str) -> int:
     table = GDPTable(
         data, public_schema(), budget=account(), unit_key=UNIT, progress=False
     )
-    return round(sum(size.value for size in table.release().sizes))
+    return round(sum(size.value for size in table.release().statistics.sizes))
 
 
 def ldp_rows(path: str) -> int:
     """Every row checked, then randomized and counted: two passes."""
     data = table_of(path, with_unit=False)
     table = LDPTable(data, public_schema(), budget=account(), progress=False)
-    return table.collect().n_reports
+    return table.release().n_reports
 
 
 # A further consumer is a function from the file's path to a number of rows.

@@ -143,7 +143,7 @@ def _account(epsilon: float) -> PrivacyBudgetHandler:
 
 def drawn_examples(table: LDPTable, k: int) -> ReleasedExamples:
     """Return examples whose labels take turns, without the telling rows."""
-    table.collect()
+    table.release()
     schema, found = table.schema, table.distribution
     place = schema.names.index(schema.label)
     weights = found.marginal(place).tolist()

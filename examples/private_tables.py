@@ -66,7 +66,7 @@ def main() -> None:
     draws = random.Random(7)  # noqa: S311 - for the invented patients
     patients = [patient(draws) for _ in range(6200)]
     past, new = patients[:6000], patients[6000:]
-    model, names = OfflineChatModel(), SCHEMA.names
+    model = OfflineChatModel()
 
     print("1. The hospital is trusted.")
     budget = PrivacyBudgetHandler(
@@ -88,8 +88,6 @@ def main() -> None:
         reports, SCHEMA, epsilon=6, terms=client.terms, model="tree"
     )
     print(untrusted.summary())
-    edges = [f"{names[i]} - {names[j]}" for i, j in untrusted.distribution.edges]
-    print(f"Seen to depend on each other: {', '.join(edges)}")
     # The most telling row of each label; further ones would be drawn from those pairs.
     for example in untrusted.examples(2):
         print(f"  {example['text']} -> {example['label']}")

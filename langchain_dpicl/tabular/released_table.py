@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
+from typing_extensions import Self
 
 from langchain_dpicl import parameters
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError, UnitError
 from langchain_dpicl.released import (
     ReleasedExamples,
     ReleasedExampleSelector,
@@ -45,6 +47,22 @@ class ReleasedTable(ABC):
     binned: bool
 
     @abstractmethod
+    def release(self) -> Self:
+        """Charge the account and release, once; return this table.
+
+        A second call does nothing. `sample`, `examples`, `selector` and
+        `classification_chain` call it where it was not called.
+        """
+
+    async def arelease(self) -> Self:
+        """Release without blocking the event loop; see `release`."""
+        return await asyncio.to_thread(self.release)
+
+    @abstractmethod
+    def summary(self) -> str:
+        """Return in words what was released, with the errors of the noise."""
+
+    @abstractmethod
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
         """Return k rows: a mapping from each column, the label too, to its value.
 
@@ -56,7 +74,23 @@ class ReleasedTable(ABC):
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
-        """Return the release's public record."""
+        """Return the release's public record.
+
+        Raises:
+            InvalidParameterError: If nothing was released yet.
+        """
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """Return a row's features as text, in the form that the examples have.
+
+        Args:
+            row: A mapping from each feature to its value; a label is not looked at.
+
+        Raises:
+            InvalidParameterError: If it is none, or a value is refused; the column is
+                named.
+        """
+        return self.schema.text(row, binned=self.binned)
 
     def examples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
         """Return k rows as text and label, with the release's record.
@@ -77,7 +111,7 @@ class ReleasedTable(ABC):
         return ReleasedExamples.of(
             [
                 {
-                    TEXT_KEY: schema.text(row, binned=self.binned),
+                    TEXT_KEY: self.text(row),
                     LABEL_KEY: schema.label_text(row[schema.label]),
                 }
                 for row in rows
@@ -102,10 +136,14 @@ class ReleasedTable(ABC):
         Args:
             k: How many to select.
             of: How many to draw; None: k, which are all selected.
-            embedding: To select the k nearest of them to the input.
+            embedding: To select the k nearest of them to the input, copies left out.
             escape_braces: Whether to double braces; see `ReleasedExampleSelector`.
         """
         examples = self.examples(k if of is None else of)
+        if embedding is not None:
+            # The nearest of several copies would be one row, shown k times.
+            different = {tuple(example.items()): example for example in examples}
+            examples = ReleasedExamples.of(different.values(), examples.record)
         return examples.selector(k, embedding=embedding, escape_braces=escape_braces)
 
     def classification_chain(
@@ -133,7 +171,7 @@ class ReleasedTable(ABC):
         Raises:
             InvalidParameterError: If k is no count, or `unknown` is a label.
         """
-        schema, binned = self.schema, self.binned
+        schema = self.schema
         chain = classification_chain(
             self.examples(k),
             model,
@@ -141,18 +179,49 @@ class ReleasedTable(ABC):
             instruction=_question(schema) if instruction is None else instruction,
             unknown=unknown,
         )
-
-        def described(row: Any) -> str:
-            if not isinstance(row, Mapping):
-                raise InvalidParameterError(
-                    "A row is a mapping from the name of each feature to its value, "
-                    f"not {type(row).__name__}."
-                )
-            return schema.text(row, binned=binned)
-
-        return RunnableLambda(described, name="row_text") | chain
+        return RunnableLambda(self.text, name="row_text") | chain
 
 
 def _question(schema: TableSchema) -> str:
     asked = schema.label_column.title
-    return f"What is the {asked}? Answer with one of the labels and nothing else."
+    return (
+        f"Each text describes a row of a table. Tell its label ({asked}). Answer with "
+        "one of the labels and nothing else."
+    )
+
+
+def not_released() -> InvalidParameterError:
+    """Return the error for what a release would have to be made for."""
+    return InvalidParameterError(
+        "Nothing was released yet: call release(), which charges the account."
+    )
+
+
+def require_account(budget: PrivacyBudgetHandler | None) -> PrivacyBudgetHandler:
+    """Return the account of a table, refusing none and one that charges units.
+
+    Raises:
+        NoBudgetError: If there is none.
+        InvalidParameterError: If it charges units one by one.
+    """
+    if budget is None:
+        raise NoBudgetError(
+            "No privacy budget: no row was read and nothing was released. Give the "
+            "table budget=PrivacyBudgetHandler(...)."
+        )
+    if budget.scope == "unit":
+        raise InvalidParameterError(
+            f"Account {budget.account!r} charges units one by one, and a table is "
+            "charged to all of them. Use an account with scope='corpus'."
+        )
+    return budget
+
+
+def require_rows(count: int) -> None:
+    """Refuse a table without rows.
+
+    Raises:
+        UnitError: If there are none.
+    """
+    if not count:
+        raise UnitError("There are no rows: look at where the data comes from.")

@@ -107,16 +107,18 @@ def _check_sizes(sizes: Mapping[str, int]) -> None:
 def _given(
     epsilon: float, sizes: Mapping[str, int], how: Mapping[str, float]
 ) -> dict[str, float]:
+    wanted = ", ".join(map(repr, sizes))
     missing = [name for name in sizes if name not in how]
     if missing:
         raise InvalidParameterError(
-            f"split gives no epsilon for column {missing[0]!r}: every column is "
-            "reported, the label too, so name them all."
+            f"split gives no epsilon for {missing[0]!r}. What takes a share here is: "
+            f"{wanted:.500}."
         )
     unknown = [name for name in how if name not in sizes]
     if unknown:
         raise InvalidParameterError(
-            f"split names column {unknown[0]!r}, which the schema does not have."
+            f"split names {unknown[0]!r}, which takes no share here. What does is: "
+            f"{wanted:.500}."
         )
     parts = {
         name: checked(parameters.epsilon, how[name], f"split[{name!r}]")

@@ -55,7 +55,7 @@ def noise_of(**terms: Any) -> np.ndarray[Any, Any]:
         split={"a": 0.5, "who": 0.25},
         **terms,
     )
-    found = table.release()
+    found = table.release().statistics
     return np.asarray(found.tallies[0] - watched.tallies[0]).ravel()
 
 
@@ -167,14 +167,14 @@ def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
 def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     first = GDPTable(people(500), people_schema(), budget=account(ledger=url))
-    released = first.release()
+    released = first.release().statistics
 
     def never() -> Any:
         raise AssertionError("read")
         yield
 
     again = GDPTable(never(), people_schema(), budget=account(ledger=url))
-    found = again.release(resume=True)
+    found = again.release(resume=True).statistics
     for one, two in zip(released.tallies, found.tallies, strict=True):
         assert (one == two).all()
     assert again.record() == first.record()
@@ -208,8 +208,8 @@ def test_of_two_that_draw_for_one_charge_the_first_to_store_has_released_it(
         return found
 
     monkeypatch.setattr(release, "noisy_tallies", racing)
-    found = late.release(resume=True)
-    for one, two in zip(found.tallies, between[1].tallies, strict=True):
+    found = late.release(resume=True).statistics
+    for one, two in zip(found.tallies, between[1].statistics.tallies, strict=True):
         assert (one == two).all()
 
 
@@ -238,7 +238,7 @@ def test_the_noise_of_a_resumed_release_is_that_of_the_charge(
 
     monkeypatch.setattr(budget.ledger, "stored_answer", forged)
     again = GDPTable(people(500), people_schema(), budget=budget)
-    found = again.release(resume=True)
+    found = again.release(resume=True).statistics
     assert sum(found.epsilons) == pytest.approx(3.0, rel=1e-3)
 
 
@@ -373,7 +373,7 @@ def test_too_many_groups_are_refused() -> None:
 def test_a_given_split_decides_what_is_charged() -> None:
     split = {"age": 1.0, "pay": 0.5, "job": 0.25, "(rows)": 0.25}
     table = GDPTable(people(600), people_schema(), budget=account(3.0), split=split)
-    record = table.record()
+    record = table.release().record()
     assert record["epsilon"] == pytest.approx(2.0)
     assert record["parameters"]["epsilons"] == pytest.approx(split)
     assert set(JOBS) >= {row["job"] for row in table.sample(3)}
@@ -391,7 +391,7 @@ def test_the_account_says_whose_rows_it_protects(
         rows_per_unit=4,
         small_groups="keep",
     )
-    record = table.record()
+    record = table.release().record()
     assert record["unit"] == "all rows with the same 'who'"
     assert record["parameters"]["rows_per_unit"] == 4
-    assert sum(size.value for size in table.release().sizes) < 260
+    assert sum(size.value for size in table.release().statistics.sizes) < 260

@@ -29,7 +29,7 @@ HUGE = 10**400  # JSON has such integers; floats have not.
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     path = tmp_path / "table.npz"
-    table_of(MIXED * 50).collect().save(path)
+    table_of(MIXED * 50).release().save(path)
     return path
 
 
@@ -164,11 +164,11 @@ def test_a_split_that_is_changed_later_changes_no_claim() -> None:
 
 def test_how_many_rows_of_a_unit_are_reported_is_said_to_be_public() -> None:
     rows = [{**row, "who": i % 3} for i, row in enumerate(MIXED)]
-    table = table_of(rows, unit_key="who", rows_per_unit=2).collect()
+    table = table_of(rows, unit_key="who", rows_per_unit=2).release()
     assert table.n_reports == 4
-    assert "how many records of each unit" in table.record()["neighbors"]
+    assert "how many rows of each unit" in table.record()["neighbors"]
     # Unless each unit reports once.
-    assert table_of(rows, unit_key="who").collect().n_reports == 3
+    assert table_of(rows, unit_key="who").release().n_reports == 3
 
 
 class ForeignError(DPError):
@@ -182,7 +182,7 @@ def test_an_error_of_somebody_else_is_told_with_the_charge() -> None:
         raise ForeignError("job", 1)
 
     with pytest.raises(InvalidParameterError, match=r"job 1 Charge 1 .* stays"):
-        table_of(rows(), budget=budget_of()).collect()
+        table_of(rows(), budget=budget_of()).release()
 
 
 WIDE = [2] * 7 + [1 << 17] + [2] * 7

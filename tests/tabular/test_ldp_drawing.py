@@ -91,3 +91,17 @@ def test_rows_that_are_not_balanced_are_all_drawn() -> None:
     share = np.mean([row["ill"] == "yes" for row in rows])
     assert abs(share - 1 / 3) < 0.06
     assert ("diver", "yes", "yes") not in {tuple(row.values()) for row in rows}
+
+
+def test_a_summary_says_what_a_tree_keeps_and_what_it_lost() -> None:
+    clear = table_of(ROWS, model="tree").release()
+    assert ("job", "ill") in clear.edges
+    assert "'job' with 'ill'" in clear.summary()
+    assert "Nothing goes with the label" not in clear.summary()
+    poor = table_of(ROWS, epsilon=0.3, model="tree", random=SeededRandom(3)).release()
+    assert poor.edges == ()
+    assert "no two columns" in poor.summary()
+    assert "Nothing goes with the label 'ill'" in poor.summary()
+    joint = table_of(ROWS, model="joint").release()
+    assert joint.edges == ()
+    assert "go together" not in joint.summary()

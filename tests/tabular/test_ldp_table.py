@@ -40,7 +40,7 @@ RANDOMIZE = reporting.Reporter.randomize
 
 
 def plain() -> LDPTable:
-    return table_of([ROW] * 30_000, random=SeededRandom(3)).collect()
+    return table_of([ROW] * 30_000, random=SeededRandom(3)).release()
 
 
 def by_unit() -> LDPTable:
@@ -48,7 +48,7 @@ def by_unit() -> LDPTable:
     rows = [{**ROW, "who": i // 2} for i in range(30_000)]
     return table_of(
         rows, unit_key="who", rows_per_unit=2, random=SeededRandom(4)
-    ).collect()
+    ).release()
 
 
 def test_reports_have_the_exact_distribution() -> None:
@@ -102,7 +102,7 @@ def test_broken_twins_are_caught(
 
 def test_a_unit_is_reported_no_more_often_than_its_cap() -> None:
     rows = [{**ROW, "who": "a"}] * 7 + [{**ROW, "who": "b"}] + [{**ROW, "who": "c"}] * 2
-    table = table_of(rows, unit_key="who", rows_per_unit=2).collect()
+    table = table_of(rows, unit_key="who", rows_per_unit=2).release()
     assert table.n_reports == 2 + 1 + 2
     record = table.record()
     assert record["unit_key"] == "who"
@@ -113,7 +113,7 @@ def test_a_unit_is_reported_no_more_often_than_its_cap() -> None:
 
 
 def test_collecting_is_what_clients_would_report() -> None:
-    collected = table_of(MIXED * 500, random=SeededRandom(11)).collect()
+    collected = table_of(MIXED * 500, random=SeededRandom(11)).release()
     client = LDPClient(SCHEMA, epsilon=6, random=SeededRandom(11))
     reported = LDPTable.from_reports(
         client.reports(MIXED * 500), SCHEMA, epsilon=6, terms=client.terms
@@ -127,11 +127,11 @@ def test_collecting_is_what_clients_would_report() -> None:
 def test_rows_come_in_any_container(make: Any) -> None:
     table = table_of(make(MIXED * 250), random=SeededRandom(2))
     expected = table_of(MIXED * 250, random=SeededRandom(2), chunk_size=50_000)
-    assert np.array_equal(joint_of(table.collect()), joint_of(expected.collect()))
+    assert np.array_equal(joint_of(table.release()), joint_of(expected.release()))
 
 
 def test_shares_and_errors_are_of_values_and_bins() -> None:
-    table = table_of(MIXED * 5000, random=SeededRandom(5)).collect()
+    table = table_of(MIXED * 5000, random=SeededRandom(5)).release()
     found = table.standard_errors()
     assert {name: len(values) for name, values in found.items()} == SIZES
     truth = {"below 25": 0.25, "25 to 50": 0.25, "50 or more": 0.5}
@@ -144,7 +144,7 @@ def test_shares_and_errors_are_of_values_and_bins() -> None:
 
 @pytest.mark.parametrize(("k", "each"), [(1, {0, 1}), (6, {3}), (7, {3, 4})])
 def test_balanced_rows_have_labels_alike(k: int, each: set[int]) -> None:
-    table = table_of(MIXED * 500).collect()
+    table = table_of(MIXED * 500).release()
     rows = table.sample(k)
     assert len(rows) == k
     labels = Counter(row["income"] for row in rows)
@@ -178,7 +178,7 @@ def test_examples_carry_the_record() -> None:
     record = examples.record
     assert record["mechanism"] == "ldp_table"
     assert record["relation"] == "replace"
-    assert "how many records there are is public" in record["neighbors"]
+    assert "how many rows there are is public" in record["neighbors"]
     assert record["events"] == [{"kind": "pure", "epsilon": 6.0, "count": 1}]
     assert (record["epsilon"], record["delta"], record["charge"]) == (6.0, 0.0, 1)
     assert record["account"]["queries_spent"] == 1
@@ -202,19 +202,19 @@ def test_a_chain_classifies_rows_with_the_examples() -> None:
 
 
 def test_small_epsilon_is_said_in_plain_words() -> None:
-    small = table_of(MIXED * 10, epsilon=0.03, budget=budget_of()).collect()
+    small = table_of(MIXED * 10, epsilon=0.03, budget=budget_of()).release()
     said = small.summary()
     for name in SIZES:
         assert f"the error of {name!r} is larger than its shares" in said
     assert "mostly noise" in said
     assert "What helps" in said
-    large = table_of(MIXED * 5000, epsilon=6.0).collect().summary()
+    large = table_of(MIXED * 5000, epsilon=6.0).release().summary()
     assert "larger than its shares" not in large
     assert "What helps" not in large
 
 
 def test_what_is_not_for_production_says_so() -> None:
-    seeded = table_of(MIXED, random=SeededRandom(1)).collect()
+    seeded = table_of(MIXED, random=SeededRandom(1)).release()
     assert "NOT SECURE" in seeded.record()["random"]
     assert "NOT SECURE" in repr(seeded)
     assert "NOT SECURE" not in repr(table_of(MIXED))
@@ -233,7 +233,7 @@ def test_nothing_private_is_in_repr_and_nothing_is_pickled() -> None:
     assert "canary" not in repr(vars(table))
     with pytest.raises(TypeError, match="save"):
         pickle.dumps(table)
-    table.collect()
+    table.release()
     assert "canary" not in repr(vars(table)) + str(table.record()) + table.summary()
     # Once there are reports, the rows are let go.
     assert table._rows is None
@@ -241,13 +241,13 @@ def test_nothing_private_is_in_repr_and_nothing_is_pickled() -> None:
 
 async def test_collecting_does_not_block_the_event_loop() -> None:
     tables = [table_of(MIXED * 100, budget=budget_of()) for _ in range(2)]
-    await asyncio.gather(*(table.acollect() for table in tables))
+    await asyncio.gather(*(table.arelease() for table in tables))
     assert [table.n_reports for table in tables] == [400, 400]
     assert len(await tables[0].aexamples(3)) == 3
 
 
 def test_one_row_is_a_table() -> None:
-    table = table_of([ROW]).collect()
+    table = table_of([ROW]).release()
     assert table.n_reports == 1
     assert "larger than its shares" in table.summary()
 
@@ -275,4 +275,4 @@ def test_more_columns_than_a_joint_table_holds() -> None:
     with pytest.raises(InvalidParameterError, match="too large"):
         LDPTable(
             rows, schema, epsilon=105, model="joint", budget=budget_of(epsilon=105)
-        ).collect()
+        ).release()

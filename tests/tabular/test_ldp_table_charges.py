@@ -53,12 +53,12 @@ def spent(budget: PrivacyBudgetHandler) -> int:
 
 
 def test_rows_that_come_once_are_read_after_the_charge(seen: list[str]) -> None:
-    table_of(iter(Watched(MIXED, seen))).collect()
+    table_of(iter(Watched(MIXED, seen))).release()
     assert seen == ["charge", *["read"] * 4, "draw"]
 
 
 def test_rows_that_can_be_read_twice_are_checked_before_it(seen: list[str]) -> None:
-    table_of(Watched(MIXED, seen)).collect()
+    table_of(Watched(MIXED, seen)).release()
     reads = ["read"] * 4
     assert seen == [*reads, "charge", *reads, "draw"]
 
@@ -74,7 +74,7 @@ def test_nothing_is_read_before_it_is_asked_for(seen: list[str]) -> None:
         table.summary,
         table.standard_errors,
     ):
-        with pytest.raises(InvalidParameterError, match=r"collect\(\)"):
+        with pytest.raises(InvalidParameterError, match=r"release\(\)"):
             ask()
     assert seen == []
 
@@ -108,7 +108,7 @@ def test_a_charge_after_the_draw_would_be_noticed(
         return admit(budget_of(Uncounted()), demand)
 
     monkeypatch.setattr(PrivacyBudgetHandler, "admit", promise)
-    table_of(iter(Watched(MIXED, seen))).collect()
+    table_of(iter(Watched(MIXED, seen))).release()
     late[0]()
     assert seen != ["charge", *["read"] * 4, "draw"]
 
@@ -131,14 +131,14 @@ def test_the_charge_is_durable_when_the_first_report_is_drawn(
         return randomize(self, codes)
 
     monkeypatch.setattr(reporting.Reporter, "randomize", looking)
-    table_of(MIXED, budget=budget_of(url)).collect()
+    table_of(MIXED, budget=budget_of(url)).release()
     assert found == [1]
 
 
 def test_a_table_is_charged_once_whatever_is_drawn() -> None:
     budget = budget_of(queries=3)
     table = table_of(MIXED * 100, epsilon=1.0, budget=budget)
-    threads = [threading.Thread(target=table.collect) for _ in range(4)]
+    threads = [threading.Thread(target=table.release) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -146,7 +146,7 @@ def test_a_table_is_charged_once_whatever_is_drawn() -> None:
     table.sample(50)
     table.examples(3)
     assert spent(budget) == 1
-    table_of(MIXED, epsilon=1.0, budget=budget).collect()
+    table_of(MIXED, epsilon=1.0, budget=budget).release()
     assert spent(budget) == 2
 
 
@@ -154,15 +154,15 @@ def test_an_account_that_is_used_up_refuses_before_rows_are_read(
     seen: list[str],
 ) -> None:
     budget = budget_of()
-    table_of(MIXED, budget=budget).collect()
+    table_of(MIXED, budget=budget).release()
     seen.clear()
     with pytest.raises(BudgetExhaustedError):
-        table_of(Watched(MIXED, seen), budget=budget).collect()
+        table_of(Watched(MIXED, seen), budget=budget).release()
     assert seen == []
 
 
 def test_the_plan_decides_where_epsilon_is_left_open() -> None:
-    table = table_of(MIXED, epsilon=None, budget=budget_of(queries=2)).collect()
+    table = table_of(MIXED, epsilon=None, budget=budget_of(queries=2)).release()
     record = table.record()
     assert record["epsilon"] == pytest.approx(3.0, rel=0.05)
     assert record["events"] == [
@@ -176,17 +176,17 @@ def test_a_filter_charges_what_the_table_says() -> None:
     budget = PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, accounting="zcdp", ledger=":memory:"
     )
-    record = table_of(MIXED, epsilon=0.5, budget=budget).collect().record()
+    record = table_of(MIXED, epsilon=0.5, budget=budget).release().record()
     assert record["epsilon"] == 0.5
     assert budget.spent().queries == 1
 
 
 def test_the_account_protects_one_kind_of_unit() -> None:
     budget = budget_of(queries=2)
-    table_of(MIXED, epsilon=1.0, budget=budget).collect()
+    table_of(MIXED, epsilon=1.0, budget=budget).release()
     rows = [{**row, "who": i} for i, row in enumerate(MIXED)]
     with pytest.raises(PlanMismatchError):
-        table_of(rows, epsilon=1.0, budget=budget, unit_key="who").collect()
+        table_of(rows, epsilon=1.0, budget=budget, unit_key="who").release()
     assert spent(budget) == 1
 
 
@@ -208,7 +208,7 @@ def test_bad_rows_cost_nothing_where_rows_can_be_read_twice(
     budget = budget_of()
     table = table_of([*MIXED * 50, row], budget=budget)
     with pytest.raises(kind, match=said) as caught:
-        table.collect()
+        table.release()
     assert CANARY not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
@@ -231,7 +231,7 @@ def test_bad_rows_that_come_once_cost_the_charge_and_release_nothing(
     rows = iter([*MIXED * 50, row])
     table = table_of(rows, epsilon=1.0, budget=budget, chunk_size=50)
     with pytest.raises(kind, match=rf"{said}.*Charge 1 .*only once") as caught:
-        table.collect()
+        table.release()
     assert CANARY not in str(caught.value)
     assert caught.value.__cause__ is None
     assert table._collected is None
@@ -245,31 +245,31 @@ def test_rows_need_a_unit_id_where_units_are_named() -> None:
     budget = budget_of()
     rows = [{**ROW, "who": "a"}, {**ROW, "who": None}]
     with pytest.raises(UnitError, match="who"):
-        table_of(rows, budget=budget, unit_key="who").collect()
+        table_of(rows, budget=budget, unit_key="who").release()
     assert spent(budget) == 0
 
 
 def test_delta_is_held_against_the_number_of_units() -> None:
     budget = budget_of(delta=0.3)
     with pytest.raises(InvalidParameterError, match="4 units"):
-        table_of(MIXED, budget=budget).collect()
+        table_of(MIXED, budget=budget).release()
     rows = [{**row, "who": i % 2} for i, row in enumerate(MIXED)]
-    table_of(rows, budget=budget, unit_key="who").collect()
+    table_of(rows, budget=budget, unit_key="who").release()
     assert spent(budget) == 1
 
 
 @pytest.mark.parametrize("rows", [[], iter([])])
 def test_no_rows_are_no_table(rows: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="no rows"):
-        table_of(rows).collect()
+    with pytest.raises(UnitError, match="no rows"):
+        table_of(rows).release()
 
 
 def test_no_account_no_table(seen: list[str]) -> None:
     with pytest.raises(NoBudgetError):
-        LDPTable(Watched(MIXED, seen), SCHEMA, epsilon=1).collect()
+        LDPTable(Watched(MIXED, seen), SCHEMA, epsilon=1).release()
     personal = budget_of(scope="unit")
     with pytest.raises(InvalidParameterError, match="one by one"):
-        table_of(Watched(MIXED, seen), budget=personal).collect()
+        table_of(Watched(MIXED, seen), budget=personal).release()
     assert seen == []
 
 
@@ -314,10 +314,10 @@ def test_the_record_is_checked_before_the_charge(
     monkeypatch.setattr(collecting, "trial_record", unfit)
     budget = budget_of()
     with pytest.raises(DPError, match="epsilon"):
-        table_of(MIXED, budget=budget).collect()
+        table_of(MIXED, budget=budget).release()
     assert spent(budget) == 0
 
 
 def test_chunks_change_nothing_but_the_order_of_draws() -> None:
-    table = table_of(MIXED * 100, chunk_size=7, random=SeededRandom(1)).collect()
+    table = table_of(MIXED * 100, chunk_size=7, random=SeededRandom(1)).release()
     assert joint_of(table).sum() == 400

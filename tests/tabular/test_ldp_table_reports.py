@@ -132,7 +132,7 @@ def test_terms_survive_json() -> None:
 @pytest.mark.parametrize("split", ["domain", {"job": 1.0, "age": 2.0, "income": 3.0}])
 def test_a_file_holds_all_there_is(split: Any, tmp_path: Path) -> None:
     rows = [{**row, "who": i % 500} for i, row in enumerate(MIXED * 200)]
-    table = table_of(rows, split=split, unit_key="who", rows_per_unit=2).collect()
+    table = table_of(rows, split=split, unit_key="who", rows_per_unit=2).release()
     path = tmp_path / "new" / "table.npz"
     table.save(path)
     loaded = LDPTable.load(path, SCHEMA)
@@ -335,7 +335,7 @@ def test_a_forecast_is_near_what_is_found() -> None:
     ]
     table = table_of(rows * 400, random=SeededRandom(8))
     expected = table.forecast(7200)
-    said = table.collect().record()["parameters"]
+    said = table.release().record()["parameters"]
     assert said["noise"] == pytest.approx(expected.noise, rel=0.1)
     for column in expected.columns:
         assert said["standard_errors"][column.name] == pytest.approx(

@@ -19,7 +19,7 @@ from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import Event, PureEvent, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.bundle import read_parts
-from langchain_dpicl.exceptions import DPError, LedgerError, UnitError
+from langchain_dpicl.exceptions import DPError, LedgerError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
 from langchain_dpicl.outcome import Status
@@ -30,12 +30,15 @@ from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tallies
 from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms
+from langchain_dpicl.tabular.released_table import require_rows
 from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 NEIGHBORS = "all rows of one unit added or removed"
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
+
+_STORED = {"created", "library", "events", "epsilon", "charge", "account"}
 
 
 @dataclass(repr=False)
@@ -69,11 +72,7 @@ class Release:
             self._require_payable()
         reader = self._reader(data)
         tallies = self._tallied(reader)
-        if not reader.n_rows:
-            raise UnitError(
-                "There are no rows. Nothing was charged or released: look at where the "
-                "data comes from."
-            )
+        require_rows(reader.n_rows)
         if entry is None:
             entry = self._charged(reader)
         return self._found(entry, self._drawn(entry, tallies))
@@ -137,27 +136,37 @@ class Release:
 
     def _drawn(self, entry: Entry, tallies: Hidden[Tallies]) -> list[int]:
         terms = self.terms
-        noisy = noisy_tallies(
-            tallies.value.exact,
-            epsilons=terms.epsilons(self._paid(entry)),
-            bounds=[quantity.bound for quantity in terms.quantities],
-            rows_per_unit=terms.rows_per_unit,
-            random=self.random,
-        )
-        flat = [int(number) for tally in noisy for number in tally.ravel()]
-        return entry.release(0, flat)
+        epsilons = terms.epsilons(self._paid(entry))
+
+        def draw() -> list[int]:
+            noisy = noisy_tallies(
+                tallies.value.exact,
+                epsilons=epsilons,
+                bounds=[quantity.bound for quantity in terms.quantities],
+                rows_per_unit=terms.rows_per_unit,
+                random=self.random,
+            )
+            flat = [int(number) for tally in noisy for number in tally.ravel()]
+            return entry.release(0, flat)
+
+        # A draw that could not be stored is shown to nobody, in no traceback either:
+        # there will be another one for the same charge.
+        return without_frames(draw)
 
     def _found(self, entry: Entry, numbers: list[int]) -> Released:
-        epsilons = self.terms.epsilons(self._paid(entry))
+        paid = self._paid(entry)
+        epsilons = self.terms.epsilons(paid)
         statistics = None
         try:
             statistics = NoisyStatistics.of(self.terms, epsilons, numbers)
         except OverflowError:
             # Numbers that no release of these terms has stored.
             statistics = None
-        if statistics is None:
+        if statistics is None or not entry.header.keys() >= _STORED:
             raise damaged()
-        record = checked_record(self._record(entry.header, statistics))
+        # The header lies beside the charge; what it cost is the charge's to say.
+        header = {**entry.header, "epsilon_before_sampling": paid}
+        record = checked_record(self._record(header, statistics))
         return statistics, record
 
     def _paid(self, entry: Entry) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
 from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
@@ -36,7 +37,8 @@ class Estimate:
     error: float
 
 
-@dataclass(frozen=True)
+# Not compared by value: arrays have no one answer to `==`.
+@dataclass(frozen=True, eq=False)
 class NoisyStatistics:
     """The released numbers of a table, and what follows from them. Public.
 
@@ -104,31 +106,32 @@ class NoisyStatistics:
 
     def shares(self, group: int, name: str) -> NDArray[np.float64]:
         """Return how a group's rows divide among a column's codes; sums to one."""
-        tally = self.tallies[self._place(name)][group]
+        tally = self.tallies[self._place(name, "histogram")][self._checked(group)]
         size = max(self.sizes[group].value, 1.0)
         shares: NDArray[np.float64] = project_to_simplex(tally / size)
         return shares
 
     def most(self, group: int, name: str) -> int:
         """Return the code with the largest noisy count in a group."""
-        return int(np.argmax(self.tallies[self._place(name)][group]))
+        place = self._place(name, "histogram")
+        return int(np.argmax(self.tallies[place][self._checked(group)]))
 
     def mean(self, group: int, name: str) -> Estimate:
         """Return a group's mean of a numeric column, within its bounds.
 
+        That of an integer column is not rounded: its error would be too small.
+
         Raises:
-            InvalidParameterError: If the column is unknown.
+            InvalidParameterError: If the column was not released as a mean.
         """
-        column = self.terms.schema.column(name)
-        assert isinstance(column, NumericColumn)  # noqa: S101  # Only sums come here.
-        place = self._place(name)
+        column, steps = self._mean_steps(group, name)
         size = self.sizes[group]
-        count = max(size.value, 1.0)
-        steps = float(self.tallies[place][group, 0]) / count
-        steps = min(max(steps, -float(column.bound)), float(column.bound))
-        spread = math.hypot(self._noise[place], steps * size.error) / count
-        step = (column.upper - column.lower) / (2.0 * column.bound)
-        return Estimate(column.from_grid(steps), spread * step)
+        noise = self._noise[self._place(name, "sum")]
+        spread = math.hypot(noise, steps * size.error) / max(size.value, 1.0)
+        # Halves, because the distance of the bounds may be too large for a float.
+        step = (column.upper / 2 - column.lower / 2) / column.bound
+        value = column.upper / 2 + column.lower / 2 + steps * step
+        return Estimate(min(max(value, column.lower), column.upper), spread * step)
 
     def share_error(self, group: int, name: str) -> float:
         """Return the standard error of a group's shares of one column."""
@@ -162,7 +165,7 @@ class NoisyStatistics:
 
     def described_group(self, group: int) -> dict[str, str]:
         """Return the values that make a group, as text."""
-        codes = self.terms.groups()[group]
+        codes = self.terms.groups()[self._checked(group)]
         return {
             name: self.terms.schema.column(name).code_text(code)
             for name, code in zip(self.terms.group_by, codes, strict=True)
@@ -185,6 +188,14 @@ class NoisyStatistics:
             lines.extend(f"  {line}" for line in self._lines(group))
         return "\n".join(lines)
 
+    def _mean_steps(self, group: int, name: str) -> tuple[NumericColumn, float]:
+        """Return a column and its mean in grid steps from the middle of its bounds."""
+        tally = self.tallies[self._place(name, "sum")][self._checked(group), 0]
+        column = self.terms.schema.column(name)
+        assert isinstance(column, NumericColumn)  # noqa: S101  # Only sums come here.
+        steps = float(tally) / max(self.sizes[group].value, 1.0)
+        return column, min(max(steps, -float(column.bound)), float(column.bound))
+
     def _lines(self, group: int) -> list[str]:
         lines = []
         for one in self.terms.quantities:
@@ -198,8 +209,8 @@ class NoisyStatistics:
                 code = self.most(group, one.name)
                 share = float(self.shares(group, one.name)[code])
                 lines.append(
-                    f"{one.name}: {column.code_text(code)} ({share:.0%} +- "
-                    f"{self.share_error(group, one.name):.0%})"
+                    f"{one.name}: {column.code_text(code)} ({share:.1%} +- "
+                    f"{self.share_error(group, one.name):.1%})"
                 )
         return lines
 
@@ -207,17 +218,39 @@ class NoisyStatistics:
         schema = self.terms.schema
         row: dict[str, Any] = {}
         made_by = dict(
-            zip(self.terms.group_by, self.terms.groups()[group], strict=True)
+            zip(
+                self.terms.group_by,
+                self.terms.groups()[self._checked(group)],
+                strict=True,
+            )
         )
         for column in schema.columns:
             code = {**made_by, **codes}.get(column.name)
             if code is None:
-                row[column.name] = self.mean(group, column.name).value
+                numeric, steps = self._mean_steps(group, column.name)
+                row[column.name] = numeric.from_grid(steps)
             else:
                 row[column.name] = column.code_value(code)
         return row
 
-    def _place(self, name: str) -> int:
+    def _checked(self, group: int) -> int:
+        if not 0 <= group < self.terms.n_groups:
+            raise InvalidParameterError(
+                f"Groups are numbered from 0 to {self.terms.n_groups - 1}; this is "
+                "none of them."
+            )
+        return group
+
+    def _place(self, name: str, kind: str | None = None) -> int:
+        """Return a quantity's place, if there is one of this name and kind."""
+        released = [
+            one.name for one in self.terms.quantities if kind in (None, one.kind)
+        ]
+        if name not in released:
+            raise InvalidParameterError(
+                f"{name!r:.80} was not released so. What was: "
+                f"{', '.join(map(repr, released)) or 'nothing'}."
+            )
         return [one.name for one in self.terms.quantities].index(name)
 
     @cached_property

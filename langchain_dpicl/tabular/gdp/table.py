@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from typing_extensions import Self, override
+
+from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import (
-    InvalidParameterError,
-    NoBudgetError,
-    UnitError,
-)
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.tabular.gdp.drawing import draw_rows
 from langchain_dpicl.tabular.gdp.forecast import TableForecast, forecast
 from langchain_dpicl.tabular.gdp.release import Release
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.terms import GDPTerms, Numeric, read_group_by
-from langchain_dpicl.tabular.released_table import ReleasedTable
+from langchain_dpicl.tabular.released_table import (
+    ReleasedTable,
+    not_released,
+    require_account,
+)
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
 from langchain_dpicl.validation import checked
 
-_WORD = 2.0**-64
+_SMALL = ("leave_out", "keep")
 
 
 class GDPTable(ReleasedTable):
@@ -45,8 +50,9 @@ class GDPTable(ReleasedTable):
             label; `[]`: one group. All combinations are groups, also empty ones.
         numeric: `mean`: a number is released as its group's mean; `bins`: as the shares
             of its public bins, so that examples differ.
-        sampling_rate: Takes a Poisson sample of the units. At the same epsilon this
-            costs accuracy; it is for tables that must not be read in whole.
+        sampling_rate: Takes a Poisson sample of the units. At the same cost it is less
+            exact than all of them, which are read and checked anyway; with `unit_key`
+            it saves memory.
         unit_key: The column that says whose a row is; it may stand outside the schema.
             None: each row is a unit.
         rows_per_unit: Most rows of a unit that take part, chosen at random. The noise
@@ -134,7 +140,7 @@ class GDPTable(ReleasedTable):
             epsilon=epsilon,
         )
         self._terms.check()
-        if small_groups not in ("leave_out", "keep"):
+        if not isinstance(small_groups, str) or small_groups not in _SMALL:
             raise InvalidParameterError("small_groups must be 'leave_out' or 'keep'.")
         if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
             raise InvalidParameterError(
@@ -160,11 +166,12 @@ class GDPTable(ReleasedTable):
             f"{'' if self._random.secure else f', random={self._random!r}'})"
         )
 
-    def release(self, *, resume: bool = False) -> NoisyStatistics:
+    @override
+    def release(self, *, resume: bool = False) -> Self:
         """Read the rows, charge the account, and release the statistics, once.
 
-        Later calls return what was released. `sample`, `examples` and
-        `classification_chain` call it where nothing was released yet.
+        A second call does nothing. `sample`, `examples` and `classification_chain`
+        call it where nothing was released yet.
 
         Args:
             resume: If this account has a release of the same terms, take that one, at
@@ -172,8 +179,7 @@ class GDPTable(ReleasedTable):
                 between its charge and its release.
 
         Returns:
-            The public statistics; `print(statistics.summary())` shows them with their
-            errors.
+            This table: `statistics`, `summary()` and `record()` are public now.
 
         Raises:
             InvalidParameterError: If a row is not what the schema allows, or delta is
@@ -188,7 +194,7 @@ class GDPTable(ReleasedTable):
             if self._released is None:
                 release = Release(
                     self._terms,
-                    self._account(),
+                    require_account(self._budget),
                     self._random,
                     self._extra_columns,
                     self._progress,
@@ -196,12 +202,13 @@ class GDPTable(ReleasedTable):
                 try:
                     self._released = release.made(self._rows(), resume=resume)
                 finally:
-                    self._is_spent = release.has_read
+                    self._is_spent = self._is_spent or release.has_read
                 # Nothing reads the rows again.
                 self._data = Hidden(None)
-            return self._released[0]
+            return self
 
-    async def arelease(self, *, resume: bool = False) -> NoisyStatistics:
+    @override
+    async def arelease(self, *, resume: bool = False) -> Self:
         """Release without blocking the event loop; see `release`."""
         return await asyncio.to_thread(self.release, resume=resume)
 
@@ -217,15 +224,29 @@ class GDPTable(ReleasedTable):
             PlanMismatchError: If the account's plan is for another release, or none
                 can be made.
         """
-        return forecast(self._terms, self._account(), n_rows)
+        return forecast(self._terms, require_account(self._budget), n_rows)
 
+    @property
+    def statistics(self) -> NoisyStatistics:
+        """The released statistics; public.
+
+        Raises:
+            InvalidParameterError: If nothing was released yet.
+        """
+        return self._found()[0]
+
+    @override
+    def summary(self) -> str:
+        """Return the statistics in words, group by group, with their errors."""
+        return self.statistics.summary()
+
+    @override
     def record(self) -> dict[str, Any]:
-        """Return the release's public record; it is made where there is none yet."""
-        self.release()
-        released = self._released
-        assert released is not None  # noqa: S101  # `release` has set it.
-        return dict(released[1])
+        """Return a copy of the release's public record."""
+        record: dict[str, Any] = json.loads(json.dumps(self._found()[1]))
+        return record
 
+    @override
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
         """Return k rows out of the released statistics.
 
@@ -234,57 +255,22 @@ class GDPTable(ReleasedTable):
 
         Args:
             k: How many.
-            balanced: Whether groups take turns, label by label and larger ones first;
-                otherwise every row is drawn, groups by their noisy sizes.
+            balanced: Whether labels take turns, each with its groups in turn, larger
+                ones first (groups alone, where labels don't make them); otherwise every
+                row is drawn, groups by their noisy sizes.
 
         Raises:
+            InvalidParameterError: If k is no count.
             UnitError: If the noise hides every group: too few rows for this epsilon.
         """
-        statistics = self.release()
-        groups = self._groups(statistics)
-        if not balanced:
-            sizes = [max(statistics.sizes[group].value, 1e-9) for group in groups]
-            chosen = [_pick(groups, sizes, self._uniforms(1)[0]) for _ in range(k)]
-            return [self._drawn(statistics, group) for group in chosen]
-        rows = [statistics.typical(group) for group in groups[:k]]
-        while len(rows) < k:
-            rows.append(self._drawn(statistics, groups[len(rows) % len(groups)]))
-        return rows
-
-    def _drawn(self, statistics: NoisyStatistics, group: int) -> dict[str, Any]:
-        return statistics.drawn(group, self._uniforms(len(self._terms.quantities)))
-
-    def _uniforms(self, count: int) -> list[float]:
-        # Rows are drawn of what is public: any generator would do.
-        return [float(word) * _WORD for word in self._random.words(count)]
-
-    def _groups(self, statistics: NoisyStatistics) -> list[int]:
-        """Return the groups that examples come from: labels in turn, larger first."""
-        found = [
-            group
-            for group in range(self._terms.n_groups)
-            if self._keeps_small or statistics.seen[group]
-        ]
-        if not found:
-            raise UnitError(
-                "The noise hides how many rows any group has: there are too few rows "
-                "for this epsilon and this many columns and groups. Use a larger "
-                "epsilon, fewer columns or groups, or small_groups='keep' to see what "
-                "is mostly noise."
-            )
-        by_size = sorted(found, key=lambda group: -statistics.sizes[group].value)
-        label = self.schema.label
-        if label not in self._terms.group_by:
-            return by_size
-        place = self._terms.group_by.index(label)
-        codes = self._terms.groups()
-        seen: dict[int, int] = {}
-        turns = []
-        for group in by_size:
-            seen[codes[group][place]] = seen.get(codes[group][place], -1) + 1
-            turns.append((seen[codes[group][place]], group))
-        # Sorting is stable: within a turn the larger group comes first.
-        return [group for _, group in sorted(turns, key=lambda turn: turn[0])]
+        number = checked(parameters.count, k, "k")
+        return draw_rows(
+            self.release().statistics,
+            number,
+            self._random,
+            balanced=balanced,
+            keeps_small=self._keeps_small,
+        )
 
     def _rows(self) -> Hidden[Any]:
         """Return the rows, unless they are an iterator that was read in part."""
@@ -296,19 +282,7 @@ class GDPTable(ReleasedTable):
             )
         return self._data
 
-    def _account(self) -> PrivacyBudgetHandler:
-        if self._budget is None:
-            raise NoBudgetError(
-                "No privacy budget: nothing was read and nothing was released. Give "
-                "the table budget=PrivacyBudgetHandler(...)."
-            )
-        return self._budget
-
-
-def _pick(groups: Sequence[int], sizes: Sequence[float], uniform: float) -> int:
-    left = uniform * sum(sizes)
-    for group, size in zip(groups, sizes, strict=True):
-        left -= size
-        if left < 0:
-            return group
-    return groups[-1]
+    def _found(self) -> tuple[NoisyStatistics, dict[str, Any]]:
+        if self._released is None:
+            raise not_released()
+        return self._released

@@ -32,7 +32,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -41,6 +42,7 @@ from typing import Any, Literal
 from langchain_dpicl import parameters
 from langchain_dpicl.budget.demand import Demand, PurePart
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -102,27 +104,47 @@ class GDPTerms:
     numeric: Numeric
     epsilon: float | None
 
+    def __post_init__(self) -> None:
+        # Whatever kind of number was given, and whatever becomes of a mapping: from
+        # here on these are plain, and what is charged, drawn and recorded is the same.
+        own: dict[str, Any] = {
+            "sampling_rate": checked(parameters.sampling_rate, self.sampling_rate),
+            "rows_per_unit": checked(
+                parameters.count, self.rows_per_unit, "rows_per_unit"
+            ),
+        }
+        if self.epsilon is not None:
+            own["epsilon"] = checked(parameters.epsilon, self.epsilon)
+        if isinstance(self.split, Mapping):
+            own["split"] = {
+                name: checked(parameters.epsilon, share, f"split[{name!r}]")
+                for name, share in self.split.items()
+            }
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
     def check(self) -> None:
         """Refuse what is wrong with the terms.
 
         Raises:
             InvalidParameterError: If an argument is out of its range; it is named.
         """
-        if self.numeric not in ("mean", "bins"):
+        if not isinstance(self.numeric, str) or self.numeric not in ("mean", "bins"):
             raise InvalidParameterError("numeric must be 'mean' or 'bins'.")
-        checked(parameters.sampling_rate, self.sampling_rate)
-        checked(parameters.count, self.rows_per_unit, "rows_per_unit")
+        if ROWS in self.schema.names:
+            raise InvalidParameterError(
+                f"A column is called {ROWS!r}, which is what the number of rows is "
+                "called in the split and the record: give the column another name."
+            )
         if self.unit_key is None and self.rows_per_unit != 1:
             raise InvalidParameterError(
                 "rows_per_unit= needs unit_key=, the column that says whose a row is: "
                 "without one each row is a unit of its own."
             )
         if self.unit_key is not None and (
-            not isinstance(self.unit_key, str) or not self.unit_key
+            not isinstance(self.unit_key, str) or not self.unit_key.strip()
         ):
             raise InvalidParameterError("unit_key must be the name of a column.")
-        if self.epsilon is not None:
-            checked(parameters.epsilon, self.epsilon)
         self._check_groups()
         if self.fixed_epsilon is not None:
             self.epsilons(self.fixed_epsilon)
@@ -131,11 +153,7 @@ class GDPTerms:
     def fixed_epsilon(self) -> float | None:
         """Epsilon before sampling where the user said it, alone or column by column."""
         if self.epsilon is None and isinstance(self.split, Mapping):
-            shares = [
-                checked(parameters.epsilon, share, f"split[{name!r}]")
-                for name, share in self.split.items()
-            ]
-            return math.fsum(shares) if shares else None
+            return math.fsum(self.split.values()) if self.split else None
         return self.epsilon
 
     @cached_property
@@ -172,7 +190,8 @@ class GDPTerms:
         """Return what each quantity may spend of a release's epsilon.
 
         Raises:
-            InvalidParameterError: If budgets were given that don't fit.
+            InvalidParameterError: If budgets were given that don't fit, or one is so
+                small that its noise can't be drawn.
         """
         if self.split == "domain":
             raise InvalidParameterError(
@@ -181,7 +200,22 @@ class GDPTerms:
             )
         sizes = {one.name: max(one.size, _LEAST) for one in self.quantities}
         shares = split_epsilon(epsilon, sizes, self.split)
-        return tuple(shares[one.name] for one in self.quantities)
+        found = tuple(shares[one.name] for one in self.quantities)
+        for one, share in zip(self.quantities, found, strict=True):
+            # Before anything is charged; the same noise is drawn afterwards.
+            moved = self.rows_per_unit * one.bound
+            try:
+                DiscreteLaplace.calibrated(moved, share)
+            except parameters.ParameterError:
+                pass
+            else:
+                continue
+            raise InvalidParameterError(
+                f"epsilon {share:.3g} is too small for {one.name!r}, which one unit "
+                f"changes by up to {moved:.3g} steps: the noise would not fit 64 bits. "
+                "Use a larger epsilon, narrower bounds, bins, or fewer rows_per_unit."
+            )
+        return found
 
     def demand(self) -> Demand:
         """Return what a release asks of the account."""
@@ -244,8 +278,16 @@ def read_group_by(
     """
     if group_by is None:
         return (schema.label,)
-    names = (group_by,) if isinstance(group_by, str) else tuple(group_by)
-    if not all(isinstance(name, str) for name in names):
+    # A set has another order in every process, and groups come in this order.
+    is_listed = isinstance(group_by, Iterable) and not isinstance(
+        group_by, (bytes, AbstractSet, Mapping)
+    )
+    names: tuple[Any, ...] = ()
+    if isinstance(group_by, str):
+        names = (group_by,)
+    elif is_listed:
+        names = tuple(group_by)
+    if not is_listed or not all(isinstance(name, str) for name in names):
         raise InvalidParameterError(
             "group_by must be names of columns: 'income', or ['income', 'sex'], or [] "
             "for a single group."

@@ -22,7 +22,6 @@ from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
-    NoBudgetError,
 )
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.parameters import ParameterError
@@ -38,6 +37,7 @@ from langchain_dpicl.tabular.ldp.result import (
     trial_record,
 )
 from langchain_dpicl.tabular.ldp.terms import SECURE, ExtraColumns, LDPTerms
+from langchain_dpicl.tabular.released_table import require_account, require_rows
 from langchain_dpicl.tabular.rows import RowReader, SQLRows, read_chunks
 from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
 from langchain_dpicl.validation import checked
@@ -111,6 +111,7 @@ def collect(
 
     Raises:
         NoBudgetError: If there is no account.
+        UnitError: If there are no rows, or a row has no unit id.
         InvalidParameterError: If the account can't pay for such a release at all, or
             the rows don't fit the schema.
         BudgetExhaustedError: If the account can't pay.
@@ -148,7 +149,7 @@ def collect(
         reporter = Reporter(terms.schema, paid.row_epsilons(epsilon), random)
         for block in map(Hidden, rows.reader(terms, reporter, random).blocks()):
             counts.add(_matrix(terms, reporter.randomize(block.value)))
-        _require_rows(counts.n)
+        require_rows(counts.n)
         payment = Payment(
             grant.events, epsilon, grant.sequence, account.public_state(grant)
         )
@@ -249,26 +250,6 @@ def _paid_by_clients(
     )
 
 
-def require_account(budget: PrivacyBudgetHandler | None) -> PrivacyBudgetHandler:
-    """Return the account, refusing none and one that charges units one by one.
-
-    Raises:
-        NoBudgetError: If there is none.
-        InvalidParameterError: If it charges units one by one.
-    """
-    if budget is None:
-        raise NoBudgetError(
-            "No privacy budget: no row was read and nothing was released. Give the "
-            "table budget=PrivacyBudgetHandler(...)."
-        )
-    if budget.scope == "unit":
-        raise InvalidParameterError(
-            f"Account {budget.account!r} charges units one by one, and a table is "
-            "charged to all of them. Use an account with scope='corpus'."
-        )
-    return budget
-
-
 def _read(
     reports: Iterable[Any], reporter: Reporter, chunk_size: int
 ) -> Iterator[list[tuple[int, list[int] | str]]]:
@@ -313,13 +294,8 @@ def _checked_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> int:
     )
     for _ in reader.blocks():
         pass
-    _require_rows(reader.n_rows)
+    require_rows(reader.n_rows)
     return reader.n_units
-
-
-def _require_rows(count: int) -> None:
-    if not count:
-        raise InvalidParameterError("There are no rows to report.")
 
 
 def _require_estimate(terms: LDPTerms, epsilons: Mapping[str, float]) -> None:

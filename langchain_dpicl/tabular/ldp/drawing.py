@@ -1,9 +1,10 @@
 """Rows made of what reports say: free, and public.
 
 The first row of each label is its *telling* row: in every column it has the value whose
-share among the label's rows is furthest above its share among all rows. Few examples of a label can't show how its rows vary, and rows drawn at random would mostly show
-chance; telling rows show how labels differ. Each of their values rests on a table of
-two columns, which reports know far better than a whole row. What that is worth is in
+share among the label's rows is furthest above its share among all rows. Few examples of
+a label can't show how its rows vary, and rows drawn at random would mostly show chance;
+telling rows show how labels differ. Each of their values rests on a table of two
+columns, which reports know far better than a whole row. What that is worth is in
 `benchmarks/utility_tabular.py`. All further rows are drawn.
 """
 

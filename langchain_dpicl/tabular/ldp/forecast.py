@@ -60,6 +60,9 @@ class LDPForecast:
     model: str
     noise: float
 
+    def __str__(self) -> str:
+        return self.advice()
+
     def rows_for(self, name: str) -> int:
         """Return how many rows make a column's error half of its average share.
 

@@ -31,12 +31,38 @@ def summary(found: Collected) -> str:
             f"{found.counts.n} report(s) at epsilon {found.record['epsilon']:g}:",
             *(f"* {verdict(name, *clear)}" for name, clear in errors.items()),
             *conclusion(errors, known.kind, known.noise),
+            *_pairs(found),
             *(
                 f"Label {label!r} gets no weight: no row that is drawn has it."
                 for label in labels_without_weight(found)
             ),
         ]
     )
+
+
+def _pairs(found: Collected) -> list[str]:
+    """Return which columns a tree keeps together, and whether the label is alone.
+
+    What the reports did not show is not in the tree, and not in its noise.
+    """
+    if found.distribution.kind == "joint":
+        return []
+    schema, edges = found.terms.schema, found.distribution.edges
+    pairs = [f"{schema.names[i]!r} with {schema.names[j]!r}" for i, j in edges]
+    lines = [
+        f"The reports show that {', '.join(pairs)} go together; all else is drawn "
+        "independently."
+        if pairs
+        else "The reports show no two columns that go together: all are drawn "
+        "independently."
+    ]
+    if schema.names.index(schema.label) not in {end for edge in edges for end in edge}:
+        lines.append(
+            f"Nothing goes with the label {schema.label!r}: of rows that are drawn it "
+            "is random. Show each label's first row only (k = the number of labels), "
+            "or use more rows, a larger epsilon, fewer columns, fewer values."
+        )
+    return lines
 
 
 def verdict(name: str, size: int, error: float) -> str:
@@ -73,9 +99,13 @@ def conclusion(
         model: `joint` or `tree`.
         noise: The expected total variation distance due to randomizing.
     """
-    what = "joint table" if model == "joint" else "tree of pairs"
+    what = (
+        "All columns together (a joint table)"
+        if model == "joint"
+        else "Of what a tree of pairs keeps"
+    )
     lines = [
-        f"All columns together (a {what}): about {noise:.0%} of the probability is "
+        f"{what}: about {noise:.0%} of the probability is "
         + (
             "misplaced, so that rows are mostly noise."
             if noise >= MOSTLY_NOISE

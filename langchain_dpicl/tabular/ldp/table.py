@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,6 @@ from langchain_dpicl.tabular.ldp.collecting import (
     Rows,
     collect,
     count_reports,
-    require_account,
 )
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
 from langchain_dpicl.tabular.ldp.fitting import Distribution
@@ -34,7 +32,11 @@ from langchain_dpicl.tabular.ldp.terms import (
     check_extra_columns,
     require_same_terms,
 )
-from langchain_dpicl.tabular.released_table import ReleasedTable
+from langchain_dpicl.tabular.released_table import (
+    ReleasedTable,
+    not_released,
+    require_account,
+)
 from langchain_dpicl.tabular.rows import CHUNK_SIZE
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
@@ -224,7 +226,7 @@ class LDPTable(ReleasedTable):
 
     def __repr__(self) -> str:
         found = self._collected
-        state = "not collected" if found is None else f"n_reports={found.counts.n}"
+        state = "not released" if found is None else f"n_reports={found.counts.n}"
         epsilon = self._terms.epsilon if found is None else found.record["epsilon"]
         return (
             f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
@@ -238,7 +240,7 @@ class LDPTable(ReleasedTable):
             "LDPTable.load(), which keep counts of reports alone."
         )
 
-    def collect(self) -> Self:
+    def release(self) -> Self:
         """Charge the account, randomize all rows and count the reports; once.
 
         A second call does nothing. `sample` and `examples` call it where it was not.
@@ -248,17 +250,13 @@ class LDPTable(ReleasedTable):
             InvalidParameterError: If the rows don't fit the schema; the column is
                 named. Rows that can be read twice were checked before the charge;
                 else the message says what was charged.
-            UnitError: If a row has no usable unit id.
+            UnitError: If there are no rows, or a row has no usable unit id.
             BudgetExhaustedError: If the account can't pay.
             PlanMismatchError: If its plan is for another release, or none can be made.
             LedgerError: If the ledger can't be used.
         """
         self._result()
         return self
-
-    async def acollect(self) -> Self:
-        """Collect without blocking the event loop; see `collect`."""
-        return await asyncio.to_thread(self.collect)
 
     def forecast(self, n_rows: int) -> LDPForecast:
         """Return what so many rows would show; nothing is read or charged.
@@ -292,6 +290,12 @@ class LDPTable(ReleasedTable):
         return self._found().distribution
 
     @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of columns that a tree keeps together; a joint table keeps all."""
+        names = self.schema.names
+        return tuple((names[i], names[j]) for i, j in self._found().distribution.edges)
+
+    @property
     def epsilons(self) -> dict[str, float]:
         """Each column's epsilon for one row."""
         return dict(self._found().epsilons)
@@ -314,7 +318,7 @@ class LDPTable(ReleasedTable):
         return summary(self._found())
 
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
-        """Return rows drawn from the reconstructed distribution; collect if need be.
+        """Return rows drawn from the reconstructed distribution; release if need be.
 
         Args:
             k: How many rows.
@@ -326,7 +330,7 @@ class LDPTable(ReleasedTable):
 
         Privacy:
             Post-processing of reports: draw as many rows as you like, it is free once
-            the table is collected.
+            the table is released.
         """
         found = self._result()
         return draw_rows(
@@ -394,7 +398,5 @@ class LDPTable(ReleasedTable):
     def _found(self) -> Collected:
         found = self._collected
         if found is None:
-            raise InvalidParameterError(
-                "There are no reports yet: call collect(), which charges the account."
-            )
+            raise not_released()
         return found

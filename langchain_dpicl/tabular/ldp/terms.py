@@ -151,9 +151,9 @@ class LDPTerms:
     def unit(self) -> str:
         """What is protected, for the record."""
         if self.unit_key is None:
-            return "one record"
+            return "one row"
         return (
-            f"all records with the same {self.unit_key!r}, of which at most "
+            f"all rows with the same {self.unit_key!r}, of which at most "
             f"{self.rows_per_unit} are reported"
         )
 
@@ -162,11 +162,11 @@ class LDPTerms:
         """What one unit may change, for the record."""
         if self.unit_key is None:
             return (
-                "one record's values replaced by any others; how many records there "
+                "one row's values replaced by any others; how many rows there "
                 "are is public"
             )
         return (
-            "the values of one unit's records replaced by any others; how many records "
+            "the values of one unit's rows replaced by any others; how many rows "
             "of each unit are reported is public"
         )
 

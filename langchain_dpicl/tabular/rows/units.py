@@ -86,7 +86,7 @@ class UnitDraw:
             distinct, places = np.unique(cells.value, return_inverse=True)
             cells.value = distinct.tolist()
             del distinct  # Ids are private.
-        ids = Hidden([canonical_unit_id(cell) for cell in cells.value])
+        ids = Hidden([_canonical(cell) for cell in cells.value])
         if None in ids.value:
             place = ids.value.index(None)
             raise UnitError(_no_id(self._unit_key, start + place, cells.value[place]))
@@ -192,6 +192,11 @@ def run_starts(*keys: NDArray[Any]) -> NDArray[np.bool_]:
         changed = key[1:] != key[:-1]
         starts[1:] |= changed if changed.ndim == 1 else changed.any(axis=1)
     return starts
+
+
+def _canonical(cell: Any) -> str | None:
+    # NumPy derives spans of time from its integers; how many depends on their unit.
+    return None if isinstance(cell, np.timedelta64) else canonical_unit_id(cell)
 
 
 def _no_id(unit_key: str, place: int, found: Any) -> str:

@@ -37,6 +37,7 @@ UNREADABLE = -3
 
 _PLAIN = frozenset({float, int, bool, NoneType})
 _NUMERIC = "biuf"
+_TIMES = ("m", "M")
 _HASHED = (str, int, float, np.number, np.bool_, Enum)
 _LARGEST_SPELLED = 10**16
 
@@ -63,6 +64,9 @@ def listed(values: Any) -> list[Any]:
         raise UnreadableError
     if not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
         raise UnreadableError
+    if getattr(getattr(values, "dtype", None), "kind", "") in _TIMES:
+        # As lists, times in nanoseconds turn into integers.
+        return list(values)
     for method in ("to_list", "to_pylist", "tolist"):
         if callable(convert := getattr(values, method, None)):
             return _unwidened(values, list(convert()))
@@ -189,7 +193,8 @@ def number(cell: Any) -> float:
         return float(cell)
     if is_missing(cell):
         return math.nan
-    if not isinstance(cell, (Real, Decimal, np.bool_)):
+    # NumPy derives spans of time from its integers.
+    if not isinstance(cell, (Real, Decimal, np.bool_)) or _is_span(cell):
         raise UnreadableError
     try:
         return float(cell)
@@ -254,6 +259,10 @@ class _Tables(dict[type, _Table]):
         return table
 
 
+def _is_span(cell: Any) -> bool:
+    return isinstance(cell, np.timedelta64)
+
+
 def _is_absent(kind: type) -> bool:
     # Known by name: pandas need not be installed.
     return kind is NoneType or (
@@ -271,6 +280,8 @@ def _code(cell: Any, index: Mapping[str, int]) -> int:
 
 def _figures(cell: Any) -> str:
     """The one spelling of a number: whole numbers below 10^16 have no point."""
+    if _is_span(cell):
+        raise UnreadableError
     if isinstance(cell, (int, np.integer)):
         value = int(cell)
         # Python refuses to write very long integers out, but not as hexadecimals.
