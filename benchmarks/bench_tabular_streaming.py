@@ -171,6 +171,15 @@ def ldp_rows(path: str) -> int:
     return table.release().n_reports
 
 
+def ldp_units(path: str) -> int:
+    """The same where people are units, one row of each being reported."""
+    data = table_of(path, with_unit=True)
+    table = LDPTable(
+        data, public_schema(), budget=account(), unit_key=UNIT, progress=False
+    )
+    return table.release().n_reports
+
+
 # A further consumer is a function from the file's path to a number of rows.
 CONSUMERS: Mapping[str, Callable[[str], int]] = {
     "RowReader, each row a unit, q = 0.1": read_rows,
@@ -179,6 +188,7 @@ CONSUMERS: Mapping[str, Callable[[str], int]] = {
     "GDPTable, each row a unit": gdp_rows,
     "GDPTable, people are units": gdp_units,
     "LDPTable, each row a unit": ldp_rows,
+    "LDPTable, people are units": ldp_units,
 }
 
 

@@ -178,9 +178,12 @@ class DiscreteLaplace:
         Args:
             count: How many, at least 0.
             random: Source of the draws.
+
+        Raises:
+            ParameterError: If `count` is no count.
         """
         drawn = [np.empty(0, np.int64)]
-        missing = count
+        missing = parameters.count(count, "count", minimum=0)
         while missing:
             # At most half are minus zero; those that are too many are dropped, which
             # is no selection: draws are independent, and the first ones are kept.

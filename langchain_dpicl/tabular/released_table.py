@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
@@ -19,12 +20,10 @@ from langchain_dpicl.released import (
     ReleasedExampleSelector,
     classification_chain,
 )
+from langchain_dpicl.released.classifying import LabelOutputParser
 from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.validation import checked
-
-if TYPE_CHECKING:
-    from langchain_core.embeddings import Embeddings
 
 EXAMPLES = 8
 """How many examples a chain shows."""
@@ -138,8 +137,19 @@ class ReleasedTable(ABC):
             of: How many to draw; None: k, which are all selected.
             embedding: To select the k nearest of them to the input, copies left out.
             escape_braces: Whether to double braces; see `ReleasedExampleSelector`.
+
+        Raises:
+            InvalidParameterError: If `k` or `of` is no count, or `embedding` is none.
         """
-        examples = self.examples(k if of is None else of)
+        # Before anything is charged.
+        k = checked(parameters.count, k, "k")
+        drawn = k if of is None else checked(parameters.count, of, "of")
+        if embedding is not None and not isinstance(embedding, Embeddings):
+            raise InvalidParameterError(
+                "embedding must be a LangChain Embeddings, not "
+                f"{type(embedding).__name__}."
+            )
+        examples = self.examples(drawn)
         if embedding is not None:
             # The nearest of several copies would be one row, shown k times.
             different = {tuple(example.items()): example for example in examples}
@@ -169,9 +179,12 @@ class ReleasedTable(ABC):
             it is not looked at), to a label's text or `unknown`.
 
         Raises:
-            InvalidParameterError: If k is no count, or `unknown` is a label.
+            InvalidParameterError: If k is no count, `model` no model, `unknown` a
+                label, or answers could not tell the schema's labels apart. Nothing is
+                charged then.
         """
         schema = self.schema
+        _require_classifier(model, schema.labels, unknown)
         chain = classification_chain(
             self.examples(k),
             model,
@@ -180,6 +193,20 @@ class ReleasedTable(ABC):
             unknown=unknown,
         )
         return RunnableLambda(self.text, name="row_text") | chain
+
+
+def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None:
+    """Refuse, before anything is charged, what no chain can be made of."""
+    if not isinstance(model, Runnable):
+        raise InvalidParameterError(
+            "model must be a chat model or a completion model of LangChain, not "
+            f"{type(model).__name__}."
+        )
+    if unknown in LabelOutputParser(labels=tuple(labels), unknown=unknown).labels:
+        raise InvalidParameterError(
+            f"unknown={unknown!r} is one of the labels: what the model did not say "
+            "could not be told from what it said."
+        )
 
 
 def _question(schema: TableSchema) -> str:

@@ -133,7 +133,7 @@ def test_enum_members_are_their_names_as_in_databases() -> None:
         ["a", " \n"],
         ["a", pd.NA],
         ["a", pd.NaT],
-        ["a", np.datetime64("NaT")],
+        ["a", np.datetime64("NaT", "D")],
         ["a", Decimal("NaN")],
         ["a", Decimal("sNaN")],
         np.array(["a", None], dtype=object),

@@ -26,7 +26,7 @@ from langchain_dpicl.tabular.released_table import (
     not_released,
     require_account,
 )
-from langchain_dpicl.tabular.rows.wanted import ExtraColumns
+from langchain_dpicl.tabular.rows.wanted import ExtraColumns, check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
 from langchain_dpicl.validation import checked
@@ -150,7 +150,7 @@ class GDPTable(ReleasedTable):
         self.binned = numeric == "bins"
         self._budget = budget
         self._keeps_small = small_groups == "keep"
-        self._extra_columns: ExtraColumns = extra_columns
+        self._extra_columns = check_extra_columns(extra_columns)
         self._progress = progress
         self._random = checked(checked_source, random)
         self._lock = threading.Lock()

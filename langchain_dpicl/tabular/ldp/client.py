@@ -11,8 +11,9 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.ldp.reporting import Reporter
-from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms, check_extra_columns
+from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
 from langchain_dpicl.tabular.rows import CHUNK_SIZE, read_chunks
+from langchain_dpicl.tabular.rows.wanted import check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
 from langchain_dpicl.validation import checked

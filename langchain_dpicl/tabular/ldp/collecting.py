@@ -36,10 +36,11 @@ from langchain_dpicl.tabular.ldp.result import (
     record_of,
     trial_record,
 )
-from langchain_dpicl.tabular.ldp.terms import SECURE, ExtraColumns, LDPTerms
+from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
 from langchain_dpicl.tabular.released_table import require_account, require_rows
 from langchain_dpicl.tabular.rows import RowReader, SQLRows, read_chunks
 from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
+from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.validation import checked
 
 Invalid = Literal["refuse", "drop"]

@@ -171,7 +171,8 @@ def heaviest_forest(weights: dict[_Edge, float], columns: int) -> list[_Edge]:
     # SciPy takes a 0 for no edge and looks for the lightest tree: costs are what
     # misses to the heaviest weight, and one more, so that none is 0.
     heights = np.array(list(weights.values()))
-    heads, tails = np.array(list(weights)).T
+    # Older versions of SciPy read indices of 32 bits only.
+    heads, tails = np.array(list(weights), dtype=np.int32).T
     graph = coo_array((heights.max() - heights + 1, (heads, tails)), (columns, columns))
     found = minimum_spanning_tree(graph.tocsr()).tocoo()
     return sorted(

@@ -16,11 +16,7 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.ldp import storage
-from langchain_dpicl.tabular.ldp.collecting import (
-    Rows,
-    collect,
-    count_reports,
-)
+from langchain_dpicl.tabular.ldp.collecting import Rows, collect, count_reports
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
 from langchain_dpicl.tabular.ldp.fitting import Distribution
 from langchain_dpicl.tabular.ldp.forecast import LDPForecast, forecast
@@ -29,7 +25,6 @@ from langchain_dpicl.tabular.ldp.summary import summary
 from langchain_dpicl.tabular.ldp.terms import (
     LDPTerms,
     Model,
-    check_extra_columns,
     require_same_terms,
 )
 from langchain_dpicl.tabular.released_table import (
@@ -38,6 +33,7 @@ from langchain_dpicl.tabular.released_table import (
     require_account,
 )
 from langchain_dpicl.tabular.rows import CHUNK_SIZE
+from langchain_dpicl.tabular.rows.wanted import check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
 from langchain_dpicl.validation import checked

@@ -16,7 +16,6 @@ from langchain_dpicl.tabular.split import TOLERANCE, Split, share_epsilon, split
 from langchain_dpicl.validation import checked
 
 Model = Literal["auto", "joint", "tree"]
-ExtraColumns = Literal["refuse", "ignore"]
 
 MECHANISM = "ldp_table"
 """The release's public name, in the account and in records."""
@@ -182,15 +181,6 @@ class LDPTerms:
             else self.row_epsilons(self.epsilon),
             "rows_per_unit": self.rows_per_unit,
         }
-
-
-def check_extra_columns(extra_columns: Any) -> ExtraColumns:
-    """Return what to do with columns that the schema doesn't have."""
-    if extra_columns == "refuse":
-        return "refuse"
-    if extra_columns == "ignore":
-        return "ignore"
-    raise InvalidParameterError("extra_columns must be 'refuse' or 'ignore'.")
 
 
 def require_same_terms(own: LDPTerms, given: Mapping[str, Any] | None) -> None:

@@ -49,12 +49,8 @@ class WantedColumns:
             raise InvalidParameterError(
                 "names and unit_key must be names of columns: text that is not blank."
             )
-        if extra_columns not in ("refuse", "ignore"):
-            raise InvalidParameterError(
-                "extra_columns must be 'refuse' or 'ignore': what is done with a "
-                "column that the schema doesn't know."
-            )
-        return cls(tuple(listed), unit_key, extra_columns == "ignore")
+        ignores = check_extra_columns(extra_columns) == "ignore"
+        return cls(tuple(listed), unit_key, ignores)
 
     @cached_property
     def all(self) -> tuple[str, ...]:
@@ -113,6 +109,23 @@ class WantedColumns:
         problem = self.problem(found, what)
         if problem:
             raise InvalidParameterError(problem)
+
+
+def check_extra_columns(extra_columns: Any) -> ExtraColumns:
+    """Return what to do with columns that the schema doesn't have.
+
+    Raises:
+        InvalidParameterError: If it is neither "refuse" nor "ignore".
+    """
+    if isinstance(extra_columns, str):
+        if extra_columns == "refuse":
+            return "refuse"
+        if extra_columns == "ignore":
+            return "ignore"
+    raise InvalidParameterError(
+        "extra_columns must be 'refuse' or 'ignore': what is done with a column that "
+        "the schema doesn't know."
+    )
 
 
 def _columns(names: Sequence[Any]) -> str:
