@@ -177,4 +177,6 @@ def _new_bars(
 
 def is_watched() -> bool:
     """Return whether somebody looks: at a terminal, or in a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    # Programs without a console have no standard error.
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal or "ipykernel" in sys.modules

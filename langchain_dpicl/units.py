@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, TypeAlias
+from uuid import UUID
 
 Collect: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
 """Charges units that are about to take part: ids in, one answer each, True for paid.
@@ -23,11 +24,15 @@ def canonical_unit_id(value: Any) -> str | None:
     Example:
         >>> canonical_unit_id(" p-1 "), canonical_unit_id(1.0)
         ('p-1', None)
+        >>> canonical_unit_id(UUID(int=7)) == canonical_unit_id(str(UUID(int=7)))
+        True
     """
     if isinstance(value, str):
         # str.__str__ also undoes subclasses that print differently, such as enums.
         text = str.__str__(value).strip()
         return unicodedata.normalize("NFC", text) or None
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, bool):
         return None
     if isinstance(value, Integral):

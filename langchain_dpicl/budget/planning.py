@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import Event, GaussianEvent
+from langchain_dpicl.accounting import Event, GaussianEvent, unsampled_epsilon
 from langchain_dpicl.budget.bundle import AnyDemand
-from langchain_dpicl.budget.demand import Demand
+from langchain_dpicl.budget.demand import Demand, PurePart
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.parameters import ParameterError
 
@@ -109,9 +109,28 @@ def _planned(
                 f"No amount of noise lets {demand.mechanism} answer {queries} queries "
                 f"within epsilon {epsilon:g} and delta {delta:g} ({error})."
             ) from None
-        events = events_at(scale)
+        events = events_at(min(scale, _plain(demand, epsilon, delta, queries, scale)))
     _require_second_opinion(events, delta, queries)
     return events
+
+
+def _plain(
+    demand: AnyDemand, epsilon: float, delta: float, queries: int, scale: float
+) -> float:
+    """Return the scale at which pure releases add up to epsilon, if that is private.
+
+    For one release, or few, basic composition is exact, where calibration stops a
+    little before.
+    """
+    if not isinstance(demand, Demand) or len(demand.parts) != 1:
+        return scale
+    if not isinstance(demand.parts[0], PurePart) or demand.needs_delta0:
+        return scale
+    each = epsilon / (queries * demand.uses)
+    found = 1.0 / unsampled_epsilon(each, demand.sampling_rate)
+    events = demand.events(found, 0.0)
+    fits = is_affordable(events, epsilon=epsilon, delta=delta, queries=queries)
+    return found if fits else scale
 
 
 def _require_second_opinion(

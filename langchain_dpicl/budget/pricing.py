@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from langchain_dpicl.accounting import STEPS, Event, PrivacyFilter
 from langchain_dpicl.budget.bundle import AnyDemand
-from langchain_dpicl.budget.demand import Demand
+from langchain_dpicl.budget.demand import Demand, GaussianPart
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.parameters import (
     MAX_NOISE_MULTIPLIER,
@@ -64,9 +64,8 @@ def price_release(
     if not demand.is_fixed and queries is None:
         raise InvalidParameterError(
             f"The account has no plan, and this {demand.mechanism} release leaves its "
-            "noise open. Say how much there is (noise_multiplier=, epsilon= and, where "
-            "the release has one, delta0=), or give the budget queries=: how many such "
-            "releases it should last for."
+            f"noise open. Say how much there is ({_terms_of(demand)}), or give the "
+            "budget queries=: how many such releases it should last for."
         )
     events_at: Callable[[float], tuple[Event, ...]]
     if isinstance(demand, Demand):
@@ -95,6 +94,20 @@ def price_release(
             f"An account by {budget.method} can't pay for a {demand.mechanism} "
             f"release: {error}"
         ) from None
+
+
+def _terms_of(demand: AnyDemand) -> str:
+    """Return the arguments that fix a release's noise."""
+    alone = [demand] if isinstance(demand, Demand) else list(demand.demands)
+    parts = [part for one in alone for part in one.parts]
+    names = []
+    if any(isinstance(part, GaussianPart) for part in parts):
+        names.append("noise_multiplier=")
+    if not all(isinstance(part, GaussianPart) for part in parts):
+        names.append("epsilon=")
+    if any(one.needs_delta0 for one in alone):
+        names.append("delta0=")
+    return ", ".join(names)
 
 
 def _delta0(demand: Demand, budget: PrivacyFilter, share: int) -> float:

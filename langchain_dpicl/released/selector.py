@@ -32,8 +32,8 @@ class ReleasedExampleSelector(BaseExampleSelector):
     Without `k` every example is selected. With `k` alone it is always the same k: the
     labels' first examples, then their second ones, and so on until there are k, in the
     release's order. With `k` and `embedding` it is the k examples nearest to the
-    input by cosine similarity, nearest first; whatever their labels are, as nearness
-    is what says which labels are likely.
+    input by cosine similarity, nearest first, copies left out; whatever their labels
+    are, as nearness is what says which labels are likely.
 
     Privacy:
         Nothing is charged, however often and for whatever input it is used: selecting
@@ -302,8 +302,11 @@ class ReleasedExampleSelector(BaseExampleSelector):
             )
         similarities = vectors @ _normalized(vector[np.newaxis])[0]
         # Rounded, so that equal texts tie on every processor; ties keep their order.
-        nearest = np.argsort(-similarities.round(12), kind="stable")[: self._k]
-        return self._copies([int(place) for place in nearest])
+        nearest = np.argsort(-similarities.round(12), kind="stable").tolist()
+        # Copies are all as near: one row would be shown k times.
+        first = {tuple(self._examples[place].items()): place for place in nearest[::-1]}
+        kept = set(first.values())
+        return self._copies([place for place in nearest if place in kept][: self._k])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (type(self), self._released, self._arguments)

@@ -22,6 +22,8 @@ from langchain_dpicl.released import (
 )
 from langchain_dpicl.released.classifying import LabelOutputParser
 from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
+from langchain_dpicl.tabular.row_text import RowText
+from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.validation import checked
 
@@ -44,6 +46,8 @@ class ReleasedTable(ABC):
 
     schema: TableSchema
     binned: bool
+    _unit_key: str | None = None
+    _extra_columns: ExtraColumns = "refuse"
 
     @abstractmethod
     def release(self) -> Self:
@@ -83,13 +87,14 @@ class ReleasedTable(ABC):
         """Return a row's features as text, in the form that the examples have.
 
         Args:
-            row: A mapping from each feature to its value; a label is not looked at.
+            row: A mapping from each feature to its value; a label is not looked at, nor
+                the unit's key, nor columns that the table ignores.
 
         Raises:
             InvalidParameterError: If it is none, or a value is refused; the column is
                 named.
         """
-        return self.schema.text(row, binned=self.binned)
+        return self._texts()(row)
 
     def examples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
         """Return k rows as text and label, with the release's record.
@@ -150,10 +155,6 @@ class ReleasedTable(ABC):
                 f"{type(embedding).__name__}."
             )
         examples = self.examples(drawn)
-        if embedding is not None:
-            # The nearest of several copies would be one row, shown k times.
-            different = {tuple(example.items()): example for example in examples}
-            examples = ReleasedExamples.of(different.values(), examples.record)
         return examples.selector(k, embedding=embedding, escape_braces=escape_braces)
 
     def classification_chain(
@@ -192,7 +193,10 @@ class ReleasedTable(ABC):
             instruction=_question(schema) if instruction is None else instruction,
             unknown=unknown,
         )
-        return RunnableLambda(self.text, name="row_text") | chain
+        return RunnableLambda(self._texts(), name="row_text") | chain
+
+    def _texts(self) -> RowText:
+        return RowText(self.schema, self.binned, self._unit_key, self._extra_columns)
 
 
 def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None:

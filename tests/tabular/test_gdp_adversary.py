@@ -94,12 +94,13 @@ def test_noise_that_can_not_be_drawn_is_refused_before_the_charge() -> None:
         {"sampling_rate": Fraction(1, 3)},
         {"unit_key": "who", "rows_per_unit": np.int32(5000)},
         {
+            "epsilon": 1,
             "split": {
                 "age": np.float32(0.25),
                 "pay": np.float32(0.25),
                 "job": 0.25,
                 "(rows)": np.float32(0.25),
-            }
+            },
         },
     ],
     ids=",".join,
@@ -125,7 +126,9 @@ def test_numbers_of_any_kind_are_plain_from_the_start(terms: dict[str, Any]) -> 
 
 def test_a_split_that_changes_later_changes_nothing() -> None:
     split = dict.fromkeys(("age", "pay", "job", "(rows)"), 0.25)
-    table = GDPTable(people(60), people_schema(), budget=account(), split=split)
+    table = GDPTable(
+        people(60), people_schema(), budget=account(), epsilon=1, split=split
+    )
     split["age"] = 40.0
     assert table.release().statistics.epsilons == (0.25,) * 4
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,12 @@ from langchain_dpicl.exceptions import (
     UnitError,
 )
 from langchain_dpicl.mechanisms import SeededRandom
-from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    NoisyStatistics,
+    TableSchema,
+)
 from langchain_dpicl.tabular.gdp import release
 
 MANY = [str(number) for number in range(100)]
@@ -51,6 +58,7 @@ def noise_of(**terms: Any) -> np.ndarray[Any, Any]:
         wide_schema(),
         account(50),
         group_by="b",
+        epsilon=0.75,
         split={"a": 0.5, "who": 0.25},
         **terms,
     )
@@ -332,7 +340,7 @@ def test_no_rows_are_refused_before_the_charge() -> None:
         ({"split": "domain"}, "split"),
         ({"split": "uneven"}, "split"),
         ({"split": {"age": 1.0}, "epsilon": 1.0}, "split"),
-        ({"split": {"age": 1.0}}, "split"),
+        ({"split": {"age": 1.0}}, "needs epsilon="),
         ({"split": {}}, "split"),
         (
             {
@@ -371,7 +379,9 @@ def test_too_many_groups_are_refused() -> None:
 
 def test_a_given_split_decides_what_is_charged() -> None:
     split = {"age": 1.0, "pay": 0.5, "job": 0.25, "(rows)": 0.25}
-    table = GDPTable(people(600), people_schema(), budget=account(3.0), split=split)
+    table = GDPTable(
+        people(600), people_schema(), budget=account(3.0), epsilon=2, split=split
+    )
     record = table.release().record()
     assert record["epsilon"] == pytest.approx(2.0)
     assert record["parameters"]["epsilons"] == pytest.approx(split)
@@ -393,3 +403,53 @@ def test_the_account_says_whose_rows_it_protects() -> None:
     assert record["unit"] == "all rows with the same 'who'"
     assert record["parameters"]["rows_per_unit"] == 4
     assert sum(size.value for size in table.release().statistics.sizes) < 260
+
+
+def test_of_several_at_once_one_pays_and_the_others_take_its_release(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    started = threading.Barrier(4)
+
+    def rows() -> Any:
+        # All of them have looked for a stored release by now, and found none.
+        started.wait(timeout=60)
+        yield from people(500)
+
+    def released(_: int) -> NoisyStatistics:
+        table = GDPTable(rows(), people_schema(), budget=account(ledger=url))
+        return table.release(resume=True).statistics
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(released, range(4)))
+    for other in found[1:]:
+        for one, two in zip(found[0].tallies, other.tallies, strict=True):
+            assert (one == two).all()
+    assert account(ledger=url).spent().queries == 1
+
+
+def test_where_the_account_is_used_up_the_stored_release_is_named() -> None:
+    budget = account()
+    GDPTable(people(500), people_schema(), budget=budget).release()
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    with pytest.raises(BudgetExhaustedError, match=r"release\(resume=True\)"):
+        again.sample(2)
+    other = GDPTable(people(500), people_schema(), budget=budget, group_by=[])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        other.release()
+    assert "resume" not in str(caught.value)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 2, 4, 100])
+def test_a_plan_of_one_release_is_paid_with_all_of_epsilon(epsilon: float) -> None:
+    table = GDPTable(people(500), people_schema(), budget=account(epsilon))
+    spent = table.release().record()["epsilon"]
+    assert spent == pytest.approx(epsilon, rel=1e-5)
+    sampled = GDPTable(
+        people(500),
+        people_schema(),
+        budget=account(epsilon),
+        sampling_rate=0.5,
+    )
+    spent = sampled.release().record()["epsilon"]
+    assert spent == pytest.approx(epsilon, rel=1e-5)

@@ -337,3 +337,21 @@ def test_numbers_without_bins_make_no_groups() -> None:
         GDPTable([], people_schema(age=plain), group_by="age")
     with pytest.raises(InvalidParameterError, match="'age'"):
         GDPTable([], people_schema(age=plain), numeric="bins")
+
+
+def test_rows_to_classify_may_have_what_the_table_left_out() -> None:
+    rows = [{**row, "who": place} for place, row in enumerate(people(600))]
+    table = GDPTable(rows, people_schema(), budget=account(), unit_key="who")
+    chain = table.classification_chain(OfflineChatModel(), k=2)
+    assert chain.invoke(rows[0]) in ("well", "ill")
+    with pytest.raises(InvalidParameterError, match="'note'"):
+        chain.invoke({**rows[0], "note": "x"})
+    noted = [{**row, "note": "x"} for row in people(600)]
+    lenient = GDPTable(noted, people_schema(), budget=account(), extra_columns="ignore")
+    assert lenient.text(noted[0]) == table.text(rows[0])
+
+
+def test_a_chain_holds_what_is_public_and_can_be_pickled(exact: GDPTable) -> None:
+    chain = exact.classification_chain(OfflineChatModel(), k=2)
+    again = pickle.loads(pickle.dumps(chain.first))
+    assert again.invoke(people(1)[0]) == exact.text(people(1)[0])

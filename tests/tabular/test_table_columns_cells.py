@@ -248,3 +248,21 @@ def test_texts() -> None:
             declared.code_text(code)
         with pytest.raises(InvalidParameterError, match="codes are 0 to 1"):
             declared.code_value(code)
+
+
+@pytest.mark.parametrize("values", [[False, True], [0, 1], ["True", "False"]])
+def test_truth_values_as_any_database_gives_them(values: list[Any]) -> None:
+    column = CategoricalColumn(name="back", values=values)
+    yes = column.codes([True, 1, "1", "True", np.int64(1), 1.0])
+    no = column.codes([False, 0, "0", "False", np.bool_(0)])
+    assert set(yes.tolist()) == {column.codes([values[1]])[0]} or set(yes.tolist()) == {
+        column.codes(["True"])[0]
+    }
+    assert len(set(yes.tolist())) == len(set(no.tolist())) == 1
+    assert yes[0] != no[0]
+    with pytest.raises(InvalidParameterError):
+        column.codes([2])
+    # Other domains are not touched.
+    three = CategoricalColumn(name="back", values=["0", "1", "2"])
+    with pytest.raises(InvalidParameterError):
+        three.codes([True])

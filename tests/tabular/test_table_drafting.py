@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.schema import SchemaDraft, TableSchema
+from langchain_dpicl.tabular.schema import CategoricalColumn, SchemaDraft, TableSchema
 
 PRIVATE = "Zebediah-1847"
 
@@ -170,7 +170,8 @@ def test_questions_in_plain_words() -> None:
     draft = TableSchema.draft(TYPES)
     public = "(from public knowledge, not from the table)"
     assert draft.questions() == [
-        f"age: lower and upper bound? {public}",
+        f"age: lower and upper bound? {public} If the numbers are codes, answer "
+        "{'values': [...]}.",
         f"bmi: lower and upper bound? {public}",
         f"job: which values can it have? {public}",
         (
@@ -293,3 +294,17 @@ def test_sources_that_are_refused(source: Any, reason: str) -> None:
 def test_an_unknown_label() -> None:
     with pytest.raises(InvalidParameterError, match="label 'wage' is none of the col"):
         TableSchema.draft(TYPES, label="wage")
+
+
+def test_codes_that_look_like_numbers() -> None:
+    made = TableSchema.draft({"fasting": int, "sick": bool}, label="sick")
+    for answer in (
+        {"values": [0, 1]},
+        CategoricalColumn(name="fasting", values=["0", "1"]),
+    ):
+        column = made.complete({"fasting": answer}).column("fasting")
+        assert column.describe()["values"] == ["0", "1"]
+    with pytest.raises(InvalidParameterError, match="numbers are codes"):
+        made.complete({"fasting": ["0", "1"]})
+    with pytest.raises(InvalidParameterError, match="answers is a mapping"):
+        made.complete(5)  # type: ignore[arg-type]

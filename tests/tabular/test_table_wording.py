@@ -25,11 +25,12 @@ def schema(*features: Any, **fields: Any) -> TableSchema:
 @pytest.mark.parametrize("value", NASTY)
 def test_values_are_data_and_no_templates(value: str) -> None:
     made = schema(CategoricalColumn(name="note", values=NASTY))
-    assert made.text({"note": value}) == f"The note is {value}."
+    shown = value.replace("\n", " ")  # A line break would begin another line.
+    assert made.text({"note": value}) == f"The note is {shown}."
     by_name = schema(
         CategoricalColumn(name="note", values=NASTY), template="[{{ note }}]"
     )
-    assert by_name.text({"note": value}) == f"[{value}]"
+    assert by_name.text({"note": value}) == f"[{shown}]"
 
 
 def test_names_texts_and_units_are_data_too() -> None:
@@ -78,7 +79,8 @@ def test_row_template() -> None:
         ("{{ value | nosuch }}", "no Jinja2 template .No filter named 'nosuch'"),
         ("{{ name }}", "uses 'name', .* it may use"),
         ("{{ value.__class__.__mro__ }}", "can't be rendered .SecurityError"),
-        ("{% include 'x' %}", "can't be rendered"),
+        ("{{ value }}{% include 'x' %}", "can't be rendered"),
+        ("Takes {value}.", "uses no variable, .* double braces: {{"),
         ("{{ value + 1 }}", "can't be rendered"),
         ("x" * 100_001, "longer than"),
     ],

@@ -11,15 +11,16 @@ Privacy:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import Event, PureEvent, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.bundle import read_parts
-from langchain_dpicl.exceptions import DPError, LedgerError
+from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
 from langchain_dpicl.outcome import Status
@@ -35,6 +36,8 @@ from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 NEIGHBORS = "all rows of one unit added or removed"
+
+T = TypeVar("T")
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
 
@@ -69,13 +72,38 @@ class Release:
             if numbers is not None:
                 return self._found(entry, numbers)
         if entry is None:
-            self._require_payable()
+            self._pay(self._require_payable)
         reader = self._reader(data)
         tallies = self._tallied(reader)
         require_rows(reader.n_rows)
+        if entry is None and resume:
+            # Another process may have released these terms while rows were read.
+            entry = self._last()
         if entry is None:
-            entry = self._charged(reader)
-        return self._found(entry, self._drawn(entry, tallies))
+            try:
+                entry = self._pay(lambda: self._charged(reader))
+            except BudgetExhaustedError:
+                entry = self._last() if resume else None
+                if entry is None:
+                    raise
+        numbers = entry.step(0)
+        if numbers is None:
+            numbers = self._drawn(entry, tallies)
+        return self._found(entry, numbers)
+
+    def _pay(self, step: Callable[[], T]) -> T:
+        """Run what asks the account; where it can't pay, say what is there."""
+        message = ""
+        try:
+            return step()
+        except BudgetExhaustedError as error:
+            message = str(error)
+        if self._journal().entries():
+            message += (
+                " A release of these very terms is stored in this account: "
+                "release(resume=True) takes it, at no charge."
+            )
+        raise BudgetExhaustedError(message)
 
     def _reader(self, data: Hidden[Any]) -> RowReader:
         terms = self.terms

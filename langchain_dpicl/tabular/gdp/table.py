@@ -151,6 +151,7 @@ class GDPTable(ReleasedTable):
         self._budget = budget
         self._keeps_small = small_groups == "keep"
         self._extra_columns = check_extra_columns(extra_columns)
+        self._unit_key = unit_key
         self._progress = progress
         self._random = checked(checked_source, random)
         self._lock = threading.Lock()

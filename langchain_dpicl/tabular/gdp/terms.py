@@ -146,15 +146,12 @@ class GDPTerms:
         ):
             raise InvalidParameterError("unit_key must be the name of a column.")
         self._check_groups()
-        if self.fixed_epsilon is not None:
-            self.epsilons(self.fixed_epsilon)
-
-    @property
-    def fixed_epsilon(self) -> float | None:
-        """Epsilon before sampling where the user said it, alone or column by column."""
-        if self.epsilon is None and isinstance(self.split, Mapping):
-            return math.fsum(self.split.values()) if self.split else None
-        return self.epsilon
+        if self.epsilon is not None:
+            self.epsilons(self.epsilon)
+        elif isinstance(self.split, Mapping):
+            raise InvalidParameterError(
+                "A split by hand needs epsilon=: what its parts sum to."
+            )
 
     @cached_property
     def quantities(self) -> tuple[Quantity, ...]:
@@ -219,7 +216,7 @@ class GDPTerms:
 
     def demand(self) -> Demand:
         """Return what a release asks of the account."""
-        part = PurePart(self.fixed_epsilon)
+        part = PurePart(self.epsilon)
         return Demand(MECHANISM, (part,), sampling_rate=self.sampling_rate)
 
     def described(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def summary(found: Collected) -> str:
     }
     return "\n".join(
         [
-            f"{found.counts.n} report(s) at epsilon {found.record['epsilon']:g}:",
+            _head(found),
             *(f"* {verdict(name, *clear)}" for name, clear in errors.items()),
             *conclusion(errors, known.kind, known.noise),
             *_pairs(found),
@@ -38,6 +38,13 @@ def summary(found: Collected) -> str:
             ),
         ]
     )
+
+
+def _head(found: Collected) -> str:
+    told = f"{found.counts.n} report(s) at epsilon {found.record['epsilon']:g}"
+    dropped = found.record["parameters"].get("n_dropped")
+    more = f", {dropped} dropped" if type(dropped) is int and dropped else ""
+    return f"{told}{more}:"
 
 
 def _pairs(found: Collected) -> list[str]:

@@ -152,7 +152,8 @@ class LDPTable(ReleasedTable):
         self._lock = threading.Lock()
         self._collected: Collected | None = None
         self._rows: Rows | None = None
-        extra = check_extra_columns(extra_columns)
+        extra = self._extra_columns = check_extra_columns(extra_columns)
+        self._unit_key = unit_key
         size = checked(parameters.count, chunk_size, "chunk_size")
         if isinstance(hidden.value, Collected):
             # From `load` and `from_reports`: there are no rows to read.

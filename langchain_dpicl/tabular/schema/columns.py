@@ -25,6 +25,7 @@ from langchain_dpicl.tabular.schema import cells, wording
 from langchain_dpicl.validation import construct
 
 _MIN_VALUES = 2
+_TRUTH = (("False", "True"), ("0", "1"))
 
 
 class TableColumn(BaseModel, ABC):
@@ -146,11 +147,14 @@ class TableColumn(BaseModel, ABC):
     def _check_wording(self, text: str, unit: str | None) -> None:
         sample = self._variables(text, unit)
         try:
-            wording.check(self.sentence_template, wording.SENTENCE_VARIABLES, sample)
+            used = wording.check(
+                self.sentence_template, wording.SENTENCE_VARIABLES, sample
+            )
+            if "value" in used:
+                return
+            reason = "it does not say the value: {{ value }}"
         except ValueError as error:
             reason = str(error)
-        else:
-            return
         raise self._refusal(f"wording: {reason}")
 
     def _refusal(self, rule: str) -> InvalidParameterError:
@@ -211,7 +215,18 @@ class CategoricalColumn(TableColumn):
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
         self._index = {value: code for code, value in enumerate(self.values)}
-        self._shown = tuple(self.texts.get(value, value) for value in self.values)
+        for yes_and_no in _TRUTH:
+            if set(self.values) == set(yes_and_no):
+                # Databases without truth values (SQLite) keep them as 0 and 1.
+                for other in _TRUTH:
+                    self._index.update(
+                        (alias, self._index[value])
+                        for alias, value in zip(other, yes_and_no, strict=True)
+                    )
+        # A line break would begin another line of the prompt.
+        self._shown = tuple(
+            " ".join(self.texts.get(value, value).splitlines()) for value in self.values
+        )
         if len(set(self._shown)) < len(self._shown):
             raise self._refusal(
                 "texts: two values have the same text, and could not be told apart"

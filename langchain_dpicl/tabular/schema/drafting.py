@@ -17,12 +17,16 @@ from typing_extensions import override
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular.schema import storage
+from langchain_dpicl.tabular.schema.columns import TableColumn
 from langchain_dpicl.tabular.schema.declared import Kind, kind_of, values_of
 from langchain_dpicl.tabular.schema.table import TableSchema
 
 _PUBLIC = "(from public knowledge, not from the table)"
 _QUESTIONS: dict[str, str] = {
-    "integer": f"lower and upper bound? {_PUBLIC}",
+    "integer": (
+        f"lower and upper bound? {_PUBLIC} If the numbers are codes, answer "
+        "{'values': [...]}."
+    ),
     "number": f"lower and upper bound? {_PUBLIC}",
     "categorical": f"which values can it have? {_PUBLIC}",
     "text": (
@@ -57,9 +61,9 @@ class SchemaDraft(BaseModel):
 
     Example:
         >>> draft = TableSchema.draft({"age": int, "smokes": bool}, label="smokes")
-        >>> print(draft)
+        >>> print(draft)  # doctest: +ELLIPSIS
         A schema of 2 columns, the label is 'smokes'. To answer:
-        - age: lower and upper bound? (from public knowledge, not from the table)
+        - age: lower and upper bound? (from public knowledge, not from the table) If...
         >>> draft.complete({"age": (0, 120)}).text({"age": 37})
         'The age is 37.'
     """
@@ -94,8 +98,8 @@ class SchemaDraft(BaseModel):
 
         Args:
             answers: By column: `(lower, upper)` for numbers, a list of values for
-                categories, a dictionary of a column's fields for anything else, or None
-                to leave the column out.
+                categories, a dictionary of a column's fields (or the column) for
+                anything else, or None to leave the column out.
             label: The column to predict, unless the draft knows it.
             template: The row's template, if not the default.
 
@@ -106,6 +110,11 @@ class SchemaDraft(BaseModel):
             InvalidParameterError: If an answer is missing, of no known form, or refused
                 by the schema. It names the column.
         """
+        if answers is not None and not isinstance(answers, Mapping):
+            raise InvalidParameterError(
+                "answers is a mapping from columns' names to answers, not "
+                f"{type(answers).__name__}."
+            )
         given = dict(answers or {})
         names = [column.name for column in self.columns]
         for name in given:
@@ -233,6 +242,8 @@ def _declared_fields(column: ColumnDraft) -> dict[str, Any]:
 def _fields(column: ColumnDraft, answer: Any) -> dict[str, Any]:
     """A column's fields, from one of the forms that an answer has."""
     numeric = column.kind in ("integer", "number")
+    if isinstance(answer, TableColumn):
+        return {**answer.describe(), "name": column.name}
     if isinstance(answer, Mapping):
         # The bounds of a number column, or values that make it a categorical one.
         kind = column.kind if numeric and "values" not in answer else "categorical"
@@ -244,11 +255,15 @@ def _fields(column: ColumnDraft, answer: Any) -> dict[str, Any]:
     if isinstance(answer, Sequence) and not isinstance(answer, (str, bytes)):
         if not numeric:
             return {"name": column.name, "kind": "categorical", "values": answer}
-        if len(answer) == _BOUNDS:
+        if len(answer) == _BOUNDS and not any(isinstance(one, str) for one in answer):
             lower, upper = answer
             bounds = {"lower": lower, "upper": upper}
             return {"name": column.name, "kind": column.kind, **bounds}
-    form = "(lower, upper)" if numeric else "a list of values"
+    form = (
+        "(lower, upper), with {'values': [...]} if the numbers are codes"
+        if numeric
+        else "a list of values"
+    )
     raise InvalidParameterError(
         f"Column {column.name!r}: answer with {form}, with a dictionary of the "
         "column's fields, or with None to leave it out."

@@ -48,7 +48,8 @@ def check(
         The variables that it uses.
 
     Raises:
-        ValueError: If it is too long, is no Jinja2, uses another variable, or fails.
+        ValueError: If it is too long, is no Jinja2, uses no variable or another one, or
+            fails.
 
     Example:
         >>> check("It is {{ value }}.", SENTENCE_VARIABLES, {"value": "1"})
@@ -68,6 +69,11 @@ def check(
         raise ValueError(
             f"the template uses {unknown[0]!r}, which it is not given; it may use "
             f"{', '.join(allowed)}"
+        )
+    if not used:
+        raise ValueError(
+            "the template uses no variable, so that it says the same of every row; "
+            "variables stand in double braces: {{ " + allowed[0] + " }}"
         )
     try:
         compiled(template).render(sample)
