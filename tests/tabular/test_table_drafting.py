@@ -169,9 +169,9 @@ TYPES = {"age": int, "bmi": float, "job": "category", "notes": str, "sick": bool
 def test_questions_in_plain_words() -> None:
     draft = TableSchema.draft(TYPES)
     public = "(from public knowledge, not from the table)"
+    codes = "If the numbers are codes, answer {'values': [...]}."
     assert draft.questions() == [
-        f"age: lower and upper bound? {public} If the numbers are codes, answer "
-        "{'values': [...]}.",
+        f"age: lower and upper bound? {public} {codes}",
         f"bmi: lower and upper bound? {public}",
         f"job: which values can it have? {public}",
         (

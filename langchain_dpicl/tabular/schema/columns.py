@@ -25,7 +25,7 @@ from langchain_dpicl.tabular.schema import cells, wording
 from langchain_dpicl.validation import construct
 
 _MIN_VALUES = 2
-_TRUTH = (("False", "True"), ("0", "1"))
+_TRUTH = ({"False", "True"}, {"0", "1"})
 
 
 class TableColumn(BaseModel, ABC):
@@ -215,14 +215,11 @@ class CategoricalColumn(TableColumn):
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
         self._index = {value: code for code, value in enumerate(self.values)}
-        for yes_and_no in _TRUTH:
-            if set(self.values) == set(yes_and_no):
-                # Databases without truth values (SQLite) keep them as 0 and 1.
-                for other in _TRUTH:
-                    self._index.update(
-                        (alias, self._index[value])
-                        for alias, value in zip(other, yes_and_no, strict=True)
-                    )
+        if set(self.values) in _TRUTH:
+            # Databases without truth values (SQLite) keep them as 0 and 1.
+            first = int(self.values[0] in ("True", "1"))
+            self._index.update({"False": first, "0": first})
+            self._index.update({"True": 1 - first, "1": 1 - first})
         # A line break would begin another line of the prompt.
         self._shown = tuple(
             " ".join(self.texts.get(value, value).splitlines()) for value in self.values

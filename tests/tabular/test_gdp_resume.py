@@ -1,0 +1,229 @@
+"""When a release is charged, drawn and stored, and what becomes of interruptions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from table_parts import account, people, people_schema
+
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    LedgerError,
+)
+from langchain_dpicl.tabular import (
+    GDPTable,
+    NoisyStatistics,
+)
+from langchain_dpicl.tabular.gdp import release
+
+
+class Failing:
+    """A ledger's method that fails from some call on."""
+
+    def __init__(self, ledger: Any, name: str, after: int = 0) -> None:
+        self.ledger, self.name, self.left = ledger, name, after
+        self.real = getattr(ledger, name)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if self.left == 0:
+            raise LedgerError("the disk is full")
+        self.left -= 1
+        return self.real(*given, **named)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Everything that was drawn by any release."""
+    seen: list[Any] = []
+    noisy = release.noisy_tallies
+
+    def watched(*given: Any, **named: Any) -> Any:
+        seen.append(noisy(*given, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(release, "noisy_tallies", watched)
+    return seen
+
+
+def test_no_charge_no_noise(monkeypatch: pytest.MonkeyPatch, drawn: list[Any]) -> None:
+    budget = account()
+    monkeypatch.setattr(budget.ledger, "charge", Failing(budget.ledger, "charge"))
+    with pytest.raises(LedgerError, match="disk is full"):
+        GDPTable(people(50), people_schema(), budget=budget).release()
+    assert not drawn
+    assert budget.spent().queries == 0
+
+
+def test_the_charge_is_there_when_the_noise_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account()
+    noisy = release.noisy_tallies
+
+    def watched(*given: Any, **named: Any) -> Any:
+        assert len(budget.ledger.charges(budget.account)) == 1
+        return noisy(*given, **named)
+
+    monkeypatch.setattr(release, "noisy_tallies", watched)
+    GDPTable(people(50), people_schema(), budget=budget).release()
+
+
+@pytest.mark.parametrize("stored", [0, 1])
+def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
+    stored: int, monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    budget = account()
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=stored)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        table = GDPTable(people(500), people_schema(), budget=budget)
+        with pytest.raises(LedgerError, match="disk is full"):
+            table.release()
+    assert len(drawn) == stored
+    assert budget.spent().queries == 1
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    if stored:
+        # The beginning is in the ledger: the charge is not lost.
+        again.release(resume=True)
+        assert len(again.sample(2)) == 2
+    else:
+        with pytest.raises(BudgetExhaustedError):
+            again.release(resume=True)
+    assert budget.spent().queries == 1
+
+
+def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    first = GDPTable(people(500), people_schema(), budget=account(ledger=url))
+    released = first.release().statistics
+
+    def never() -> Any:
+        raise AssertionError("read")
+        yield
+
+    again = GDPTable(never(), people_schema(), budget=account(ledger=url))
+    found = again.release(resume=True).statistics
+    for one, two in zip(released.tallies, found.tallies, strict=True):
+        assert (one == two).all()
+    assert again.record() == first.record()
+    # Other terms are another release.
+    other = GDPTable(
+        people(500), people_schema(), budget=account(ledger=url), group_by=[]
+    )
+    with pytest.raises(BudgetExhaustedError):
+        other.release(resume=True)
+
+
+def test_of_two_that_draw_for_one_charge_the_first_to_store_has_released_it(
+    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    budget = account()
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=1)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        with pytest.raises(LedgerError):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    late = GDPTable(people(500), people_schema(), budget=budget)
+    early = GDPTable(people(500), people_schema(), budget=budget)
+    noisy = release.noisy_tallies
+    between: list[Any] = []
+
+    def racing(*given: Any, **named: Any) -> Any:
+        found = noisy(*given, **named)
+        if not between:
+            between.append(None)
+            between.append(early.release(resume=True))
+        return found
+
+    monkeypatch.setattr(release, "noisy_tallies", racing)
+    found = late.release(resume=True).statistics
+    for one, two in zip(found.tallies, between[1].statistics.tallies, strict=True):
+        assert (one == two).all()
+
+
+def test_the_noise_of_a_resumed_release_is_that_of_the_charge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account(3.0)
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=1)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        with pytest.raises(LedgerError):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    kept = budget.ledger.stored_answer
+    terms = GDPTable([], people_schema())._terms
+    key = release.Journal(
+        budget, terms.fingerprint(is_secure=True), release.MECHANISM
+    ).key(0, "start")
+
+    def forged(name: str, wanted: str) -> str | None:
+        stored = kept(name, wanted)
+        if wanted != key or stored is None:
+            return stored
+        header = json.loads(stored)
+        header["epsilon_before_sampling"] = 1000.0
+        return json.dumps(header)
+
+    monkeypatch.setattr(budget.ledger, "stored_answer", forged)
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    found = again.release(resume=True).statistics
+    assert sum(found.epsilons) == pytest.approx(3.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("damage", ["[]", "[1]", "nonsense", "[1.5]", f"[{10**30}]"])
+def test_damaged_numbers_are_refused(damage: str) -> None:
+    budget = account()
+    table = GDPTable(people(500), people_schema(), budget=budget)
+    table.release()
+    kind = table._terms.fingerprint(is_secure=True)
+    key = release.Journal(budget, kind, release.MECHANISM).key(0, "step 0")
+    kept = budget.ledger.stored_answer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            budget.ledger,
+            "stored_answer",
+            lambda name, wanted: damage if wanted == key else kept(name, wanted),
+        )
+        again = GDPTable(people(500), people_schema(), budget=budget)
+        with pytest.raises(LedgerError, match="can't be read"):
+            again.release(resume=True)
+
+
+def test_of_several_at_once_one_pays_and_the_others_take_its_release(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    started = threading.Barrier(4)
+
+    def rows() -> Any:
+        # All of them have looked for a stored release by now, and found none.
+        started.wait(timeout=60)
+        yield from people(500)
+
+    def released(_: int) -> NoisyStatistics:
+        table = GDPTable(rows(), people_schema(), budget=account(ledger=url))
+        return table.release(resume=True).statistics
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(released, range(4)))
+    for other in found[1:]:
+        for one, two in zip(found[0].tallies, other.tallies, strict=True):
+            assert (one == two).all()
+    assert account(ledger=url).spent().queries == 1
+
+
+def test_where_the_account_is_used_up_the_stored_release_is_named() -> None:
+    budget = account()
+    GDPTable(people(500), people_schema(), budget=budget).release()
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    with pytest.raises(BudgetExhaustedError, match=r"release\(resume=True\)"):
+        again.sample(2)
+    other = GDPTable(people(500), people_schema(), budget=budget, group_by=[])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        other.release()
+    assert "resume" not in str(caught.value)
