@@ -69,7 +69,7 @@ def reconstruct_lines(*, quick: bool) -> list[Line]:
         ours = median_seconds(lambda t=table, e=epsilons: reconstruct(t, e), runs)
         what = f"reconstruct, {columns} binary columns"
         # Of 16,384 squared doubles at 14 columns: only its size is compared.
-        against, theirs = f"Kronecker product: {8 * 4**columns / 2**30:,.0f} GiB", None
+        against, theirs = f"Kronecker product: {8 * 4**columns / 2**30:,.3g} GiB", None
         if columns <= (10 if quick else 12):
             gap = np.abs(reconstruct(table, epsilons) - dense_solve(table)).max()
             assert gap < 1e-9, gap

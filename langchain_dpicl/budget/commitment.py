@@ -58,9 +58,9 @@ class Commitment:
             raise self._misplanned(demand, plan)
         if unit_key != plan.demand.get("unit_key"):
             raise PlanMismatchError(
-                f"Account {name!r} protects units named by "
-                f"{plan.demand['unit_key']!r}, this source names them by {unit_key!r}. "
-                "Open an account of its own for the other kind of unit."
+                f"Account {name!r} protects {_units(plan.demand['unit_key'])}, and "
+                f"this release {_units(unit_key)}. Open an account of its own for the "
+                "other kind of unit."
             )
         with self._lock:
             self._fitting.add((demand, unit_key))
@@ -119,3 +119,9 @@ class Commitment:
             "Use a parser that asks for the same, or open an account of its own "
             "for this one (accounting='zcdp' opens one that takes any release)."
         )
+
+
+def _units(unit_key: object) -> str:
+    if unit_key is None:
+        return "each record by itself"
+    return f"units named by {unit_key!r}"

@@ -173,7 +173,7 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
 
     @property
     def accounting(self) -> str:
-        """`plan`, or the filter: `zcdp`, `gdp` or `renyi`."""
+        """`plan`, or the filter: `zcdp`, `gdp`, `renyi` or `pure`."""
         return self._terms.accounting
 
     @property

@@ -120,11 +120,7 @@ def classification_chain(
             "An example has a label that is none of labels=. Pass the labels that the "
             "examples were released for."
         )
-    if unknown is not None and unknown in parser.labels:
-        raise InvalidParameterError(
-            f"unknown={unknown!r} is one of the labels: what the model did not say "
-            "could not be told from what it said."
-        )
+    require_unknown(unknown, parser.labels)
     listed = "\n".join(f"- {label}" for label in parser.labels)
     prompt = FewShotPromptTemplate(
         example_selector=examples.replace(escape_braces=True, input_key=None),
@@ -135,6 +131,19 @@ def classification_chain(
         suffix=f"Text: {{{TEXT_KEY}}}\nLabel:",
     )
     return prompt | model | parser
+
+
+def require_unknown(unknown: str | None, labels: Sequence[str]) -> None:
+    """Refuse a label for what an answer gives that means none.
+
+    Raises:
+        InvalidParameterError: If `unknown` is one of the labels.
+    """
+    if unknown is not None and unknown in labels:
+        raise InvalidParameterError(
+            f"unknown={unknown!r} is one of the labels: what the model did not say "
+            "could not be told from what it said."
+        )
 
 
 def _literal(text: str) -> str:

@@ -20,7 +20,7 @@ from langchain_dpicl.released import (
     ReleasedExampleSelector,
     classification_chain,
 )
-from langchain_dpicl.released.classifying import LabelOutputParser
+from langchain_dpicl.released.classifying import LabelOutputParser, require_unknown
 from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
@@ -206,11 +206,8 @@ def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None
             "model must be a chat model or a completion model of LangChain, not "
             f"{type(model).__name__}."
         )
-    if unknown in LabelOutputParser(labels=tuple(labels), unknown=unknown).labels:
-        raise InvalidParameterError(
-            f"unknown={unknown!r} is one of the labels: what the model did not say "
-            "could not be told from what it said."
-        )
+    parser = LabelOutputParser(labels=tuple(labels), unknown=unknown)
+    require_unknown(unknown, parser.labels)
 
 
 def _question(schema: TableSchema) -> str:

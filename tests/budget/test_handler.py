@@ -103,7 +103,7 @@ def test_an_account_protects_one_kind_of_unit() -> None:
     budget.admit(VOTE, unit_key="patient")
     with pytest.raises(PlanMismatchError, match="'patient'"):
         budget.admit(VOTE, unit_key="visit")
-    with pytest.raises(PlanMismatchError, match="None"):
+    with pytest.raises(PlanMismatchError, match="each record by itself"):
         budget.admit(VOTE)
     assert budget.spent().queries == 1
 

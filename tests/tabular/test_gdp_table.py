@@ -127,17 +127,21 @@ def test_bounds_are_kept_and_integers_stay_integers_under_heavy_noise() -> None:
 
 def test_groups_hidden_by_noise_are_left_out_or_kept_by_choice() -> None:
     few = [{**row, "ill": "0"} for row in people(500)]
-    left_out = GDPTable(few, people_schema(), budget=account(1.0))
+    # Seeded: in one release of a hundred an empty group looks like one that is not.
+    seeded: dict[str, Any] = {"random": SeededRandom(3)}
+    left_out = GDPTable(few, people_schema(), budget=account(1.0), **seeded)
     assert {row["ill"] for row in left_out.sample(5)} == {"0"}
     assert left_out.record()["parameters"]["groups_hidden_by_noise"] == 1
-    kept = GDPTable(few, people_schema(), budget=account(1.0), small_groups="keep")
+    kept = GDPTable(
+        few, people_schema(), budget=account(1.0), small_groups="keep", **seeded
+    )
     assert {row["ill"] for row in kept.sample(5)} == {"0", "1"}
     assert "too small to be told from none" in kept.release().statistics.summary()
 
 
 def test_one_row_is_no_answer_and_says_so() -> None:
     budget = account(1.0)
-    table = GDPTable(people(1), people_schema(), budget=budget)
+    table = GDPTable(people(1), people_schema(), budget=budget, random=SeededRandom(3))
     with pytest.raises(UnitError, match="too few rows"):
         table.examples(2)
     assert budget.spent().queries == 1

@@ -185,7 +185,8 @@ class NoisyStatistics:
                 f"{made_of or 'all rows'}: {size.value:.0f} rows "
                 f"+- {size.error:.1f}{note}"
             )
-            lines.extend(f"  {line}" for line in self._lines(group))
+            if self.seen[group]:
+                lines.extend(f"  {line}" for line in self._lines(group))
         return "\n".join(lines)
 
     def _mean_steps(self, group: int, name: str) -> tuple[NumericColumn, float]:
