@@ -24,7 +24,7 @@ from langchain_dpicl.mechanisms.source import system_random
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.fitting import fit
 from langchain_dpicl.tabular.ldp.reconstruction import reconstruct, standard_errors
-from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 EPSILON = 1.0
 BLOCK = 50_000

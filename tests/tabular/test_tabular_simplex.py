@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 tables = hnp.arrays(
     np.float64,

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
-from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 SMALLEST = 3.0
 """A group counts as seen when its noisy size is this many standard errors above 0."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
 from langchain_dpicl.tabular.ldp.result import Collected
-from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 
 def draw_rows(

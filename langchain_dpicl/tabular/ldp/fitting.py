@@ -26,8 +26,8 @@ from langchain_dpicl.tabular.ldp.reconstruction import (
     response_terms,
     standard_errors,
 )
-from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
 from langchain_dpicl.tabular.ldp.tree import TreeDistribution
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 __all__ = ["EDGE_SIGNIFICANCE", "MAX_JOINT_NOISE", "Distribution", "fit"]
 

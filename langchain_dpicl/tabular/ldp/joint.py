@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from langchain_dpicl.mechanisms.source import SecureRandom
 from langchain_dpicl.tabular.ldp.distribution import Distribution, draw_codes
-from langchain_dpicl.tabular.ldp.simplex import project_to_simplex
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 _Floats = npt.NDArray[np.float64]
 
