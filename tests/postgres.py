@@ -7,12 +7,16 @@ import itertools
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import psycopg
+
+_STARTS_WITHIN = 120.0
+"""Seconds."""
 
 
 class PostgresServer:
@@ -69,8 +73,21 @@ class PostgresServer:
         )
 
     def start(self) -> None:
-        """Start the server again."""
-        self._server.ensure_postgres_running()
+        """Start the server again.
+
+        After a crash it reads its journal first, which on a busy disk takes longer than
+        the package waits for; it goes on all the same.
+        """
+        end = time.monotonic() + _STARTS_WITHIN
+        while True:
+            try:
+                self._server.ensure_postgres_running()
+            except (AssertionError, subprocess.SubprocessError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
 
     def close(self) -> None:
         """Stop the server and remove its files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -195,8 +196,16 @@ def test_damaged_numbers_are_refused(damage: str) -> None:
 
 
 def test_of_several_at_once_one_pays_and_the_others_take_its_release(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    start = release.Journal.start
+
+    def late(self: Any, header: Any) -> Any:
+        # The others find the account used up, and no release yet.
+        time.sleep(0.5)
+        return start(self, header)
+
+    monkeypatch.setattr(release.Journal, "start", late)
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     started = threading.Barrier(4)
 

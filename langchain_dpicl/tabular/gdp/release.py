@@ -11,6 +11,7 @@ Privacy:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -36,6 +37,9 @@ from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 NEIGHBORS = "all rows of one unit added or removed"
+
+_LOOKS, _PAUSE = 50, 0.1
+"""How often, and in what time, another process' release is looked for."""
 
 T = TypeVar("T")
 
@@ -83,13 +87,26 @@ class Release:
             try:
                 entry = self._pay(lambda: self._charged(reader))
             except BudgetExhaustedError:
-                entry = self._last() if resume else None
+                entry = self._awaited() if resume else None
                 if entry is None:
                     raise
         numbers = entry.step(0)
         if numbers is None:
             numbers = self._drawn(entry, tallies)
         return self._found(entry, numbers)
+
+    def _awaited(self) -> Entry | None:
+        """Return the release that another process was charged for meanwhile.
+
+        The account could pay when this one began to read: whoever used it up stores
+        the beginning of its release right after its charge.
+        """
+        for _ in range(_LOOKS):
+            entry = self._last()
+            if entry is not None:
+                return entry
+            time.sleep(_PAUSE)
+        return None
 
     def _pay(self, step: Callable[[], T]) -> T:
         """Run what asks the account; where it can't pay, say what is there."""
