@@ -236,3 +236,27 @@ def test_where_the_account_is_used_up_the_stored_release_is_named() -> None:
     with pytest.raises(BudgetExhaustedError) as caught:
         other.release()
     assert "resume" not in str(caught.value)
+
+
+def test_who_starts_between_a_charge_and_its_release_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account()
+    start, charged = release.Journal.start, threading.Event()
+
+    def late(self: Any, header: Any) -> Any:
+        charged.set()
+        time.sleep(0.5)
+        return start(self, header)
+
+    monkeypatch.setattr(release.Journal, "start", late)
+    first = GDPTable(people(500), people_schema(), budget=budget)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.release)
+        assert charged.wait(timeout=60)
+        second = GDPTable(people(500), people_schema(), budget=budget)
+        found = second.release(resume=True).statistics
+        running.result()
+    for one, two in zip(found.tallies, first.statistics.tallies, strict=True):
+        assert (one == two).all()
+    assert budget.spent().queries == 1

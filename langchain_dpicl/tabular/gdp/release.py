@@ -71,12 +71,12 @@ class Release:
     def made(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
         entry = self._last() if resume else None
+        if entry is None:
+            entry = self._asked(self._require_payable, resume=resume)
         if entry is not None:
             numbers = entry.step(0)
             if numbers is not None:
                 return self._found(entry, numbers)
-        if entry is None:
-            self._pay(self._require_payable)
         reader = self._reader(data)
         tallies = self._tallied(reader)
         require_rows(reader.n_rows)
@@ -84,22 +84,29 @@ class Release:
             # Another process may have released these terms while rows were read.
             entry = self._last()
         if entry is None:
-            try:
-                entry = self._pay(lambda: self._charged(reader))
-            except BudgetExhaustedError:
-                entry = self._awaited() if resume else None
-                if entry is None:
-                    raise
+            entry = self._asked(lambda: self._charged(reader), resume=resume)
+        if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
+            raise damaged()
         numbers = entry.step(0)
         if numbers is None:
             numbers = self._drawn(entry, tallies)
         return self._found(entry, numbers)
 
-    def _awaited(self) -> Entry | None:
-        """Return the release that another process was charged for meanwhile.
+    def _asked(self, step: Callable[[], Entry | None], *, resume: bool) -> Entry | None:
+        """Ask the account; where it can't pay, maybe take what used it up."""
+        try:
+            return self._pay(step)
+        except BudgetExhaustedError:
+            entry = self._awaited() if resume else None
+            if entry is None:
+                raise
+            return entry
 
-        The account could pay when this one began to read: whoever used it up stores
-        the beginning of its release right after its charge.
+    def _awaited(self) -> Entry | None:
+        """Return the release that another process was charged for just now.
+
+        Whoever uses an account up stores the beginning of its release right after its
+        charge: it may take a moment to be there.
         """
         for _ in range(_LOOKS):
             entry = self._last()
