@@ -150,7 +150,7 @@ def _poisson_sampled(event: Any) -> list[Event]:
         if len(events) == 1 and gaussians[0].count == 1:
             return [GaussianEvent(gaussians[0].noise_multiplier, q)]
         # Several Gaussians on one sample are one Gaussian on it.
-        return [GaussianEvent(math.nextafter(1 / gdp_mu(gaussians), 0), q)]
+        return [GaussianEvent(1 / _rounded_up(gdp_mu(gaussians)), q)]
     if len(pure) == len(events):
         total = math.fsum(e.epsilon * e.count for e in pure)
         return [PureEvent(sampled_epsilon(_rounded_up(total), q))]

@@ -346,11 +346,13 @@ def total_delta0(events: Iterable[Event]) -> float:
 
     Example:
         >>> total_delta0([DeltaEvent(0.25, count=2), PureEvent(1.0)])
-        0.5000000000000001
+        0.5000000000000002
     """
     total = math.fsum(map(_failure, events))
-    # One step covers the products' rounding: each is below half a step of the sum.
-    return math.nextafter(total, math.inf) if total > 0 else 0.0
+    if total <= 0:
+        return 0.0
+    # Two steps: the products together may be rounded off by one, their sum by a half.
+    return math.nextafter(math.nextafter(total, math.inf), math.inf)
 
 
 def _failure(event: Event) -> float:

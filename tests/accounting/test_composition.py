@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import dp_accounting
 import mpmath as mp
@@ -9,7 +10,7 @@ import prv_accountant
 import pytest
 from accounting_strategies import events, sampled_curve, two_point_curve
 from dp_accounting import pld
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
@@ -20,14 +21,16 @@ from langchain_dpicl.accounting import (
     PureEvent,
     ZCDPEvent,
     compose,
+    composition,
     epsilon,
     gaussian_epsilon,
     repeat,
     rho,
     spent,
+    total_delta0,
     zcdp_epsilon,
 )
-from langchain_dpicl.accounting.discretization import COARSE
+from langchain_dpicl.accounting.discretization import COARSE, FINE
 from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.parameters import ParameterError
@@ -192,6 +195,44 @@ def test_failure_probabilities_count_for_every_use() -> None:
     assert compose([GaussianEvent(1.0), DeltaEvent(1e-7, 10)], 1e-6) == math.inf
     assert compose([DeltaEvent(1e-7, 11)], 1e-6) == math.inf
     assert compose([DeltaEvent(1e-7, 9)], 1e-6) == 0.0
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.1, 1 / 3, 7e-300])
+def test_failures_that_reach_delta_leave_nothing(delta: float) -> None:
+    for failures in (
+        [DeltaEvent(delta)],
+        [DeltaEvent(delta / 4, 4)],
+        [DeltaEvent(delta / 2), DeltaEvent(delta / 4, 2)],
+    ):
+        assert compose(failures, delta) == math.inf
+        assert compose([*failures, GaussianEvent(1.0)], delta) == math.inf
+
+
+@given(
+    st.floats(1e-12, 0.9),
+    st.lists(
+        st.builds(DeltaEvent, st.floats(1e-30, 1e-13), st.integers(1, 9)),
+        min_size=1,
+        max_size=3,
+    ),
+)
+@settings(deadline=None)
+@example(delta=0.1, failures=[DeltaEvent(1e-30)])
+def test_what_failures_leave_of_delta_is_rounded_down(
+    delta: float, failures: list[DeltaEvent]
+) -> None:
+    left: list[float] = []
+
+    def seen(_events: object, rest: float, _resolution: float) -> float:
+        left.append(rest)
+        return 0.0
+
+    taken = sum(Fraction(event.delta0) * event.count for event in failures)
+    assert total_delta0(failures) >= taken
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(composition, "_plain_bound", seen)
+        composition.bound.__wrapped__(tuple(failures), delta, FINE)
+    assert Fraction(left[0]) <= Fraction(delta) - taken
 
 
 def test_failure_probability_of_a_sampled_release_is_sampled() -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 from dp_accounting import DpEvent
 from dp_accounting import dp_event as dp
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -98,6 +101,19 @@ def test_releases_on_one_sample_are_one_release_on_it() -> None:
     # Four releases on one sample cost more than on four fresh ones.
     fresh = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, GAUSSIAN), 4)
     assert compose([both], 1e-6) > compose([fresh], 1e-6)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 100), st.integers(1, 20)), min_size=2, max_size=4)
+)
+@example([(3.4326591162126343, 4), (3.4326591162126343, 5)])
+@example([(15.795594687596711, 2), (15.795594687596711, 2)])
+def test_noise_of_one_sample_is_rounded_down(parts: list[tuple[float, int]]) -> None:
+    each = [dp.SelfComposedDpEvent(dp.GaussianDpEvent(z), n) for z, n in parts]
+    (event,) = from_dp_event(dp.PoissonSampledDpEvent(0.1, dp.ComposedDpEvent(each)))
+    assert isinstance(event, GaussianEvent)
+    squares = sum(n / Fraction(z) ** 2 for z, n in parts)
+    assert 1 / Fraction(event.noise_multiplier) ** 2 >= squares
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from fractions import Fraction
 
 import pytest
 from accounting_strategies import any_event
-from hypothesis import given, settings
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -111,3 +113,19 @@ def test_repeat_multiplies_every_count() -> None:
 def test_delta0_is_counted_for_every_use() -> None:
     assert total_delta0([DeltaEvent(1e-9, 20)]) == pytest.approx(2e-8)
     assert total_delta0([DeltaEvent(1e-9)] * 20) >= 2e-8
+
+
+@given(st.lists(st.tuples(st.floats(1e-30, 1e-3), st.integers(1, 99)), max_size=9))
+@example(
+    [
+        (1.3631712092532426e-07, 7),
+        (6.813411086815028e-08, 7),
+        (3.406314594993626e-08, 7),
+        (9.176406150637493e-09, 13),
+        (8.522029684304719e-09, 7),
+    ]
+)
+def test_failures_add_up_rounded_up(failures: list[tuple[float, int]]) -> None:
+    exact = sum(Fraction(delta0) * count for delta0, count in failures)
+    found = total_delta0([DeltaEvent(*failure) for failure in failures])
+    assert exact <= found <= float(exact) * (1 + 1e-15)
