@@ -343,7 +343,9 @@ def test_so_are_those_of_labels_in_turn(events: tuple[Event, ...]) -> None:
         lambda: Bundle("x", (), disjoint=True),
         lambda: Bundle("x", (step(0.1),) * 10_001, disjoint=True),
         lambda: Bundle("x", ("vote",), disjoint=True),  # type: ignore[arg-type]
+        lambda: Bundle("x", (step(0.1), "vote"), disjoint=True),  # type: ignore[arg-type]
         lambda: Bundle("x", (step(0.1, share=0.5),), disjoint=True),
+        lambda: Bundle("x", (step(0.1), step(0.1, share=0.5)), disjoint=True),
         lambda: Bundle("x", (step(0.1),), disjoint=False, partition="topic"),
         lambda: Bundle("x", (step(0.1),), disjoint=True, partition="a\nb"),
     ],

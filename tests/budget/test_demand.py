@@ -23,6 +23,7 @@ from langchain_dpicl.budget import (
 )
 from langchain_dpicl.budget.demand import read_parameters
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.parsers import KSAPTROutputParser
 
 VOTE = Demand("vote", (GaussianPart(),))
 PTR = Demand("ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True)
@@ -110,6 +111,17 @@ def test_sampling_amplifies_a_pure_part_exactly(epsilon: float, rate: float) -> 
     _, used, _ = read_parameters(demand, (event,))
     assert used is not None
     assert epsilon * (1 - 1e-9) <= used <= epsilon
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_choosing_k_takes_a_fifth_of_a_releases_loss(queries: int) -> None:
+    demand = KSAPTROutputParser(k=(1, 3)).demand()
+    events = plan_queries(demand, epsilon=4, delta=1e-6, queries=queries)
+    choice, noise, _ = events
+    assert isinstance(choice, ExponentialEvent)
+    assert isinstance(noise, GaussianEvent)
+    losses = accounting.rho([choice]), accounting.rho([noise])
+    assert losses[0] / sum(losses) == pytest.approx(0.2)
 
 
 def test_parameters_are_read_back_from_what_was_charged() -> None:

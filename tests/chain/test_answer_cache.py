@@ -18,6 +18,7 @@ from langchain_dpicl import (
     InvalidParameterError,
     KSAJointOutputParser,
     KSAPTROutputParser,
+    KSAThresholdOutputParser,
     LedgerError,
     PrivacyBudgetHandler,
     RetrievedGroups,
@@ -276,10 +277,23 @@ def test_every_template_and_the_model_are_in_the_key(
     assert privacy(other.invoke(QUESTION))["charge"] == 2
 
 
-def test_what_cannot_be_told_apart_is_not_stored(groups: RetrievedGroups) -> None:
-    chain, _ = make(groups, parser=KSAPTROutputParser(k=1, tokenizer=str.split))
+@pytest.mark.parametrize(
+    "parser",
+    [
+        KSAPTROutputParser(k=1, tokenizer=str.split),
+        KSAThresholdOutputParser(tokenizer=str.split),
+        KSAJointOutputParser(k=1, domain=["cough", "rash"], tokenizer=str.split),
+    ],
+)
+def test_answers_of_tokenizers_that_have_no_name_are_not_stored(
+    groups: RetrievedGroups, parser: DPOutputParser
+) -> None:
+    chain, _ = make(groups, parser=parser)
     with pytest.raises(InvalidParameterError, match="tokenizer"):
         chain.invoke(QUESTION)
+
+
+def test_what_cannot_be_told_apart_is_not_stored(groups: RetrievedGroups) -> None:
     plain, _ = make(groups)
     with pytest.raises(InvalidParameterError, match="told"):
         plain.invoke({"question": QUESTION, "thing": object()})

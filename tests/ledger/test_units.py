@@ -242,6 +242,41 @@ def test_a_price_that_is_not_in_the_journal_is_not_collected(
     assert list(ledger.unit_balances("notes")) == []
 
 
+@pytest.mark.parametrize("part", ["loss", "failure"])
+def test_a_price_with_a_negative_part_refunds_nobody(
+    database: Database, connect: Callable[[], SQLLedger], part: str
+) -> None:
+    """A price that somebody edited after the journal was checked gives nothing back."""
+    ledger = opened(connect(), UNIT_FILTERED)
+    charge = spend(ledger, UNIT_FILTERED)
+    assert min(charge.cost) > 0
+    assert all(ledger.charge_units(charge, ["p-1"]))
+    # A later charge, for only the last entry is checked again each time.
+    later = spend(ledger, UNIT_FILTERED)
+    database.execute(f"UPDATE dpicl_charge SET cost_{part} = -1 WHERE sequence = 1")
+    forged = replace(charge, cost=charge.cost._replace(**{part: -1}))
+    with pytest.raises(LedgerError, match="no unit was charged"):
+        ledger.charge_units(forged, ["p-1", "p-2"])
+    assert all(ledger.charge_units(later, ["p-1"]))
+    (balance,) = ledger.unit_balances("notes")
+    assert balance.spent == Cost(2 * charge.cost.loss, 2 * charge.cost.failure)
+
+
+def test_units_that_another_account_knows_have_spent_nothing(ledger: Ledger) -> None:
+    """Also where they are too many for the first block of an account's balances."""
+    for name in ("many", "few"):
+        opened(ledger, replace(UNIT_PLANNED, name=name))
+    ids = [f"p-{i}" for i in range(1_500)]
+    assert all(ledger.charge_units(ledger.charge("many"), ids))
+    assert list(ledger.unit_balances("few")) == []
+    late = ledger.charge("few")
+    assert ledger.charge_units(late, ids[:2]) == [True, True]
+    assert [b.spent for b in ledger.unit_balances("few")] == [Cost(1, 0)] * 2
+    assert ledger.charge_units(late, ids[-2:]) == [True, True]
+    assert [b.spent for b in ledger.unit_balances("few")] == [Cost(1, 0)] * 4
+    assert len(list(ledger.unit_balances("many"))) == len(ids)
+
+
 def test_a_price_of_nothing_is_paid_by_all(ledger: Ledger) -> None:
     opened(ledger, UNIT_FILTERED)
     charge = ledger.charge("notes", [DeltaEvent(0.0)])

@@ -6,6 +6,7 @@ import asyncio
 import math
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from langchain_dpicl.parsers import (
     PublicInput,
     VoteOutputParser,
 )
+from langchain_dpicl.parsers.vote import _looks_empty
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
 
@@ -226,6 +228,26 @@ def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
     assert outcome.text is None
     few = release(parser, [FAILED] * 10 + [Slot("cough")] * 90, grant=grant(z=1.0))
     assert few.text == "cough"
+
+
+def test_votes_of_nobody_look_like_noise_in_nine_of_ten_questions() -> None:
+    """In a per-unit account, where nobody may be left to pay; in five of a hundred
+    questions the largest count looks larger than noise, and in five the sum does."""
+    parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
+    terms = replace(grant(z=1.0), collect=lambda _units: [])
+    given = [release(parser, [], grant=terms).status for _ in range(2_000)]
+    assert 0.05 < given.count(Status.RELEASED) / len(given) < 0.1
+
+
+@pytest.mark.parametrize("sigma", [1.0, 7.0])
+def test_one_count_or_all_together_show_that_somebody_voted(sigma: float) -> None:
+    for counts, empty in {
+        (2.12, -1, -1): True,
+        (2.14, -1, -1): False,
+        (1, 1, 0.84): True,
+        (1, 1, 0.86): False,
+    }.items():
+        assert _looks_empty([sigma * count for count in counts], sigma) is empty
 
 
 def test_failed_calls_are_never_seen_without_noise() -> None:

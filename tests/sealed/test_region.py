@@ -9,7 +9,8 @@ import traceback
 import warnings
 
 import pytest
-from langchain_core.callbacks import UsageMetadataCallbackHandler
+from langchain_core.callbacks import UsageMetadataCallbackHandler, manager
+from langchain_core.language_models import chat_models, llms
 from langchain_core.runnables.config import ensure_config, var_child_runnable_config
 from langsmith.run_helpers import get_tracing_context, tracing_context
 
@@ -84,6 +85,25 @@ def test_log_records_outside_are_left_alone(caplog: pytest.LogCaptureFixture) ->
     assert caplog.messages == ["hello world"]
     with pytest.warns(UserWarning, match="hello"):
         warnings.warn("hello", stacklevel=1)
+
+
+def test_the_switches_are_installed_once() -> None:
+    """Otherwise each question would wrap them once more, until the stack overflows."""
+
+    def installed() -> list[object]:
+        run_sealed(lambda: None)
+        return [
+            logging.Logger.isEnabledFor,
+            logging.Logger.handle,
+            warnings._showwarnmsg,  # type: ignore[attr-defined] # no public name
+            manager.handle_event,
+            manager.ahandle_event,
+            chat_models.get_llm_cache,
+            llms.get_llm_cache,
+        ]
+
+    first = installed()
+    assert all(now is then for now, then in zip(installed(), first, strict=True))
 
 
 def test_the_callers_context_is_not_seen_inside() -> None:

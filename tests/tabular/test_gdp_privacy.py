@@ -9,6 +9,7 @@ puts a known defect back in; the same computation must then pass epsilon.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,12 @@ from hypothesis import strategies as st
 from table_parts import JOBS, account, measured, people, people_schema
 
 from langchain_dpicl.mechanisms import SeededRandom
-from langchain_dpicl.tabular import CategoricalColumn, NumericColumn, TableSchema
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    NumericColumn,
+    TableSchema,
+)
 from langchain_dpicl.tabular.gdp import release
 
 EPSILON = 4.0
@@ -216,3 +222,41 @@ def test_a_loss_of_fewer_rows_is_in_proportion() -> None:
     """One row of a unit that may have three costs a third."""
     one = loss(WORST[:1], unit_key="who", rows_per_unit=3)
     assert one == pytest.approx(EPSILON / 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("group_by", [["job", "ill"], ["ill", "job"]])
+@pytest.mark.parametrize("numeric", ["mean", "bins"])
+def test_every_row_is_counted_in_its_own_group(
+    group_by: list[str], numeric: Any
+) -> None:
+    # The jobs are not equally common, so that no two groups are of one size.
+    table = [row for n, row in enumerate(people(600)) if n < 600 - 150 * (n % 3)]
+    made = GDPTable(
+        table,
+        people_schema(),
+        budget=account(1e4),
+        group_by=group_by,
+        numeric=numeric,
+    )
+    found = made.release().statistics
+    texts = {"0": "well", "1": "ill"}
+    sizes = Counter(
+        tuple(texts.get(row[name], row[name]) for name in group_by) for row in table
+    )
+    assert len(set(sizes.values())) == found.terms.n_groups == 6
+    for group in range(6):
+        name = found.described_group(group)
+        rows = [
+            row
+            for row in table
+            if (row["job"], texts[row["ill"]]) == (name["job"], name["ill"])
+        ]
+        assert len(rows) == sizes[tuple(name.values())]
+        assert found.sizes[group].value == pytest.approx(len(rows))
+        if numeric == "mean":
+            mean = np.mean([row["pay"] for row in rows])
+            assert found.mean(group, "pay").value == pytest.approx(mean, abs=1e-2)
+        else:
+            bins = Counter(min(row["age"] // 20 - 1, 2) for row in rows)
+            shares = [bins[place] / len(rows) for place in range(3)]
+            assert found.shares(group, "age") == pytest.approx(shares, abs=1e-2)
