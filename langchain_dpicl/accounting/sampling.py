@@ -6,7 +6,15 @@ import math
 
 from langchain_dpicl import parameters
 
-_ROUNDING = 1e-13
+_STEPS_UP = 6
+"""Units in the last place that cover a figure's rounding errors: expm1, log1p, log and
+the products between them are each off by one at most, and none is magnified."""
+
+_LARGE = 600.0
+"""From here on e^x is nearly beyond a double, and 1 is nothing beside it."""
+
+_BELOW = 1 - 1e-12
+"""Rounds an undone amplification towards more noise: amplified again it is no more."""
 
 
 def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
@@ -20,7 +28,8 @@ def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
         sampling_rate: Probability q of each unit, in (0, 1].
 
     Returns:
-        The epsilon that is charged.
+        The epsilon that is charged: never below the true value, and at most a dozen
+        units in the last place above it, however small it is.
 
     Raises:
         ParameterError: If an argument is out of its range.
@@ -30,16 +39,24 @@ def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
         (0.1586, 2.0)
         >>> round(sampled_epsilon(2000.0, 0.1), 2)  # No overflow.
         1997.7
+        >>> sampled_epsilon(2.0, 1e-20) > 6.389e-20  # No cancellation.
+        True
     """
     epsilon = parameters.epsilon(epsilon)
     q = parameters.sampling_rate(sampling_rate)
     if q == 1:
         return epsilon
-    if epsilon < 1:
+    if epsilon < _LARGE:
         amplified = math.log1p(q * math.expm1(epsilon))
+    elif epsilon + math.log(q) < _LARGE:
+        # e^epsilon in two halves: it may be beyond a double where q e^epsilon is not.
+        half = math.exp(epsilon / 2)
+        amplified = math.log1p(q * half * half)
     else:
-        amplified = epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
-    return amplified * (1 + _ROUNDING)
+        amplified = epsilon + math.log(q)
+    for _ in range(_STEPS_UP):
+        amplified = math.nextafter(amplified, math.inf)
+    return min(amplified, epsilon)
 
 
 def unsampled_epsilon(charged: float, sampling_rate: float) -> float:
@@ -57,9 +74,11 @@ def unsampled_epsilon(charged: float, sampling_rate: float) -> float:
     q = parameters.sampling_rate(sampling_rate)
     if q == 1:
         return charged
-    if charged < 1:
-        used = math.log1p(math.expm1(charged) / q)
-    else:
+    if charged >= 1:
         # log(1 + (e^x - 1) / q) = x + log((e^-x (q - 1) + 1) / q), without overflow.
-        used = charged + math.log((1 - (1 - q) * math.exp(-charged)) / q)
-    return used * (1 - 10 * _ROUNDING)
+        used = charged - math.log(q) + math.log1p((q - 1) * math.exp(-charged))
+    elif math.isfinite(odds := math.expm1(charged) / q):
+        used = math.log1p(odds)
+    else:
+        used = math.log(math.expm1(charged)) - math.log(q)
+    return math.nextafter(used * _BELOW, 0.0)
