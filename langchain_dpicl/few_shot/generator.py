@@ -67,8 +67,9 @@ class DPFewShotGenerator:
             instance names of directors), and records have labels of their own, which
             may be anything; every record is shown whatever the label.
         label_sizes: The labels' numbers of units, public: the sampling rate is M N /
-            size. None takes the records' own count as public; the record says so.
-            With `open_labels` it is `{"all records": ...}`.
+            size, and delta must be below 1 / (their sum). None takes the records' own
+            count as public; the record says so. With `open_labels` it is `{"all
+            records": ...}`.
         records_per_unit: Most records of a unit in one step, a fresh random subset.
         max_record_chars: Longer texts are cut.
         spend_rest: Whether tokens that an early end leaves over go into further

@@ -166,7 +166,7 @@ class Order:
         grant = self.budget.admit(
             terms.demand(self.rates, self.per_label),
             unit_key=terms.fields.unit,
-            n_units=self.records.n_units,
+            n_units=terms.n_units(self.records.n_units),
         )
         paid = Payment.of(terms, self.rates, grant.parts, grant.events, grant.sequence)
         header = {

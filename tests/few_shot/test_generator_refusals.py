@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,39 @@ def test_budgets() -> None:
     assert not model.top_calls
     with pytest.raises(InvalidParameterError, match="delta"):
         generator_of(budget=budget_of(delta=0.01)).generate(GOOD)
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label_sizes": {"color": 60, "number": 60}},
+        {"label_sizes": {"color": 60, "number": 60}, "labels_of_unit": "several"},
+        {"label_sizes": {"all records": 120}, "open_labels": True},
+    ],
+)
+def test_delta_is_held_against_declared_sizes_whatever_the_records(
+    changes: dict[str, Any], way: str
+) -> None:
+    def outcome(records: list[dict[str, str]], delta: float) -> str:
+        budget = budget_of(delta=delta, epsilon=50, accounting="zcdp")
+        generator = generator_of(budget=budget, noise_multiplier=3.0, **changes)
+        try:
+            if way == "sync":
+                generator.generate(records)
+            else:
+                asyncio.run(generator.agenerate(records))
+        except InvalidParameterError as error:
+            return str(error)
+        return "written"
+
+    corpora = [records_of(each) for each in (1, 59, 60, 61, 300)]
+    # A label that nobody has; one unit more.
+    corpora += [corpora[1][:59], [*corpora[2], {"text": "red", "label": "color"}]]
+    for delta, expected in ((1.01 / 120, "delta"), (0.99 / 120, "written")):
+        found = {outcome(records, delta) for records in corpora}
+        assert len(found) == 1, found
+        assert expected in found.pop()
 
 
 def few(prompts: Any, k: int) -> Any:
