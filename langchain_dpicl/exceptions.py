@@ -8,6 +8,7 @@ DPError (LangChainException)
 ├── BudgetExhaustedError       (also ToolException) the account cannot pay
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
+├── ImmutableError (also AttributeError) an attribute that was set by the constructor
 ├── UnsoundStoreError          a store's index ties units together
 ├── ReleaseError               released examples, or their file, can't be trusted
 ├── PublicCallError            the model failed on a prompt without private text
@@ -32,6 +33,7 @@ __all__ = [
     "BudgetExhaustedError",
     "DPError",
     "GroupCallError",
+    "ImmutableError",
     "InvalidParameterError",
     "LedgerError",
     "NoBudgetError",
@@ -50,6 +52,13 @@ class DPError(LangChainException):
 
 class InvalidParameterError(DPError, ParameterError):
     """A public argument is missing, of the wrong type, or out of its range."""
+
+
+class ImmutableError(DPError, AttributeError):
+    """An attribute of a chain, parser, account, generator or table was assigned.
+
+    Make a new object, or change a copy: `chain.model_copy(update={"budget": other})`.
+    """
 
 
 class UnitError(DPError):

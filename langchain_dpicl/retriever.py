@@ -23,13 +23,14 @@ from typing_extensions import override
 from langchain_dpicl import parameters
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.parameters import ParameterError
 
 DEFAULT_K = 4
 
 
-class DPRetriever(BaseRetriever):
+class DPRetriever(FrozenModel, BaseRetriever):
     """A retriever whose documents are differentially private output.
 
     It takes the place of the retriever of an existing chain, and nothing else changes.

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from langchain_dpicl.budget import Demand, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.outcome import Status
 
 __all__ = ["FALLBACK_NOTE", "GUIDANCE", "create_dp_tool"]
@@ -135,7 +136,7 @@ def create_dp_tool(
     if budget is not None:
         calls = calls.paid_by(budget)
     schema = _schema(name, calls.dp_chain, variables or {})
-    return StructuredTool.from_function(
+    return DPTool.from_function(
         func=calls.answer,
         coroutine=calls.aanswer,
         name=name,
@@ -145,6 +146,10 @@ def create_dp_tool(
         return_direct=return_direct,
         handle_tool_error=handle_tool_error,
     )
+
+
+class DPTool(FrozenModel, StructuredTool):
+    """A tool whose arguments and answers stay those of its chain."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,6 +20,7 @@ NAMES = [
     "ESAOutputParser",
     "GroupCallError",
     "GroupSource",
+    "ImmutableError",
     "InvalidParameterError",
     "KSAJointOutputParser",
     "KSAPTROutputParser",

@@ -27,6 +27,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.tools import ToolCalls, advice, create_dp_tool
 
 __all__ = ["PrivacyBudgetMiddleware", "PrivacyBudgetState"]
@@ -48,7 +49,7 @@ class PrivacyBudgetState(TypedDict):
     """The tools whose account could not pay when it was looked at last."""
 
 
-class PrivacyBudgetMiddleware(AgentMiddleware):  # type: ignore[misc]  # langchain is optional, so Any
+class PrivacyBudgetMiddleware(Frozen, AgentMiddleware):  # type: ignore[misc]  # langchain is optional, so Any
     """Give an agent a private tool, and tell it when the budget is spent.
 
     The account is the run's (`config={"callbacks": [budget]}`), the chain's own, or
@@ -126,9 +127,19 @@ class PrivacyBudgetMiddleware(AgentMiddleware):  # type: ignore[misc]  # langcha
             raise InvalidParameterError(
                 f"on_exhausted must be 'inform' or 'end', not {on_exhausted!r}."
             )
-        self.on_exhausted = on_exhausted
-        self.tools: list[BaseTool] = _tools(chain_or_tools, budget, name, description)
-        self._calls = _calls_by_name(self.tools)
+        self._on_exhausted = on_exhausted
+        self._tools = tuple(_tools(chain_or_tools, budget, name, description))
+        self._calls = _calls_by_name(self._tools)
+
+    @property
+    def on_exhausted(self) -> Literal["inform", "end"]:
+        """What happens when no tool can be paid any more."""
+        return self._on_exhausted
+
+    @property
+    def tools(self) -> tuple[BaseTool, ...]:
+        """The private tools, which the agent gets."""
+        return self._tools
 
     @property
     def name(self) -> str:

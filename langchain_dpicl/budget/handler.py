@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from langchain_core.callbacks import BaseCallbackHandler
+from typing_extensions import override
 
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.budget.admission import granted, require_possible
@@ -30,6 +31,7 @@ from langchain_dpicl.budget.report import (
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.budget.terms import account_terms, described
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.ledger import (
     AccountState,
     AccountTerms,
@@ -40,7 +42,7 @@ from langchain_dpicl.ledger import (
 from langchain_dpicl.units import Collect
 
 
-class PrivacyBudgetHandler(BaseCallbackHandler):
+class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
     """A privacy account, handed to chains in `config={"callbacks": [...]}`.
 
     The account is opened when the handler is made; the same name in the same ledger is
@@ -368,6 +370,12 @@ class PrivacyBudgetHandler(BaseCallbackHandler):
         if self._terms.scope == "corpus":
             return None
         return partial(self._ledger.charge_units, charge)
+
+    @override
+    def _require_private(self, name: str) -> None:
+        # What a subclass of yours notes for itself is its own.
+        if hasattr(PrivacyBudgetHandler, name) or name in {"delta0_share", "order"}:
+            super()._require_private(name)
 
     def _spent(self, state: AccountState) -> BudgetState:
         events = state.plan.events if state.plan else ()

@@ -23,6 +23,7 @@ from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser, PublicInput
 from langchain_dpicl.progress import GroupProgress
@@ -42,12 +43,13 @@ _INSTEAD = {
 }
 
 
-class DPChain(RunnableSerializable[str | dict[str, Any], AIMessage]):
+class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]):
     """Answer questions over private records with a proof of (epsilon, delta).
 
     It takes a question (a string, or a mapping with `question` and what else the prompt
     needs) and returns an `AIMessage`, so that it stands in a chain wherever a chat
-    model stands. The answer's `response_metadata["privacy"]` is its public record.
+    model stands. The answer's `response_metadata["privacy"]` is its public record. A
+    chain can't be changed; `model_copy(update={...})` makes another one.
 
     Args:
         groups: Where the groups of records come from.

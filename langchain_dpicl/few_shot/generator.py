@@ -22,6 +22,7 @@ from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.result import released_examples
 from langchain_dpicl.few_shot.terms import LabelsOfUnit, Mechanism, Terms
 from langchain_dpicl.few_shot.writing import read_labels, read_stop
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.released import ReleasedExamples
@@ -31,7 +32,7 @@ from langchain_dpicl.validation import checked
 LONGEST_TEXT = 2000
 
 
-class DPFewShotGenerator:
+class DPFewShotGenerator(Frozen):
     """Writes examples like private ones, with differential privacy, once for all.
 
     For each label, the model writes an example token by token. At every token a fresh

@@ -23,6 +23,7 @@ from langchain_dpicl.few_shot.vocabulary import (
     vocabularies,
 )
 from langchain_dpicl.few_shot.writing import Writing, read_labels, read_stop
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.progress import is_watched, progress_bar
@@ -30,7 +31,7 @@ from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.validation import checked
 
 
-class ZeroShotGenerator:
+class ZeroShotGenerator(Frozen):
     """Writes examples from the instruction alone: epsilon is 0, and so is the price.
 
     A language model often knows enough about a task to write examples of it without

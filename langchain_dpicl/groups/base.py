@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.units import Collect
 
@@ -260,7 +261,7 @@ class GroupSource(ABC):
         )
 
 
-class TermedSource(GroupSource):
+class TermedSource(Frozen, GroupSource):
     """A source whose public face is read off its terms.
 
     A subclass sets `_terms` and `_random` when it is made.

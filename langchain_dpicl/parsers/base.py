@@ -24,6 +24,7 @@ from typing_extensions import override
 from langchain_dpicl.budget import Demand, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.outcome import Outcome
 from langchain_dpicl.prompts import ABSTAIN_TEXT
@@ -62,7 +63,7 @@ class PublicAnswer:
     agrees: Callable[[str], bool]
 
 
-class DPOutputParser(BaseGenerationOutputParser[str]):
+class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
     """Base of the private output parsers: many candidates in, one answer out.
 
     Privacy:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
-from pydantic import Field, SkipValidation
+from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms, parameters
@@ -27,6 +27,12 @@ from langchain_dpicl.slots import Slot
 
 Vectors = NDArray[np.float64]
 Centre = Literal["candidates"] | Sequence[float] | None
+
+
+def _kept(centre: Any) -> Any:
+    """Return a vector as one that stays as it is."""
+    is_vector = not isinstance(centre, str) and isinstance(centre, Iterable)
+    return tuple(centre) if is_vector else centre
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,10 @@ class ESAOutputParser(DPOutputParser):
     n_candidates: int = 8
     """How many public answers to ask for where `candidates` is not given."""
 
-    candidates: Sequence[str] | None = None
+    candidates: Annotated[Sequence[str], AfterValidator(tuple)] | None = None
     """Public candidate answers."""
 
-    centre: SkipValidation[Centre] = None
+    centre: Annotated[SkipValidation[Centre], AfterValidator(_kept)] = None
     """Public center of the ball: None (zero), "candidates" (their mean) or a vector."""
 
     radius: float = 1.0

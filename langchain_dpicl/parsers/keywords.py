@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import Field, SkipValidation
+from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
@@ -35,7 +35,9 @@ class KeywordOutputParser(DPOutputParser):
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
     """From text to words; None is `langchain_dpicl.parsers.words.tokenize`."""
 
-    stop_words: Collection[str] = Field(default=STOP_WORDS, repr=False)
+    stop_words: Annotated[Collection[str], AfterValidator(frozenset)] = Field(
+        default=STOP_WORDS, repr=False
+    )
     """Public words that are never counted."""
 
     drop_public_words: bool = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any
 
 from langchain_core.prompts import BasePromptTemplate
-from pydantic import Field, SkipValidation
+from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
@@ -26,6 +26,15 @@ from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import Slot
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
+
+
+def _kept(domain: Any) -> Any:
+    """Return a list of words as one that stays as it is."""
+    if callable(domain) or isinstance(domain, str):
+        return domain
+    if not isinstance(domain, Iterable):
+        raise ValueError("give a list of words, or a function to one")  # noqa: TRY004
+    return tuple(domain)
 
 
 class KSAJointOutputParser(DPOutputParser):
@@ -63,7 +72,7 @@ class KSAJointOutputParser(DPOutputParser):
     k: int
     """How many words to release."""
 
-    domain: SkipValidation[Domain] = Field(repr=False)
+    domain: Annotated[SkipValidation[Domain], AfterValidator(_kept)] = Field(repr=False)
     """Public words or phrases, or a function from the question to them."""
 
     epsilon: float | None = None

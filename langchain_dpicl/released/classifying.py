@@ -15,6 +15,7 @@ from pydantic import PrivateAttr
 from typing_extensions import override
 
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.released.examples import ReleasedExamples
 from langchain_dpicl.released.selector import TEXT_KEY, ReleasedExampleSelector
@@ -23,7 +24,7 @@ from langchain_dpicl.validation import construct
 INSTRUCTION = "Classify the text. Answer with one of the labels and nothing else."
 
 
-class LabelOutputParser(BaseOutputParser[str | None]):
+class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
     """The label that an answer means, by the rules of `VoteOutputParser`.
 
     An answer means a label when, case-folded and without punctuation, it *is* the

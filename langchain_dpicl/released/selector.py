@@ -17,6 +17,7 @@ from typing_extensions import Self, override
 
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.released.examples import ReleasedExamples
 
@@ -26,7 +27,7 @@ TEXT_KEY = "text"
 _MATRIX_DIMENSIONS = 2
 
 
-class ReleasedExampleSelector(BaseExampleSelector):
+class ReleasedExampleSelector(Frozen, BaseExampleSelector):
     r"""Select among released examples, for any LangChain few-shot prompt.
 
     Without `k` every example is selected. With `k` alone it is always the same k: the

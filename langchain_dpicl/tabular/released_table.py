@@ -15,6 +15,7 @@ from typing_extensions import Self
 from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError, UnitError
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.released import (
     ReleasedExamples,
     ReleasedExampleSelector,
@@ -31,12 +32,8 @@ EXAMPLES = 8
 """How many examples a chain shows."""
 
 
-class ReleasedTable(ABC):
+class ReleasedTable(Frozen, ABC):
     """Rows that can be drawn for free, once a release was paid for.
-
-    Attributes:
-        schema: The table's public schema.
-        binned: Whether numbers are shown by their bins.
 
     Privacy:
         `sample` and all that is built on it are post-processing of one release; its
@@ -44,10 +41,20 @@ class ReleasedTable(ABC):
         is *asked about* are not protected: they go to the model.
     """
 
-    schema: TableSchema
-    binned: bool
+    _schema: TableSchema
+    _binned: bool
     _unit_key: str | None = None
     _extra_columns: ExtraColumns = "refuse"
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table's public schema."""
+        return self._schema
+
+    @property
+    def binned(self) -> bool:
+        """Whether numbers are shown by their bins."""
+        return self._binned
 
     @abstractmethod
     def release(self) -> Self:

@@ -146,8 +146,8 @@ class GDPTable(ReleasedTable):
             raise InvalidParameterError(
                 f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
             )
-        self.schema = schema
-        self.binned = numeric == "bins"
+        self._schema = schema
+        self._binned = numeric == "bins"
         self._budget = budget
         self._keeps_small = small_groups == "keep"
         self._extra_columns = check_extra_columns(extra_columns)

@@ -7,6 +7,7 @@ from typing import Any
 
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
@@ -19,7 +20,7 @@ from langchain_dpicl.tabular.split import Split
 from langchain_dpicl.validation import checked
 
 
-class LDPClient:
+class LDPClient(Frozen):
     """Turns a person's row into a report that may be sent to anybody.
 
     It runs where the row is: in the person's app, at the clinic, in the branch office.

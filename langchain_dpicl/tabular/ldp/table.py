@@ -117,7 +117,7 @@ class LDPTable(ReleasedTable):
         (800, 4.0)
     """
 
-    binned = True
+    _binned = True
 
     def __init__(  # noqa: PLR0913  # The terms, one by one.
         self,
@@ -144,7 +144,7 @@ class LDPTable(ReleasedTable):
             raise InvalidParameterError(
                 f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
             )
-        self.schema = schema
+        self._schema = schema
         self._terms = LDPTerms(schema, epsilon, split, model, unit_key, rows_per_unit)
         self._terms.check()
         self._random = checked(checked_source, random)

@@ -1,0 +1,120 @@
+"""Objects that stay what their constructor made of them.
+
+What a constructor derives from its arguments (a price, a sealed model, the words that a
+vote is matched with) is true as long as the arguments stand. So public attributes can't
+be assigned afterwards, and a changed copy goes through the constructor again.
+
+`object.__setattr__`, `vars(...)` and names that begin with `_` are not guarded: this
+protects from mistakes, not from an attacker in the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+from typing_extensions import Self, override
+
+from langchain_dpicl.exceptions import ImmutableError
+
+
+class Frozen:
+    """Base of classes whose public attributes can't be assigned or deleted.
+
+    A copy is the object itself.
+
+    Example:
+        >>> Frozen().budget = 3  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        langchain_dpicl.exceptions.ImmutableError: 'budget' of Frozen can't be ...
+    """
+
+    _way_out: ClassVar[str] = "Make a new one."
+
+    # Type checkers know the attributes, and that they can't be assigned.
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self._require_private(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            self._require_private(name)
+            super().__delattr__(name)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self
+
+    def _require_private(self, name: str) -> None:
+        """Refuse a change of an attribute that is not private."""
+        if not name.startswith("_"):
+            raise ImmutableError(
+                f"{name!r} of {type(self).__name__} can't be changed: the object was "
+                f"checked, and prepared its work, when it was made. {self._way_out}"
+            )
+
+
+class FrozenModel(Frozen, BaseModel):
+    """Base of pydantic models that can't be changed, and are copied by the constructor.
+
+    `model_copy(update=...)`, `model_construct`, the functions of `copy`, and pickles
+    call the constructor, which checks everything again and carries nothing over that
+    was derived from other values.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    _way_out: ClassVar[str] = "Make a new one, or use model_copy(update={...})."
+
+    @override
+    def model_copy(
+        self, *, update: Mapping[str, Any] | None = None, deep: bool = False
+    ) -> Self:
+        """Return a new object with some fields changed, made by the constructor.
+
+        Args:
+            update: New values by field; they are checked as in the constructor.
+            deep: Makes no difference: a copy shares its values, as models, accounts and
+                group sources are not to be had twice, and the others don't change.
+
+        Raises:
+            InvalidParameterError: If the constructor refuses a value, or knows no field
+                of that name.
+        """
+        return self._made({**self._given(), **(update or {})})
+
+    @classmethod
+    @override
+    def model_construct(cls, _fields_set: Any = None, **values: Any) -> Self:
+        """Return an object made by the constructor: there is no way around it."""
+        return cls._made(values)
+
+    @override
+    def copy(self, **changes: Any) -> Self:  # type: ignore[override]  # fewer choices
+        """Return `model_copy(...)`, by its name in pydantic 1."""
+        return self.model_copy(**changes)
+
+    @override
+    def __copy__(self) -> Self:
+        return self.model_copy()
+
+    @override
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self.model_copy()
+
+    @override
+    def __reduce__(self) -> tuple[Callable[..., Self], tuple[dict[str, Any]]]:
+        return self._made, (self._given(),)
+
+    def _given(self) -> dict[str, Any]:
+        """Return the fields that were given; a copy has the same defaults."""
+        return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+
+    @classmethod
+    def _made(cls, values: dict[str, Any]) -> Self:
+        return cls(**values)
