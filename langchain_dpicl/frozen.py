@@ -90,12 +90,14 @@ class FrozenModel(Frozen, BaseModel):
 
     @classmethod
     @override
-    def model_construct(cls, _fields_set: Any = None, **values: Any) -> Self:
+    def model_construct(  # type: ignore[override]  # pydantic's plugin has its own
+        cls, _fields_set: Any = None, **values: Any
+    ) -> Self:
         """Return an object made by the constructor: there is no way around it."""
         return cls._made(values)
 
     @override
-    def copy(self, **changes: Any) -> Self:  # type: ignore[override]  # fewer choices
+    def copy(self, **changes: Any) -> Self:
         """Return `model_copy(...)`, by its name in pydantic 1."""
         return self.model_copy(**changes)
 

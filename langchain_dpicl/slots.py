@@ -5,6 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+def hidden_repr(self: object) -> str:
+    """Return the repr of an object that holds private text: the name of its class.
+
+    Example:
+        >>> class Note(str):
+        ...     __repr__ = hidden_repr
+        >>> Note("private")
+        Note(<hidden>)
+    """
+    return f"{type(self).__name__}(<hidden>)"
+
+
 @dataclass(frozen=True, repr=False)
 class Slot:
     """One group's answer. Private: its repr shows nothing.
@@ -18,8 +30,7 @@ class Slot:
     text: str | None
     failed: bool = False
 
-    def __repr__(self) -> str:
-        return "Slot(...)"
+    __repr__ = hidden_repr
 
 
 ABSTAIN = Slot(text=None)

@@ -228,9 +228,9 @@ class ChargeRecord:
     digest: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class UnitBalance:
-    """What one unit has spent: private, for an operator's export.
+    """What one unit has spent: private, for an operator's export, and not in the repr.
 
     Attributes:
         tag: Keyed hash of the unit's id; `Ledger.unit_tag` computes it.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from langchain_dpicl.slots import hidden_repr
+
 _BLANK = re.compile(r"\n[ \t]*\n\s*")
 _QUOTES = "\"'\u201c\u2018`"
 _CLOSING = "\"'\u201d\u2019`"
@@ -27,13 +29,15 @@ class Shown(NamedTuple):
     exemplars: tuple[str, ...]
     """The exemplars, in the prompt's order."""
 
+    __repr__ = hidden_repr
+
 
 def shown(prompt: str) -> Shown:
     r"""Take a prompt apart whose end waits for a text.
 
     Example:
-        >>> shown("Write.\n\nLabel: a\nText: x y\n\nLabel: a\nText:")
-        Shown(frame='Write.', label='a', exemplars=('x y',))
+        >>> tuple(shown("Write.\n\nLabel: a\nText: x y\n\nLabel: a\nText:"))
+        ('Write.', 'a', ('x y',))
         >>> shown('Type: "Who"\nText: "An x."\n\nType: "Who"\nText: "').exemplars
         ('An x.',)
     """

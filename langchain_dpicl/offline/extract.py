@@ -14,6 +14,7 @@ from langchain_dpicl.offline.words import (
     stem,
     words,
 )
+from langchain_dpicl.slots import hidden_repr
 
 _ENOUGH = 0.7
 """Share of the subject's words that a record on the subject holds."""
@@ -43,6 +44,8 @@ class Candidate(NamedTuple):
     score: float
     """Support by the records, 0 to about 2."""
 
+    __repr__ = hidden_repr
+
 
 class _Sentence(NamedTuple):
     text: str
@@ -51,12 +54,16 @@ class _Sentence(NamedTuple):
     key: frozenset[str]
     value: frozenset[str]
 
+    __repr__ = hidden_repr
+
 
 class _Record(NamedTuple):
     sentences: list[_Sentence]
     stems: frozenset[str]
     relevance: float
     chosen: list[tuple[_Sentence, float]]
+
+    __repr__ = hidden_repr
 
 
 def candidates(question: Question, records: tuple[str, ...]) -> list[Candidate]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from langchain_dpicl.slots import hidden_repr
+
 _CONTEXT = re.compile(
     r"^[ \t]*(?:records|context|documents|passages|notes)[ \t]*:",
     re.IGNORECASE | re.MULTILINE,
@@ -57,6 +59,8 @@ class Reading(NamedTuple):
 
     labeling: bool = False
     """Whether the prompt ends with a text that waits for its label."""
+
+    __repr__ = hidden_repr
 
 
 def read(system: str, human: str) -> Reading:

@@ -36,6 +36,7 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import StoredHit
+from langchain_dpicl.slots import hidden_repr
 from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ ROUNDING = 1e-3
 
 
 class Hit(NamedTuple):
-    """A document that a store found, checked."""
+    """A document that a store found, checked. Private; the repr shows nothing of it."""
 
     document: Document
     """The document."""
@@ -65,6 +66,8 @@ class Hit(NamedTuple):
 
     score: float
     """Cosine, from -1 to 1."""
+
+    __repr__ = hidden_repr
 
 
 class HitCheck:

@@ -19,6 +19,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from langchain_dpicl.slots import hidden_repr
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class StoredHit(NamedTuple):
-    """A document that a store found."""
+    """A document that a store found. Private; the repr shows nothing of it."""
 
     document: Document
     """The document as the user put it in: its text, metadata and id, nothing added.
@@ -41,6 +43,8 @@ class StoredHit(NamedTuple):
 
     shard: int
     """The shard under which the store found it, for the check of what came back."""
+
+    __repr__ = hidden_repr
 
 
 class VectorReader(ABC):
