@@ -96,6 +96,47 @@ def test_truth_values_are_their_names(cells: Any) -> None:
     assert column(False, True).codes(cells).tolist() == [1, 0]
 
 
+SPELLINGS = [
+    *(1, 1.0, "1", "1.0", " 1.00 ", Decimal(1), Decimal("1.000")),
+    *(np.int8(1), np.uint64(1), np.float16(1), np.float64(1)),
+]
+
+
+@pytest.mark.parametrize("declared", SPELLINGS)
+def test_a_numeral_is_one_value_however_it_is_declared_and_found(declared: Any) -> None:
+    either = column("01", declared, "x", texts={1: "one"}, missing=1, other="1.0")
+    assert either.codes(SPELLINGS).tolist() == [1] * len(SPELLINGS)
+    assert {either.value_text(cell) for cell in SPELLINGS} == {"one"}
+    assert either.codes(["01", "x", None, "y", "001"]).tolist() == [0, 2, 1, 1, 1]
+
+
+def test_text_that_is_more_than_its_number_stays_text() -> None:
+    codes = ["01234", "1e3", "+7", "1_0", "٣", ".5", "5.", "1,5", "0x10", "-01", "--1"]
+    declared = column(*codes)
+    assert declared.codes(codes).tolist() == list(range(len(codes)))
+    for cell in (1234, "1234", 1000, "1000", 7, 10, 3, 0.5, 5, 1.5, 16, -1):
+        with pytest.raises(InvalidParameterError, match="none of the declared"):
+            declared.codes([cell])
+
+
+def test_values_that_differ_as_text_alone_are_told_apart_as_text() -> None:
+    versions = column("1.10", "1.1", "250.0", "250.00")
+    assert versions.codes(["1.1", "1.10", "250.00", "250.0"]).tolist() == [1, 0, 3, 2]
+    assert versions.codes([1.1]).tolist() == [1]
+    for either in (250, 250.0, "250", "250.000"):
+        with pytest.raises(InvalidParameterError, match="none of the declared"):
+            versions.codes([either])
+
+
+def test_numerals_of_any_length() -> None:
+    digits = "7" * 60
+    long = column(digits, "-0.125", f"{digits}.5")
+    assert long.codes([int(digits), Decimal(digits), digits]).tolist() == [0, 0, 0]
+    assert long.codes([-0.125, Decimal("-0.1250"), "-0.125000"]).tolist() == [1, 1, 1]
+    with pytest.raises(InvalidParameterError, match="none of the declared"):
+        long.codes(["8" * 100_000])
+
+
 def test_truth_values_and_numbers_stay_apart_in_one_column() -> None:
     mixed = column(1, True, 0)
     assert mixed.codes([True, 1, 1.0, 0, True]).tolist() == [1, 0, 0, 2, 1]

@@ -1,16 +1,13 @@
-"""Raw cells as they come from lists, arrays, frames and databases, read as values.
+"""A column's cells as they come from lists, arrays, frames, databases and files.
 
 What a cell *is* must not depend on which library delivered it, nor on the other cells
 of its column: every function here is a function of each cell alone.
 
-* **Missing** is None, NaN, NaT, `pandas.NA`, and text that is blank.
-* **A category** is text. Text is stripped of white space at both ends (databases pad
-  it). Numbers have one spelling, so that 1, `numpy.int64(1)`, 1.0 and `Decimal("1.00")`
-  are all "1"; truth values are "True" and "False"; a member of an `Enum` is its name,
-  as SQLAlchemy stores it. Upper and lower case are told apart.
+* **A category** is compared by its one spelling (`spelling`).
 * **A number** is anything real: integers of any size, floats, `Decimal`, `Fraction`;
   truth values are 0 and 1. Text is never read as a number: "1,5" and "1e3" mean
-  different things in different files.
+  different things in different files. The exception is a file that has nothing but
+  text, whose numbers have one public grammar (`TextCells`).
 
 Nothing here is kept between two calls, and no error holds a cell.
 """
@@ -18,6 +15,7 @@ Nothing here is kept between two calls, and no error holds a cell.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -31,6 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from langchain_dpicl.tabular.schema.spelling import (
+    UnreadableError,
+    find,
+    is_absent,
+    is_missing,
+    is_span,
+    spelled,
+)
+
 MISSING = -1
 FOREIGN = -2
 UNREADABLE = -3
@@ -39,11 +46,11 @@ _PLAIN = frozenset({float, int, bool, NoneType})
 _NUMERIC = "biuf"
 _TIMES = ("m", "M")
 _HASHED = (str, int, float, np.number, np.bool_, Enum)
-_LARGEST_SPELLED = 10**16
-
-
-class UnreadableError(TypeError):
-    """A cell is of a kind that the column can't hold. Its text is always empty."""
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity)"
+)
+# Of these characters alone, `float` reads what `_NUMBER` matches, and nothing else.
+_DIGITS = re.compile(r"[0-9.eE+-]*")
 
 
 def listed(values: Any) -> list[Any]:
@@ -73,51 +80,16 @@ def listed(values: Any) -> list[Any]:
     return list(values)
 
 
-def is_missing(cell: Any) -> bool:
-    """Say whether a cell holds nothing.
+class TextCells(list[Any]):
+    """Cells of a file that has nothing but text: strings, None where one is missing.
+
+    A column of categories takes them as any text. A column of numbers reads each by
+    itself: digits with a point and an exponent ("-3", "2.50", ".5", "1e3"), or "inf".
 
     Example:
-        >>> [is_missing(cell) for cell in (None, float("nan"), " ", 0, "no")]
-        [True, True, True, False, False]
+        >>> numbers(TextCells(["37", " 2.5 ", None])).tolist()
+        [37.0, 2.5, nan]
     """
-    if cell is None:
-        return True
-    if isinstance(cell, str):
-        return not cell.strip()
-    if isinstance(cell, Decimal):
-        return cell.is_nan()
-    if isinstance(cell, (float, np.floating)):
-        return bool(np.isnan(cell))
-    if isinstance(cell, (np.datetime64, np.timedelta64)):
-        return bool(np.isnat(cell))
-    return _is_absent(type(cell))
-
-
-def spelled(cell: Any) -> str | None:
-    """Return the one spelling of a category, or None for a missing cell.
-
-    Args:
-        cell: One cell, or a value that a schema declares.
-
-    Returns:
-        The text that categories are compared by.
-
-    Raises:
-        UnreadableError: If it is no text, number, truth value or member of an Enum.
-
-    Example:
-        >>> [spelled(cell) for cell in (" clerk ", 1, 1.0, 0.5, True, None)]
-        ['clerk', '1', '1', '0.5', 'True', None]
-    """
-    if is_missing(cell):
-        return None
-    if isinstance(cell, Enum):
-        return cell.name
-    if isinstance(cell, str):
-        return str.strip(cell)
-    if isinstance(cell, (bool, np.bool_)):
-        return str(bool(cell))
-    return _figures(cell)
 
 
 def codes(values: Any, index: Mapping[str, int]) -> NDArray[np.int64]:
@@ -125,7 +97,7 @@ def codes(values: Any, index: Mapping[str, int]) -> NDArray[np.int64]:
 
     Args:
         values: The cells.
-        index: Each category's spelling and code, from 0.
+        index: Each category's code, from 0, as of `index_of`.
 
     Returns:
         Each cell's code; `MISSING` for missing cells, `FOREIGN` for values that are
@@ -155,7 +127,7 @@ def numbers(values: Any) -> NDArray[np.float64]:
     """Read a column's cells as numbers.
 
     Args:
-        values: The cells.
+        values: The cells; text only as `TextCells`.
 
     Returns:
         The numbers, NaN for missing cells. Numbers too large for a float become
@@ -164,6 +136,8 @@ def numbers(values: Any) -> NDArray[np.float64]:
     Raises:
         UnreadableError: If a cell is no number, or `values` no sequence of cells.
     """
+    if isinstance(values, TextCells):
+        return _text_numbers(values)
     array = _array(values)
     if array is not None:
         with np.errstate(over="ignore"):
@@ -194,13 +168,32 @@ def number(cell: Any) -> float:
     if is_missing(cell):
         return math.nan
     # NumPy derives spans of time from its integers.
-    if not isinstance(cell, (Real, Decimal, np.bool_)) or _is_span(cell):
+    if not isinstance(cell, (Real, Decimal, np.bool_)) or is_span(cell):
         raise UnreadableError
     try:
         return float(cell)
     except OverflowError:
         negative: Any = cell
         return -math.inf if negative < 0 else math.inf
+
+
+def _text_numbers(cells: TextCells) -> NDArray[np.float64]:
+    try:
+        # At once, where all of them are numbers; one by one it is the same.
+        if _DIGITS.fullmatch("".join(cells)):
+            return np.fromiter(map(float, cells), np.float64, len(cells))
+    except (TypeError, ValueError):
+        pass
+    return np.array([_text_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _text_number(cell: str | None) -> float:
+    text = "" if cell is None else cell.strip()
+    if not text:
+        return math.nan
+    if not _NUMBER.fullmatch(text):
+        raise UnreadableError
+    return float(text)
 
 
 def _unwidened(values: Any, found: list[Any]) -> list[Any]:
@@ -251,7 +244,7 @@ class _Tables(dict[type, _Table]):
 
     def __missing__(self, kind: type) -> _Table:
         make: type[_Table] = _Unhashed
-        if _is_absent(kind):
+        if is_absent(kind):
             make = _Absent
         elif issubclass(kind, _HASHED):
             make = _Table
@@ -259,45 +252,15 @@ class _Tables(dict[type, _Table]):
         return table
 
 
-def _is_span(cell: Any) -> bool:
-    return isinstance(cell, np.timedelta64)
-
-
-def _is_absent(kind: type) -> bool:
-    # Known by name: pandas need not be installed.
-    return kind is NoneType or (
-        kind.__name__ in {"NAType", "NaTType"} and kind.__module__.startswith("pandas.")
-    )
-
-
 def _code(cell: Any, index: Mapping[str, int]) -> int:
     try:
         text = spelled(cell)
     except UnreadableError:
         return UNREADABLE
-    return MISSING if text is None else index.get(text, FOREIGN)
-
-
-def _figures(cell: Any) -> str:
-    """The one spelling of a number: whole numbers below 10^16 have no point."""
-    if _is_span(cell):
-        raise UnreadableError
-    if isinstance(cell, (int, np.integer)):
-        value = int(cell)
-        # Python refuses to write very long integers out, but not as hexadecimals.
-        return str(value) if abs(value) < _LARGEST_SPELLED**8 else hex(value)
-    if isinstance(cell, (float, np.floating)):
-        # Through text: 0.1 in single precision is 0.1, not 0.10000000149.
-        number = float(cell if type(cell) is float else str(cell))
-        whole = number.is_integer() and abs(number) < _LARGEST_SPELLED
-        return str(int(number) if whole else number)
-    if not isinstance(cell, Decimal):
-        raise UnreadableError
-    if not cell.is_finite() or abs(cell) >= _LARGEST_SPELLED:
-        return str(cell)
-    if cell == cell.to_integral_value():
-        return str(int(cell))
-    return str(float(cell))
+    if text is None:
+        return MISSING
+    code = find(text, index)
+    return FOREIGN if code is None else code
 
 
 def _pandas(values: Any) -> bool:

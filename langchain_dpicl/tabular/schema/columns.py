@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationInfo, field_v
 from typing_extensions import Self, override
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.schema import cells, wording
+from langchain_dpicl.tabular.schema import cells, spelling, wording
 from langchain_dpicl.validation import construct
 
 _MIN_VALUES = 2
@@ -172,8 +172,9 @@ class TableColumn(BaseModel, ABC):
 class CategoricalColumn(TableColumn):
     """A column whose values are named: its public domain.
 
-    Values are compared as text, by the rules of `cells`: 1, 1.0 and "1" are one value,
-    white space at the ends does not count, upper and lower case do.
+    Values and cells are compared as text, by the rules of `spelling`: 1, 1.0, "1" and
+    "1.0" are one value, "01" is another; white space at the ends does not count, upper
+    and lower case do.
 
     Privacy:
         The domain must be known without the table. Values found in the table tell who
@@ -214,7 +215,7 @@ class CategoricalColumn(TableColumn):
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self._index = {value: code for code, value in enumerate(self.values)}
+        self._index = spelling.index_of(self.values)
         if set(self.values) in _TRUTH:
             # Databases without truth values (SQLite) keep them as 0 and 1.
             first = int(self.values[0] in ("True", "1"))
@@ -238,7 +239,7 @@ class CategoricalColumn(TableColumn):
             raise ValueError(  # noqa: TRY004  # Pydantic takes ValueError.
                 "give the column's values as a list, from public knowledge"
             )
-        values = tuple(map(_declared, given))
+        values = tuple(map(spelling.declared, given))
         if len(values) < _MIN_VALUES:
             raise ValueError(
                 "a domain has at least two values; leave a column out that has one"
@@ -255,8 +256,8 @@ class CategoricalColumn(TableColumn):
             raise ValueError(  # noqa: TRY004
                 "give a dictionary from values to texts"
             )
-        texts = {_declared(value): text for value, text in given.items()}
         values = info.data.get("values")
+        texts = {spelling.meant(values, value): text for value, text in given.items()}
         for value, text in texts.items():
             if values is not None and value not in values:
                 raise ValueError(f"{value!r} is none of the column's values")
@@ -269,7 +270,7 @@ class CategoricalColumn(TableColumn):
     def _category(cls, given: Any, info: ValidationInfo) -> str | None:
         if given is None:
             return None
-        value = _declared(given)
+        value = spelling.meant(info.data.get("values"), given)
         if value not in info.data.get("values", (value,)):
             raise ValueError(
                 f"{value!r} is none of the column's values; add it to them: the "
@@ -308,7 +309,7 @@ class CategoricalColumn(TableColumn):
         """
         try:
             found = cells.codes(values, self._index)
-        except cells.UnreadableError:
+        except spelling.UnreadableError:
             found = None
         if found is None:
             raise self._refusal("its cells must be a list, array or series of one axis")
@@ -348,8 +349,8 @@ class CategoricalColumn(TableColumn):
     def parts(self, value: Any, *, binned: bool = False) -> tuple[str, str | None]:
         """Return the text of a value, and no unit."""
         try:
-            text = cells.spelled(value)
-        except cells.UnreadableError:
+            text = spelling.spelled(value)
+        except spelling.UnreadableError:
             text = None
             readable = False
         else:
@@ -358,7 +359,7 @@ class CategoricalColumn(TableColumn):
             raise self._unreadable()
         if text is None:
             return self._shown[self._missing_code()], None
-        code = self._index.get(text)
+        code = spelling.find(text, self._index)
         return self._shown[self._other_code() if code is None else code], None
 
     def _missing_code(self) -> int:
@@ -383,17 +384,3 @@ class CategoricalColumn(TableColumn):
             "a cell is neither text nor a number nor a truth value. Turn such cells "
             "into text first, or leave the column out"
         )
-
-
-def _declared(value: Any) -> str:
-    """The spelling of a value that a schema declares."""
-    try:
-        text = cells.spelled(value)
-    except cells.UnreadableError:
-        text = None
-    if text is None:
-        raise ValueError(
-            "a value is text that is not blank, a number or a truth value, not "
-            f"{type(value).__name__}"
-        )
-    return text
