@@ -60,6 +60,8 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         on_failure: What is given where the groups do not agree: the public zero-shot
             answer, labeled so, or a refusal.
         max_group_concurrency: Most group calls of one query in flight at once.
+        prompts_per_call: Groups' prompts in one call of a completion model; more than
+            one is an assumption about the model.
         cache: Whether a question that was paid for is answered again at no charge.
         gate: Whether the model's own answer is released for the price of a test where
             the groups agree with it.
@@ -150,7 +152,17 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
     """Where the groups do not agree: the public zero-shot answer, or a refusal."""
 
     max_group_concurrency: int | None = None
-    """Most group calls of one query in flight at once; None means all of them."""
+    """Most group calls of one query in flight at once. None means all of them, or one
+    where a completion model seems to compute in this process (it takes lists and has no
+    asynchronous call)."""
+
+    prompts_per_call: int = 1
+    """Groups' prompts in one call of a completion model. 1 assumes nothing. More is
+    faster where calls are expensive, and assumes that no prompt's answer depends on the
+    others of its call or on its place among them: no padding to the longest, no common
+    random stream, and a prompt that fails or is asked twice changes no other answer.
+    Answers of OpenAI's API are matched by their numbers, and asked for one by one where
+    these don't fit; those of other models are taken in the order of the prompts."""
 
     abstain_text: str = ABSTAIN_TEXT
     """The refusal."""
@@ -201,7 +213,9 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
             groups=self.groups,
             parser=self.parser,
             prompting=prompting,
-            sealed=SealedModel(self.model, self.max_group_concurrency),
+            sealed=SealedModel(
+                self.model, self.max_group_concurrency, self.prompts_per_call
+            ),
             gate=self.gate,
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),

@@ -26,11 +26,11 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableBinding
 
 from langchain_dpicl.exceptions import (
-    GroupCallError,
     InvalidParameterError,
     UnsealableModelError,
 )
 from langchain_dpicl.progress import Advance, no_progress
+from langchain_dpicl.sealed.lists import aask_list, ask_list, require_lists
 from langchain_dpicl.sealed.region import (
     Interrupted,
     aattempt,
@@ -42,9 +42,6 @@ from langchain_dpicl.slots import ABSTAIN, FAILED, Slot, answered
 THREADS = 128
 """Most worker threads of one query's group calls unless a limit is given."""
 
-LARGEST_BATCH = 20
-"""Prompts in one list where a completion model does not name its own `batch_size`."""
-
 
 class SealedModel:
     """A model reduced to one ability: prompts in, slots out.
@@ -52,26 +49,43 @@ class SealedModel:
     Args:
         model: A chat model, a completion model, or either with bound arguments.
         max_concurrency: Most calls in flight at once for one query; None means all of
-            them (on threads: 128).
+            them (on threads: 128), or one where the model seems to compute in this
+            process.
+        prompts_per_call: Prompts of one call, for completion models that take lists.
 
     Raises:
         UnsealableModelError: If the model is wrapped so that its calls can't be made
             directly. The message says what to pass instead.
-        InvalidParameterError: If a limit is not positive.
+        InvalidParameterError: If a limit is not positive, or the model takes no lists
+            or can't match their answers.
+
+    Privacy:
+        With one prompt a call, a slot is a function of its own prompt and nothing else
+        of this process. With more, that rests on the model; see
+        `DPChain.prompts_per_call`.
     """
 
-    def __init__(self, model: Any, max_concurrency: int | None = None) -> None:
-        if max_concurrency is not None and max_concurrency < 1:
-            raise InvalidParameterError(
-                f"max_group_concurrency must be at least 1, not {max_concurrency}."
-            )
+    def __init__(
+        self,
+        model: Any,
+        max_concurrency: int | None = None,
+        prompts_per_call: int = 1,
+    ) -> None:
+        for name, limit in (
+            ("max_group_concurrency", max_concurrency),
+            ("prompts_per_call", prompts_per_call),
+        ):
+            if limit is not None and limit < 1:
+                raise InvalidParameterError(f"{name} must be at least 1, not {limit}.")
         base, bound = unwrap(model)
+        if prompts_per_call > 1:
+            require_lists(base)
         self._stop: list[str] | None = bound.pop("stop", None)
         self._bound = bound
-        self._limit = max_concurrency
         self._model = _without_observers(base)
-        self._batch = _batch_size(base)
+        self._batch = prompts_per_call
         self._is_async = _calls_asynchronously(base)
+        self._limit = max_concurrency or (1 if _computes_here(base) else None)
 
     def __repr__(self) -> str:
         return f"SealedModel({type(self._model).__name__})"
@@ -203,8 +217,8 @@ class SealedModel:
     def _answer_batch(self, prompts: list[Any]) -> list[Slot] | None:
         """Ask for one batch; return None if its prompts are to be asked one by one.
 
-        One prompt that the provider refuses fails its whole batch. Taken as it is, one
-        unit would silence every group in it.
+        One prompt that the provider refuses, or whose answer it leaves out, fails its
+        whole batch. Taken as it is, one unit would silence every group in it.
         """
         found = attempt(lambda: self._generate(prompts))
         return [FAILED] if found is None and len(prompts) == 1 else found
@@ -218,10 +232,10 @@ class SealedModel:
         model = self._model
         if isinstance(model, BaseLLM):
             texts = [prompt.to_string() for prompt in prompts]
-            return _slots(
-                model._generate(texts, self._stop, None, **self._bound).generations,
-                expected=len(texts),
-            )
+            if len(texts) > 1:
+                return ask_list(model, texts, self._stop, self._bound)
+            many = model._generate(texts, self._stop, None, **self._bound)
+            return [_only(many.generations)]
         if model.rate_limiter is not None:
             model.rate_limiter.acquire(blocking=True)
         messages = prompts[0].to_messages()
@@ -232,8 +246,10 @@ class SealedModel:
         model = self._model
         if isinstance(model, BaseLLM):
             texts = [prompt.to_string() for prompt in prompts]
+            if len(texts) > 1:
+                return await aask_list(model, texts, self._stop, self._bound)
             many = await model._agenerate(texts, self._stop, None, **self._bound)
-            return _slots(many.generations, expected=len(texts))
+            return [_only(many.generations)]
         if model.rate_limiter is not None:
             await model.rate_limiter.aacquire(blocking=True)
         messages = prompts[0].to_messages()
@@ -284,21 +300,6 @@ def _without_observers(model: BaseChatModel | BaseLLM) -> BaseChatModel | BaseLL
     )
 
 
-def _batch_size(model: BaseChatModel | BaseLLM) -> int:
-    """Return how many prompts one call takes.
-
-    A chat model takes one. So does an `LLM`, whose `_generate` is a plain loop over its
-    prompts. Any other completion model sends lists, up to its own `batch_size`.
-    """
-    if not isinstance(model, BaseLLM) or isinstance(model, LLM):
-        return 1
-    if getattr(model, "streaming", False):
-        # Such a model streams one prompt at a time, and refuses lists.
-        return 1
-    size = getattr(model, "batch_size", None)
-    return size if isinstance(size, int) and size > 0 else LARGEST_BATCH
-
-
 def _calls_asynchronously(model: BaseChatModel | BaseLLM) -> bool:
     if isinstance(model, LLM):
         return type(model)._acall is not LLM._acall
@@ -308,11 +309,20 @@ def _calls_asynchronously(model: BaseChatModel | BaseLLM) -> bool:
     return type(model)._agenerate not in inherited
 
 
-def _slots(generations: Sequence[Sequence[Generation]], expected: int) -> list[Slot]:
-    if len(generations) != expected:
-        # The provider lost or added answers: none can be matched to its prompt.
-        raise GroupCallError("The provider returned another number of answers.")
-    return [_slot(candidates) for candidates in generations]
+def _computes_here(model: BaseChatModel | BaseLLM) -> bool:
+    """Whether the model seems to compute in this process, and not to wait for another.
+
+    Such a completion model takes lists and has no asynchronous call. Its calls share
+    a device's memory and a tokenizer: side by side, one long prompt may fail others.
+    """
+    is_list_model = isinstance(model, BaseLLM) and not isinstance(model, LLM)
+    return is_list_model and not _calls_asynchronously(model)
+
+
+def _only(generations: Sequence[Sequence[Generation]]) -> Slot:
+    """Return the slot of a call with one prompt: whatever came back, it is its own."""
+    (candidates,) = generations
+    return _slot(candidates)
 
 
 def _slot(candidates: Sequence[Generation]) -> Slot:

@@ -31,12 +31,16 @@ def prompts(count: int) -> list[StringPromptValue]:
     return [StringPromptValue(text=str(i)) for i in range(count)]
 
 
-def ask(model: Any, count: int, limit: int | None = None) -> list[Slot]:
-    return SealedModel(model, limit).answer(prompts(count))
+def ask(
+    model: Any, count: int, limit: int | None = None, together: int = 1
+) -> list[Slot]:
+    return SealedModel(model, limit, together).answer(prompts(count))
 
 
-async def aask(model: Any, count: int, limit: int | None = None) -> list[Slot]:
-    return await SealedModel(model, limit).aanswer(prompts(count))
+async def aask(
+    model: Any, count: int, limit: int | None = None, together: int = 1
+) -> list[Slot]:
+    return await SealedModel(model, limit, together).aanswer(prompts(count))
 
 
 def odd_is_bad(text: str) -> str:
@@ -53,7 +57,6 @@ EXPECTED = [
 class BatchedLLM(BaseLLM):
     """Takes lists, and refuses a whole list for one bad prompt, as providers do."""
 
-    batch_size: int = 4
     _calls: list[int] = PrivateAttr(default_factory=list)
 
     @property
@@ -101,16 +104,70 @@ async def test_a_failed_call_abstains_and_touches_no_other(
     assert await aask(model, 8, limit) == EXPECTED
 
 
+@pytest.mark.parametrize("model_class", [BatchedLLM, AsyncBatchedLLM])
+@pytest.mark.parametrize("limit", [None, 1, 3])
+async def test_a_failed_call_of_a_list_abstains_and_touches_no_other(
+    model_class: Any, limit: int | None
+) -> None:
+    assert ask(model_class(), 8, limit, together=4) == EXPECTED
+    assert await aask(model_class(), 8, limit, together=4) == EXPECTED
+
+
+@pytest.mark.parametrize("model_class", [BatchedLLM, AsyncBatchedLLM])
+async def test_a_completion_model_is_asked_one_prompt_a_call(model_class: Any) -> None:
+    model = model_class()
+    ask(model, 8)
+    await aask(model, 8)
+    assert model._calls == [1] * 16
+
+
+async def test_a_prompts_answer_does_not_depend_on_its_neighbors() -> None:
+    class Padded(BatchedLLM):
+        """Its answers tell the length of the longest prompt, as padding does."""
+
+        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
+            longest = str(max(map(len, prompts)))
+            return LLMResult(generations=[[Generation(text=longest)] for _ in prompts])
+
+    lengths = [StringPromptValue(text="x" * n) for n in (3, 1, 200, 2)]
+    expected = [Slot(str(n)) for n in (3, 1, 200, 2)]
+    assert SealedModel(Padded()).answer(lengths) == expected
+    assert await SealedModel(Padded()).aanswer(lengths) == expected
+
+
+@pytest.mark.parametrize("together", [1, 2])
+async def test_a_model_of_this_process_computes_one_call_at_a_time(
+    together: int,
+) -> None:
+    running: list[int] = []
+    peak = 0
+
+    class Local(BatchedLLM):
+        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
+            nonlocal peak
+            running.append(1)
+            peak = max(peak, len(running))
+            time.sleep(0.005)
+            running.pop()
+            return super()._generate(prompts)
+
+    assert ask(Local(), 8, together=together) == EXPECTED
+    assert await aask(Local(), 8, together=together) == EXPECTED
+    assert peak == 1
+    ask(Local(), 8, 4)
+    assert peak > 1
+
+
 def test_a_refused_list_is_asked_for_one_by_one() -> None:
     model = BatchedLLM()
-    ask(model, 8, 1)
+    ask(model, 8, 1, together=4)
     assert model._calls == [4, 4, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("limit", [None, 3])
+@pytest.mark.parametrize("limit", [6, 3])
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_the_prompts_of_a_refused_list_are_asked_at_once(
-    is_async: bool, limit: int | None
+    is_async: bool, limit: int
 ) -> None:
     class Refusing(BatchedLLM):
         """Takes no list, and answers when as many are asking as may."""
@@ -129,17 +186,36 @@ async def test_the_prompts_of_a_refused_list_are_asked_at_once(
         ) -> LLMResult:
             return await asyncio.to_thread(self._generate, prompts)
 
-    model = AsyncRefusing(batch_size=6) if is_async else Refusing(batch_size=6)
-    sealed = SealedModel(model, limit)
+    model = AsyncRefusing() if is_async else Refusing()
+    sealed = SealedModel(model, limit, 6)
     asked = prompts(6)
     slots = await sealed.aanswer(asked) if is_async else sealed.answer(asked)
     assert slots == [Slot("yes")] * 6
 
 
-def test_a_streaming_completion_model_is_asked_prompt_by_prompt() -> None:
-    model = OpenAI(model="none", api_key="none", streaming=True)
-    assert SealedModel(model)._batch == 1
-    assert SealedModel(OpenAI(model="none", api_key="none"))._batch == 20
+class OwnOpenAI(OpenAI):
+    """Makes its calls by code of its own, which may go by the answers' places."""
+
+    def _generate(self, *args: Any, **kwargs: Any) -> LLMResult:
+        return super()._generate(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("model", "way_out"),
+    [
+        (ScriptedModel(), "ScriptedModel takes one prompt a call"),
+        (SingleLLM(), "SingleLLM takes one prompt a call"),
+        (OpenAI(model="none", api_key="none", streaming=True), "streaming=False"),
+        (OwnOpenAI(model="none", api_key="none"), "langchain_openai.OpenAI"),
+    ],
+    ids=["chat", "loop", "streaming", "own-code"],
+)
+def test_lists_are_refused_where_answers_cannot_be_matched(
+    model: Any, way_out: str
+) -> None:
+    SealedModel(model)
+    with pytest.raises(InvalidParameterError, match=way_out):
+        SealedModel(model.bind(stop=["x"]), prompts_per_call=2)
 
 
 @pytest.mark.parametrize("missing", [0, 5])
@@ -151,13 +227,33 @@ def test_slots_without_a_prompt_make_no_call(missing: int) -> None:
     assert len(model.asked) == 2
 
 
-def test_a_provider_that_loses_answers_fails_all_of_the_list() -> None:
-    class Losing(BatchedLLM):
+@pytest.mark.parametrize(
+    "counts",
+    [[1, 1, 1], [1, 1, 1, 1, 1], [1, 1, 1, 0], [2, 1, 1, 1], [0, 0, 0, 0]],
+    ids=["short", "long", "none-of-one", "uneven", "none"],
+)
+async def test_a_list_whose_answers_cannot_be_counted_is_asked_one_by_one(
+    counts: list[int],
+) -> None:
+    class Losing(AsyncBatchedLLM):
         def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-            return LLMResult(generations=[[Generation(text="only one")]] * 3)
+            if len(prompts) == 1:
+                return LLMResult(generations=[[Generation(text=prompts[0])]])
+            return LLMResult(
+                generations=[[Generation(text="somebody's")] * n for n in counts]
+            )
 
-    # Alone, each prompt still gets three lists of answers: none can be matched.
-    assert ask(Losing(), 4) == [FAILED] * 4
+    expected = [Slot(str(i)) for i in range(4)]
+    assert ask(Losing(), 4, together=4) == expected
+    assert await aask(Losing(), 4, together=4) == expected
+
+
+def test_a_model_that_returns_several_lists_for_one_prompt_fails_it() -> None:
+    class Three(BatchedLLM):
+        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
+            return LLMResult(generations=[[Generation(text="whose?")]] * 3)
+
+    assert ask(Three(), 4, together=4) == [FAILED] * 4
 
 
 def test_a_slot_takes_one_of_several_candidates() -> None:
@@ -309,9 +405,11 @@ def test_models_that_cannot_be_sealed_are_refused(model: Any) -> None:
     assert isinstance(caught.value, DPError)
 
 
-def test_a_limit_below_one_is_refused() -> None:
-    with pytest.raises(InvalidParameterError, match="max_group_concurrency"):
-        SealedModel(ScriptedModel(), 0)
+@pytest.mark.parametrize("name", ["max_concurrency", "prompts_per_call"])
+def test_a_limit_below_one_is_refused(name: str) -> None:
+    public = name.replace("max_concurrency", "max_group_concurrency")
+    with pytest.raises(InvalidParameterError, match=public):
+        SealedModel(ScriptedModel(), **{name: 0})
 
 
 def test_a_slot_and_a_sealed_model_show_nothing() -> None:

@@ -59,28 +59,28 @@ def votes(message: Any) -> float:
 
 
 @pytest.mark.parametrize(
-    ("kind", "batch_size", "requests"),
-    [(ChatOpenAI, None, GROUPS), (OpenAI, 20, 2), (OpenAI, 7, 5)],
-    ids=["chat", "completions", "completions-7"],
+    ("kind", "together", "requests"),
+    [(ChatOpenAI, 1, GROUPS), (OpenAI, 1, GROUPS), (OpenAI, 20, 2), (OpenAI, 7, 5)],
+    ids=["chat", "completions", "completions-20", "completions-7"],
 )
 async def test_every_way_of_asking(
     proxy: RecordingProxy,
     make_model: Callable[..., Any],
     few_groups: RetrievedGroups,
     kind: Any,
-    batch_size: int | None,
+    together: int,
     requests: int,
 ) -> None:
-    sized = {} if batch_size is None else {"batch_size": batch_size}
     chain = DPChain(
         groups=few_groups,
-        model=make_model(kind, **sized, **saying("cough")),
+        model=make_model(kind, **saying("cough")),
         parser=VoteOutputParser(labels=LABELS),
+        prompts_per_call=together,
     )
     answers = await every_way(chain, rich(queries=6))
     assert {answer.content for answer in answers} == {"cough"}
     assert {record(answer)["status"] for answer in answers} == {"released"}
-    assert requests == math.ceil(GROUPS / (batch_size or 1))
+    assert requests == math.ceil(GROUPS / together)
     assert len(proxy.exchanges) == 6 * requests
     asked = [prompt for exchange in proxy.exchanges for prompt in exchange.prompts]
     assert len(asked) == 6 * GROUPS
@@ -117,7 +117,7 @@ async def test_sentences_in_and_a_sentence_out(
         if "KSA" in type(parser).__name__:
             assert set(record(answer)["keywords"]) == {"cough", "dry"}
     per_query = [e for e in proxy.exchanges if any(map(is_private, e.prompts))]
-    assert len(per_query) == 2 * (GROUPS if kind is ChatOpenAI else 2)
+    assert len(per_query) == 2 * GROUPS
 
 
 @pytest.mark.parametrize("kind", [ChatOpenAI, OpenAI], ids=["chat", "completions"])

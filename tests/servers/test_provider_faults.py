@@ -115,7 +115,8 @@ async def test_one_refused_prompt_takes_none_of_its_batch_along(
         return Answer.of({"error": {"message": "no"}}, 400) if refused else None
 
     proxy.rule = refuse
-    chain, _ = chain_of(few_groups, make_model(OpenAI, **saying("cough")))
+    model = make_model(OpenAI, **saying("cough"))
+    chain, _ = chain_of(few_groups, model, prompts_per_call=20)
     question = "What of Note 7?"
     for answer in (chain.invoke(question), await chain.ainvoke(question)):
         assert votes(answer) == pytest.approx(GROUPS - 1, abs=5)

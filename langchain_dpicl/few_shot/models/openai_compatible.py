@@ -75,11 +75,15 @@ class OpenAICompatibleNextToken(NextTokenModel):
     `--max-logprobs -1`.
 
     Privacy:
-        The server sees the prompts. Each prompt has an answer of its own: one that is
-        refused takes none of its list along, as the others are asked again one by
-        one. The *arithmetic* of a server may differ in its last digits with the
-        prompts that it computes together; vLLM's `VLLM_BATCH_INVARIANT=1` rules that
-        out. Nothing of a prompt is kept on this object, and errors hold none of it.
+        The server sees the prompts. Each prompt has an answer of its own: those of a
+        list are matched by the numbers that the server gives them (`index`), which must
+        be exactly the prompts'. Where they are not, or one prompt is refused, all of
+        the list are asked again one by one; a server that numbers none gets no lists.
+        Assumed is that the numbers are true, and that a prompt's figures do not depend
+        on the others. The *arithmetic* of a server may differ in its last digits with
+        what it computes together, in one list or not; vLLM's `VLLM_BATCH_INVARIANT=1`
+        is made to rule that out. Nothing of a prompt is kept on this object, and errors
+        hold none of it.
 
     Raises:
         InvalidParameterError: If `llm` is no completions client, or carries arguments
@@ -259,8 +263,9 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
     def _questions(self, can: Abilities) -> Questions:
         named = can.by_id if self._wants_by_id is None else self._wants_by_id
+        batch = self._batch if can.lists else 1
         return Questions(
-            self._terms, can, self._tokenizer, self._batch, named, self._top or 0
+            self._terms, can, self._tokenizer, batch, named, self._top or 0
         )
 
     def _likeliest(self, prompts: Sequence[TokenPrompt], k: int) -> Steps[list[Tokens]]:

@@ -22,6 +22,7 @@ from langchain_dpicl.few_shot.models.openai_replies import (
     by_id,
     choices,
     figures,
+    refuse,
     succeeded,
 )
 from langchain_dpicl.few_shot.models.openai_requests import (
@@ -38,7 +39,7 @@ from langchain_dpicl.few_shot.models.openai_requests import (
     tokens_of,
 )
 from langchain_dpicl.few_shot.models.openai_tokenizers import LocalTokenizer, Spellings
-from langchain_dpicl.few_shot.models.openai_wire import Call, Failure, Reply, Steps
+from langchain_dpicl.few_shot.models.openai_wire import Call, Failure, Steps
 
 COMMON_ENDS = (
     "</s>",
@@ -52,10 +53,9 @@ COMMON_ENDS = (
 )
 """How the token that ends a text is written in most models; each one is tried."""
 
-_NO_KEY, _FORBIDDEN = 401, 403
 _NOT_FOUND = 404
 
-_NO_LIST = (_FORBIDDEN, _NOT_FOUND, 405, 501)
+_NO_LIST = (403, _NOT_FOUND, 405, 501)
 """Statuses of a server that does not list its models, or not to this key."""
 
 
@@ -66,6 +66,7 @@ class Abilities:
     Attributes:
         kind: Which server it is: `vllm`, `openai` or `server`.
         options: What every request carries.
+        lists: Whether it numbers the answers to a list, so that they can be matched.
         by_id: Whether it tells the probabilities of tokens that are named by id.
         restricted: Whether it tells those among allowed tokens.
         whole: Whether it tells those of its whole vocabulary.
@@ -78,6 +79,7 @@ class Abilities:
 
     kind: str
     options: dict[str, Any]
+    lists: bool
     by_id: bool
     restricted: bool
     whole: bool
@@ -104,7 +106,7 @@ def probe(
             tokenizer or end tokens are needed and not given.
     """
     kind, knows = yield from _kind(terms)
-    told, options = yield from _first_answer(terms, kind, knows=knows)
+    told, options, lists = yield from _first_answer(terms, kind, knows=knows)
     has_ids = told[0].said.startswith(ID_MARK)
     spellings = None
     if not has_ids:
@@ -131,6 +133,7 @@ def probe(
     return Abilities(
         kind=kind,
         options=options,
+        lists=lists,
         by_id=named,
         restricted=allowed,
         whole=size is not None,
@@ -139,25 +142,6 @@ def probe(
         ends=frozenset(ends),
         spellings=spellings,
         fingerprint=hashlib.sha256(shown).hexdigest()[:8],
-    )
-
-
-def refuse(failure: Reply, doing: str) -> NoReturn:
-    """Raise what a failed public call means.
-
-    Args:
-        failure: What came back.
-        doing: What was asked, for the message.
-    """
-    if not isinstance(failure, Failure):
-        raise PublicCallError(f"The server's answer could not be read: {doing}.")
-    if failure.status in {_NO_KEY, _FORBIDDEN}:
-        raise PublicCallError(
-            f"The server refused the key ({failure}): set api_key= of the model."
-        )
-    raise PublicCallError(
-        f"The server did not answer ({failure}): {doing}. Check that it runs, and "
-        "base_url= and timeout= of the model."
     )
 
 
@@ -183,14 +167,18 @@ def _kind_by_host(terms: Terms) -> str:
 
 def _first_answer(
     terms: Terms, kind: str, *, knows: bool
-) -> Steps[tuple[list[Choice], dict[str, Any]]]:
-    """Ask for one log-probability, and return the answers and what to send along."""
+) -> Steps[tuple[list[Choice], dict[str, Any], bool]]:
+    """Ask for one log-probability after each of two texts, in a list if it can be.
+
+    Returns:
+        The answers, what to send along, and whether lists can be sent.
+    """
     options = {**IDS, **(PLAIN if kind == "vllm" else {})} if kind != "openai" else {}
     texts = list(PUBLIC_TEXTS)
     more = {**options, "return_token_ids": True} if options else {}
     (reply,) = yield [terms.completion(texts, 1, **more)]
     if more and isinstance(reply, Failure) and reply.status in UNSUPPORTED:
-        options = {}
+        options, more = {}, {}
         (reply,) = yield [terms.completion(texts, 1)]
     if isinstance(reply, Failure):
         if reply.status == _NOT_FOUND:
@@ -203,14 +191,19 @@ def _first_answer(
                 _refuse_without_figures()
         refuse(reply, "the likeliest token after a public text, with logprobs=1")
     read = choices(reply, len(texts))
+    lists = read is not None
     if read is None:
-        refuse(reply, "completions of a list of two public texts")
+        replies = yield [terms.completion([text], 1, **more) for text in texts]
+        alone = [choices(one, 1) for one in replies]
+        read = [choice for one in alone for choice in one or ()]
+        if None in alone:
+            refuse(reply, "completions of two public texts, in a list and one by one")
     told = [choice for choice in read if choice is not None]
     if len(told) < len(texts):
         _refuse_without_figures()
     for choice in told:
         _require_possible(choice)
-    return told, options
+    return told, options, lists
 
 
 def _refuse_not_found(failure: Failure, terms: Terms, *, knows: bool) -> NoReturn:

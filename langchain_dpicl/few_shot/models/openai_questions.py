@@ -1,10 +1,10 @@
 """From prompts to figures: what a server is asked, and asked again.
 
-One prompt never decides over another. A list that is refused, or can't be read, is
-asked prompt by prompt. Some answers come back mutilated: vLLM 0.32's first engine tells
-two figures instead of K wherever a request *of anybody* that names tokens by id is
-computed in the same step. Such an answer is recognized by its length and asked for
-again.
+One prompt never decides over another. A list that is refused, or whose answers can't be
+matched to its prompts, is asked prompt by prompt. Some answers come back mutilated:
+vLLM 0.32's first engine tells two figures instead of K wherever a request *of anybody*
+that names tokens by id is computed in the same step. Such an answer is recognized by
+its length and asked for again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from langchain_dpicl.few_shot.models.contract import (
     TokenPrompt,
     Tokens,
 )
-from langchain_dpicl.few_shot.models.openai_probe import Abilities, refuse
+from langchain_dpicl.few_shot.models.openai_probe import Abilities
 from langchain_dpicl.few_shot.models.openai_replies import (
     Choice,
     bound,
@@ -31,6 +31,7 @@ from langchain_dpicl.few_shot.models.openai_replies import (
     filled,
     is_possible,
     likeliest,
+    refuse,
 )
 from langchain_dpicl.few_shot.models.openai_requests import (
     LEAST_ASKED,

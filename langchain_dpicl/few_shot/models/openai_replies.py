@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
 from langchain_dpicl.few_shot.models.openai_wire import Failure, Reply
 
@@ -25,6 +26,9 @@ MASS_TOLERANCE = 1e-3
 
 ROUNDING = 1e-6
 """Least mass that is known to be left, and by how much a logarithm may be above 0."""
+
+KEY_REFUSED = (401, 403)
+"""Statuses of a server that does not take the key."""
 
 Key = TypeVar("Key", int, str)
 
@@ -60,22 +64,23 @@ def choices(reply: Reply, expected: int) -> list[Choice | None] | None:
 
     Returns:
         One choice a prompt, None where it tells no log-probabilities; or None if the
-        answers can't be matched to the prompts.
+        answers can't be matched to the prompts: one choice a prompt, numbered exactly
+        as the prompts are. A single prompt's single choice needs no number.
     """
     given = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(given, list) or len(given) != expected:
         return None
-    found: dict[int, Choice | None] = {}
-    for place, one in enumerate(given):
-        if not isinstance(one, dict):
-            return None
-        index = one.get("index", place)
-        if not isinstance(index, int):
-            return None
-        found[index] = _choice(one)
-    if set(found) != set(range(expected)):
+    if not all(isinstance(one, dict) for one in given):
         return None
-    return [found[index] for index in range(expected)]
+    if expected == 1:
+        return [_choice(given[0])]
+    numbers = [one.get("index") for one in given]
+    # A place is no number: a server may leave out one prompt's choice, or mix them.
+    if any(type(number) is not int for number in numbers):
+        return None
+    if sorted(numbers) != list(range(expected)):
+        return None
+    return [_choice(one) for _, one in sorted(zip(numbers, given, strict=True))]
 
 
 def figures(choice: Choice | None) -> dict[str, float] | None:
@@ -159,6 +164,25 @@ def is_possible(found: LogProbabilities) -> bool:
 def succeeded(reply: Reply) -> bool:
     """Whether a call was answered at all."""
     return not isinstance(reply, Failure)
+
+
+def refuse(failure: Reply, doing: str) -> NoReturn:
+    """Raise what a failed public call means.
+
+    Args:
+        failure: What came back.
+        doing: What was asked, for the message.
+    """
+    if not isinstance(failure, Failure):
+        raise PublicCallError(f"The server's answer could not be read: {doing}.")
+    if failure.status in KEY_REFUSED:
+        raise PublicCallError(
+            f"The server refused the key ({failure}): set api_key= of the model."
+        )
+    raise PublicCallError(
+        f"The server did not answer ({failure}): {doing}. Check that it runs, and "
+        "base_url= and timeout= of the model."
+    )
 
 
 def _choice(one: dict[str, Any]) -> Choice | None:
