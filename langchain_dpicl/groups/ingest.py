@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from langchain_core.documents import Document
 
+from langchain_dpicl.embedding_calls import arun_calls, calls_of, run_calls
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from langchain_core.embeddings import Embeddings
     from numpy.typing import NDArray
 
 Vectors: TypeAlias = "NDArray[np.float32]"
 
-EMBEDDING_BATCH = 256
+_TITLE = "Embedding documents"
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
@@ -135,13 +136,21 @@ def check_document_ids(documents: Sequence[Document], known: Iterable[str]) -> N
 
 
 def embed_documents(
-    embedding: Embeddings, documents: Sequence[Document], *, progress: bool
+    embedding: Embeddings,
+    documents: Sequence[Document],
+    unit_ids: Sequence[str],
+    batch_size: int | None = None,
+    *,
+    progress: bool,
 ) -> Vectors:
-    """Return one unit vector per document, embedded in batches.
+    """Return one unit vector per document.
 
     Args:
-        embedding: The embedding; it must map a text to a vector by the text alone.
+        embedding: The embedding.
         documents: The documents, at least one.
+        unit_ids: The unit of each document.
+        batch_size: How many documents share a call of the embedding, whatever their
+            units; None: those of one unit.
         progress: Whether to draw a progress bar on standard error.
 
     Returns:
@@ -150,26 +159,43 @@ def embed_documents(
     Raises:
         InvalidParameterError: If the embedding returns anything but one finite,
             non-zero vector of one dimension for each text.
+
+    Privacy:
+        By default a row is a function of its own unit's documents, whatever the
+        embedding does with the texts of one call. With a `batch_size` it is one only
+        if the embedding maps a text to a vector by the text alone.
     """
-    parts = []
-    with progress_bar("Embedding documents", len(documents), shown=progress) as advance:
-        for start, texts in _batches(documents):
-            parts.append(unit_rows(embedding.embed_documents(texts), texts, start))
-            advance(len(texts))
-    return _joined(parts)
+    calls = calls_of(unit_ids, batch_size)
+    with progress_bar(_TITLE, len(documents), shown=progress) as advance:
+
+        def embed(places: list[int]) -> Vectors:
+            vectors = embedding.embed_documents(_texts(documents, places))
+            rows = unit_rows(vectors, places)
+            advance(len(places))
+            return rows
+
+        return _joined(run_calls(embed, calls, embedding), calls)
 
 
 async def aembed_documents(
-    embedding: Embeddings, documents: Sequence[Document], *, progress: bool
+    embedding: Embeddings,
+    documents: Sequence[Document],
+    unit_ids: Sequence[str],
+    batch_size: int | None = None,
+    *,
+    progress: bool,
 ) -> Vectors:
     """Return one unit vector per document; the async twin of `embed_documents`."""
-    parts = []
-    with progress_bar("Embedding documents", len(documents), shown=progress) as advance:
-        for start, texts in _batches(documents):
-            vectors = await embedding.aembed_documents(texts)
-            parts.append(unit_rows(vectors, texts, start))
-            advance(len(texts))
-    return _joined(parts)
+    calls = calls_of(unit_ids, batch_size)
+    with progress_bar(_TITLE, len(documents), shown=progress) as advance:
+
+        async def embed(places: list[int]) -> Vectors:
+            vectors = await embedding.aembed_documents(_texts(documents, places))
+            rows = unit_rows(vectors, places)
+            advance(len(places))
+            return rows
+
+        return _joined(await arun_calls(embed, calls, embedding), calls)
 
 
 def have_direction(vectors: Sequence[Any]) -> list[bool]:
@@ -187,13 +213,12 @@ def have_direction(vectors: Sequence[Any]) -> list[bool]:
     return good
 
 
-def unit_rows(vectors: Any, texts: Sequence[str], start: int) -> Vectors:
-    """Return the embedding's vectors for one batch, scaled to norm 1.
+def unit_rows(vectors: Any, places: Sequence[int]) -> Vectors:
+    """Return the embedding's vectors for one call, scaled to norm 1.
 
     Args:
         vectors: What the embedding returned.
-        texts: The texts of the batch.
-        start: Position of the batch's first document, for the message.
+        places: The position of each text of the call, for the message.
 
     Returns:
         Shape (number of texts, dimension), float32.
@@ -202,21 +227,22 @@ def unit_rows(vectors: Any, texts: Sequence[str], start: int) -> Vectors:
         InvalidParameterError: See `embed_documents`; positions are named, no text.
 
     Example:
-        >>> unit_rows([[3.0, 4.0]], ["text"], 0).tolist()
+        >>> unit_rows([[3.0, 4.0]], [0]).tolist()
         [[0.6000000238418579, 0.800000011920929]]
     """
     rows = _as_matrix(vectors)
-    if rows is None or rows.shape[0] != len(texts) or rows.shape[1] == 0:
+    if rows is None or rows.shape[0] != len(places) or rows.shape[1] == 0:
         raise InvalidParameterError(
             f"The embedding must return one vector of numbers for each of the "
-            f"{len(texts)} documents from {start} on, all of one dimension."
+            f"{len(places)} documents of a call, all of one dimension. It did not for "
+            f"the call that begins with document {places[0]} (counted from 0)."
         )
     # Scaled by the largest coordinate first, so that squares neither overflow nor
     # vanish; NaN and infinity survive the maximum.
     largest = np.max(np.abs(rows), axis=1, keepdims=True)
     good = (np.isfinite(largest) & (largest > 0))[:, 0]
     if not good.all():
-        position = start + int(np.argmin(good))
+        position = places[int(np.argmin(good))]
         raise InvalidParameterError(
             f"The embedding of document {position} (counted from 0) is zero or not "
             "finite, so that it has no direction to compare. Drop the document or "
@@ -289,17 +315,19 @@ def _as_matrix(vectors: Any) -> NDArray[np.float64] | None:
     return rows if rows.ndim == 2 else None  # noqa: PLR2004  # a matrix
 
 
-def _batches(documents: Sequence[Document]) -> Iterator[tuple[int, list[str]]]:
-    for start in range(0, len(documents), EMBEDDING_BATCH):
-        batch = documents[start : start + EMBEDDING_BATCH]
-        yield start, [document.page_content for document in batch]
+def _texts(documents: Sequence[Document], places: Sequence[int]) -> list[str]:
+    return [documents[place].page_content for place in places]
 
 
-def _joined(parts: list[Vectors]) -> Vectors:
+def _joined(parts: list[Vectors], calls: Sequence[Sequence[int]]) -> Vectors:
+    """Return the rows of all calls, each at its document's place."""
     dimensions = {part.shape[1] for part in parts}
     if len(dimensions) > 1:
         raise InvalidParameterError(
             "The embedding returned vectors of different dimensions: "
-            f"{', '.join(map(str, sorted(dimensions)))}."
+            f"{', '.join(map(str, sorted(dimensions)[:3]))}."
         )
-    return np.concatenate(parts)
+    rows = np.concatenate(parts)
+    joined = np.empty_like(rows)
+    joined[np.concatenate(calls)] = rows
+    return joined

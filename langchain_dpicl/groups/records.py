@@ -65,11 +65,23 @@ class Records(ABC):
         return None
 
     @abstractmethod
-    def add(self, documents: Iterable[Document], *, progress: bool) -> int:
+    def add(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Add documents; see `RetrievedGroups.add_documents`."""
 
     @abstractmethod
-    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:
+    async def aadd(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Add documents; the async twin of `add`."""
 
     @abstractmethod
@@ -113,12 +125,15 @@ class EmbeddedRecords(Records):
         documents: Iterable[Document],
         embedding: Embeddings,
         terms: RetrievalTerms,
+        batch_size: int | None = None,
         *,
-        progress: bool,
+        progress: bool = False,
     ) -> EmbeddedRecords:
         """Embed documents and index them; see `RetrievedGroups.from_documents`."""
         taken, unit_ids = _checked_corpus(documents, embedding, terms)
-        vectors = embed_documents(embedding, taken, progress=progress)
+        vectors = embed_documents(
+            embedding, taken, unit_ids, batch_size, progress=progress
+        )
         index = _new_index(vectors, taken, unit_ids, terms)
         return cls(terms.unit_key, embedding, index)
 
@@ -128,12 +143,15 @@ class EmbeddedRecords(Records):
         documents: Iterable[Document],
         embedding: Embeddings,
         terms: RetrievalTerms,
+        batch_size: int | None = None,
         *,
-        progress: bool,
+        progress: bool = False,
     ) -> EmbeddedRecords:
         """Embed documents and index them; the async twin of `of`."""
         taken, unit_ids = _checked_corpus(documents, embedding, terms)
-        vectors = await aembed_documents(embedding, taken, progress=progress)
+        vectors = await aembed_documents(
+            embedding, taken, unit_ids, batch_size, progress=progress
+        )
         index = _new_index(vectors, taken, unit_ids, terms)
         return cls(terms.unit_key, embedding, index)
 
@@ -152,19 +170,35 @@ class EmbeddedRecords(Records):
         """Every key that any record's metadata has."""
         return self._index.metadata_keys()
 
-    def add(self, documents: Iterable[Document], *, progress: bool) -> int:
+    def add(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Embed and add documents: all or, if an error is raised, none."""
         taken, unit_ids = self._take(documents)
         if taken:
-            vectors = embed_documents(self._embedding, taken, progress=progress)
+            vectors = embed_documents(
+                self._embedding, taken, unit_ids, batch_size, progress=progress
+            )
             self._add(vectors, taken, unit_ids)
         return len(taken)
 
-    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:
+    async def aadd(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Embed and add documents; the async twin of `add`."""
         taken, unit_ids = self._take(documents)
         if taken:
-            vectors = await aembed_documents(self._embedding, taken, progress=progress)
+            vectors = await aembed_documents(
+                self._embedding, taken, unit_ids, batch_size, progress=progress
+            )
             self._add(vectors, taken, unit_ids)
         return len(taken)
 

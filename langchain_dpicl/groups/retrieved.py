@@ -46,9 +46,9 @@ class RetrievedGroups(RetrievingSource):
     The number of slots varies; `max_groups` keeps a uniformly random subset of the
     eligible units, fresh for each draw.
 
-    Scores are cosines, on their public scale from -1 to 1. Who can't name one gives a
-    `NoisyThreshold` as `score_threshold`: the number of units that should be eligible.
-    The threshold is then chosen for each question, by a release of its own.
+    Scores are cosines, on their public scale from -1 to 1. A `NoisyThreshold` as
+    `score_threshold` names the number of units that should be eligible instead: the
+    threshold is then chosen for each question, by a release of its own.
 
     With a threshold of either kind the groups can charge each eligible unit alone
     (`charges_units`), as per-unit accounts ask for.
@@ -60,16 +60,9 @@ class RetrievedGroups(RetrievingSource):
     Example:
         >>> from langchain_core.documents import Document
         >>> from langchain_core.embeddings import DeterministicFakeEmbedding
-        >>> notes = [
-        ...     Document(f"note {i}", metadata={"patient_id": i % 10})
-        ...     for i in range(20)
-        ... ]
+        >>> notes = [Document(f"note {i}", metadata={"id": i % 10}) for i in range(20)]
         >>> groups = RetrievedGroups.from_documents(
-        ...     notes,
-        ...     DeterministicFakeEmbedding(size=16),
-        ...     unit_key="patient_id",
-        ...     n_groups=4,
-        ...     docs_per_group=2,
+        ...     notes, DeterministicFakeEmbedding(size=16), unit_key="id", n_groups=4
         ... )
         >>> groups.relation, len(groups.draw("Which side effect is most common?"))
         (<Relation.REPLACE: 'replace'>, 4)
@@ -77,9 +70,9 @@ class RetrievedGroups(RetrievingSource):
     Privacy:
         Unit: what one value of `unit_key` names. Relation: derived, see
         `RetrievalTerms.relation`. Nothing is released here; the slots are private.
-        The argument needs an embedding that maps a text to a vector by the text
-        alone. A server whose vectors depend on the batch that a text came in ties
-        units together, by rounding errors.
+        A vector must be a function of its own unit's texts, so a call of the embedding
+        holds texts of one unit (`embedding_batch_size`); what a server does with its
+        requests stays an assumption.
     """
 
     def __init__(
@@ -112,6 +105,7 @@ class RetrievedGroups(RetrievingSource):
         score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
+        embedding_batch_size: int | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
     ) -> Self:
@@ -127,6 +121,10 @@ class RetrievedGroups(RetrievingSource):
                 `NoisyThreshold`, which chooses one for each question.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
+            embedding_batch_size: How many documents share a call of the embedding,
+                whatever their units; None: those of one unit. A number is sound only
+                where the other texts of a call change no bit of a text's vector; see
+                `docs/models.md`.
             progress: Whether to draw a progress bar on standard error.
             random: For tests: a random source instead of the operating system's.
                 An insecure one is named so in the repr and the description.
@@ -137,13 +135,14 @@ class RetrievedGroups(RetrievingSource):
         Raises:
             UnitError: If a document has no usable unit id, or there are no
                 documents, or fewer units than groups.
-            InvalidParameterError: If another argument, or what the embedding
-                returns, cannot be used.
+            InvalidParameterError: If another argument, or a vector, cannot be used.
         """
         terms = RetrievalTerms(
             unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
         ).check()
-        records = EmbeddedRecords.of(documents, embedding, terms, progress=progress)
+        records = EmbeddedRecords.of(
+            documents, embedding, terms, embedding_batch_size, progress=progress
+        )
         return cls(terms, records, random)
 
     @classmethod
@@ -158,6 +157,7 @@ class RetrievedGroups(RetrievingSource):
         score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
+        embedding_batch_size: int | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
     ) -> Self:
@@ -166,7 +166,7 @@ class RetrievedGroups(RetrievingSource):
             unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
         ).check()
         records = await EmbeddedRecords.aof(
-            documents, embedding, terms, progress=progress
+            documents, embedding, terms, embedding_batch_size, progress=progress
         )
         return cls(terms, records, random)
 
@@ -203,11 +203,11 @@ class RetrievedGroups(RetrievingSource):
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
             embedding: What the stored vectors were made with; None: the store's own.
-            salt: 32 secret bytes, the key that sends units to shards. None: for a
-                store that is read out, new random ones; for one that searches by
-                itself, bytes derived from the store's name, so that all processes
-                agree. Give your own where somebody who might choose unit ids must not
-                choose who shares a shard; see `stores.live`.
+            salt: 32 secret bytes, the key that sends units to shards. None: new random
+                ones for a store that is read out; bytes derived from the store's name
+                for one that searches by itself, so that all processes agree. Give your
+                own where outsiders who choose unit ids must not choose who shares a
+                shard; see `stores.live`.
             exact: Search exactly although the store has an approximate index of all
                 records, where the store can; without it such a store is refused.
             random: For tests; see `from_documents`.
@@ -279,9 +279,8 @@ class RetrievedGroups(RetrievingSource):
 
         Args:
             path: The directory.
-            embedding: The embedding that the index was built with. It is not called
-                here; a vector of another dimension is refused at the first question,
-                before anything is charged.
+            embedding: What the index was built with. It is not called here; a vector of
+                another dimension is refused at the first question, before any charge.
             random: For tests; see `from_documents`.
 
         Raises:
@@ -302,8 +301,7 @@ class RetrievedGroups(RetrievingSource):
         Groups over a store that was read out save what they have read.
 
         Args:
-            path: The directory; an earlier save there is replaced, anything else is
-                refused.
+            path: The directory; only an earlier save there is replaced.
 
         Raises:
             InvalidParameterError: If the place is taken, a document's metadata cannot
@@ -313,7 +311,11 @@ class RetrievedGroups(RetrievingSource):
         self._records.save(path, self._terms)
 
     def add_documents(
-        self, documents: Iterable[Document], *, progress: bool = False
+        self,
+        documents: Iterable[Document],
+        *,
+        embedding_batch_size: int | None = None,
+        progress: bool = False,
     ) -> int:
         """Embed and add documents, of new units or of known ones.
 
@@ -323,26 +325,32 @@ class RetrievedGroups(RetrievingSource):
 
         Args:
             documents: The records.
-            progress: Whether to draw a progress bar on standard error, where the
-                documents are embedded here.
+            embedding_batch_size: See `from_documents`; also how many documents share
+                a call of the store.
+            progress: Whether to draw a progress bar on standard error.
 
         Returns:
-            The number of documents added: all or, if an error is raised, none. A
-            store may have taken a part.
+            How many documents were added: all, or none if an error is raised. A store
+            may have taken a part.
 
         Raises:
             UnitError: If a document has no usable unit id.
-            InvalidParameterError: If a document's id is taken, the embedding
-                returns vectors of another dimension, or none that can be used, or
-                the store cannot be written to.
+            InvalidParameterError: If a document's id is taken, the embedding returns
+                no vectors of the right dimension, or the store can't be written to.
         """
-        return self._records.add(documents, progress=progress)
+        return self._records.add(documents, embedding_batch_size, progress=progress)
 
     async def aadd_documents(
-        self, documents: Iterable[Document], *, progress: bool = False
+        self,
+        documents: Iterable[Document],
+        *,
+        embedding_batch_size: int | None = None,
+        progress: bool = False,
     ) -> int:
         """Embed and add documents; the async twin of `add_documents`."""
-        return await self._records.aadd(documents, progress=progress)
+        return await self._records.aadd(
+            documents, embedding_batch_size, progress=progress
+        )
 
     def delete_unit(self, unit_id: str | int) -> int:
         """Delete all documents of a unit, in the store too where there is one.
@@ -356,17 +364,16 @@ class RetrievedGroups(RetrievingSource):
             The number of documents deleted, at least 1.
 
         Raises:
-            UnitError: If no document has that id, so that a request for erasure with
-                a mistyped id does not pass for done. The id is not in the message.
+            UnitError: If no document has that id: no erasure with a mistyped id passes
+                for done. The id is not in the message.
         """
         return self._records.delete_unit(canonical_unit_id(unit_id))
 
     def refresh(self) -> None:
         """Look again at what the vector store holds; nothing to do without a store.
 
-        A store that was read out is read again, with all that was written and deleted
-        since. In a store that searches by itself, what others have added joins the
-        corpus. Nobody who was there moves to another shard.
+        A store that was read out is read again. In a store that searches by itself,
+        what others have added joins the corpus. No unit moves to another shard.
 
         Raises:
             UnitError: If a record has no usable unit id. The groups stay as they were.

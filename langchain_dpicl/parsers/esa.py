@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms, parameters
 from langchain_dpicl.budget import Demand, GaussianPart
 from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.parsers.answer_vectors import (
+    Vectors,
+    aanswer_vectors,
+    answer_vectors,
+    usable_row,
+)
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.words import named, says_nothing
 from langchain_dpicl.relation import Relation
-from langchain_dpicl.sealed import aattempt, attempt
+from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import Slot
 
-Vectors = NDArray[np.float64]
 Centre = Literal["candidates"] | Sequence[float] | None
 
 
@@ -59,7 +63,9 @@ class ESAOutputParser(DPOutputParser):
         public candidates and the noisy sum, and so is the whole order of the candidates
         by it, and which of them reach `min_score`. With `select="vote"` each answer
         votes for its nearest candidate and private voting releases the winner: L2
-        sensitivity 1 and sqrt(2), the same event. Source: Wu et al. (ICLR 2024),
+        sensitivity 1 and sqrt(2), the same event. Each answer is embedded by a call
+        of its own; one that can't be embedded, or whose vector is zero, not finite or
+        of another length, abstains, and no other does. Source: Wu et al. (ICLR 2024),
         Algorithm 2, Theorem 4; the sensitivity under `REPLACE` is corrected. Where
         there is only one candidate it is given as a fallback, and nothing is charged.
 
@@ -82,7 +88,12 @@ class ESAOutputParser(DPOutputParser):
     """
 
     embedding: SkipValidation[Embeddings] = Field(exclude=True, repr=False)
-    """Embeds candidates and answers. It must embed each text on its own."""
+    """Embeds candidates and answers."""
+
+    embedding_batch_size: int = 1
+    """How many groups' answers share a call of the embedding. More than 1 is faster
+    with most models, and sound only where the other texts of a call change no bit of
+    a text's vector; see `docs/models.md`."""
 
     n_candidates: int = 8
     """How many public answers to ask for where `candidates` is not given."""
@@ -117,6 +128,7 @@ class ESAOutputParser(DPOutputParser):
         try:
             parameters.positive("radius", self.radius)
             parameters.count(self.n_candidates, "n_candidates", minimum=2)
+            parameters.count(self.embedding_batch_size, "embedding_batch_size")
         except ParameterError as error:
             raise InvalidParameterError(str(error)) from None
         if isinstance(self.centre, str) and self.centre != "candidates":
@@ -193,13 +205,10 @@ class ESAOutputParser(DPOutputParser):
     ) -> Outcome:
         """Embed the answers and release the nearest candidate."""
         texts = _answers(slots, prepared)
-        size = prepared.centre.size
-        embed = self.embedding.embed_documents
-        vectors = attempt(lambda: _all(embed(texts), len(texts)))
-        if vectors is None:
-            # One odd answer fails the whole list: embed each alone.
-            vectors = [attempt(partial(_first, embed, text)) for text in texts]
-        return self._select(_rows(vectors, size), grant, relation, slot_count, prepared)
+        rows = answer_vectors(
+            self.embedding, texts, self.embedding_batch_size, prepared.centre.size
+        )
+        return self._select(rows, grant, relation, slot_count, prepared)
 
     @override
     async def arelease(
@@ -213,14 +222,10 @@ class ESAOutputParser(DPOutputParser):
     ) -> Outcome:
         """Embed the answers and release the nearest candidate; see `release`."""
         texts = _answers(slots, prepared)
-        size = prepared.centre.size
-        embed = self.embedding.aembed_documents
-        vectors = await aattempt(partial(_aall, embed, texts))
-        if vectors is None:
-            # One odd answer fails the whole list: embed each alone.
-            alone = [await aattempt(partial(_aall, embed, [text])) for text in texts]
-            vectors = [found[0] if found else None for found in alone]
-        return self._select(_rows(vectors, size), grant, relation, slot_count, prepared)
+        rows = await aanswer_vectors(
+            self.embedding, texts, self.embedding_batch_size, prepared.centre.size
+        )
+        return self._select(rows, grant, relation, slot_count, prepared)
 
     def _select(
         self,
@@ -279,7 +284,7 @@ class ESAOutputParser(DPOutputParser):
         self, texts: tuple[str, ...], vectors: Sequence[Sequence[float]]
     ) -> Candidates:
         size = len(vectors[0]) if vectors else 0
-        rows = [_row(vector, size) for vector in vectors]
+        rows = [usable_row(vector, size) for vector in vectors]
         good = [row for row in rows if row is not None]
         if len(good) != len(texts):
             raise InvalidParameterError(
@@ -352,41 +357,3 @@ def _nearest(row: Vectors, vectors: Vectors) -> int:
     one answer more could flip the tied votes of all the others.
     """
     return int(np.argmax((vectors * row).sum(axis=1)))
-
-
-def _all(vectors: Any, expected: int) -> list[Any]:
-    """Return the vectors as a list, refusing another number than expected."""
-    found = list(vectors)
-    if len(found) != expected:
-        raise GroupCallError("The embedding returned another number of vectors.")
-    return found
-
-
-async def _aall(
-    embed: Callable[[list[str]], Awaitable[Any]], texts: list[str]
-) -> list[Any]:
-    return _all(await embed(texts), len(texts))
-
-
-def _first(embed: Callable[[list[str]], Any], text: str) -> Any:
-    return _all(embed([text]), 1)[0]
-
-
-def _rows(vectors: Sequence[Any], size: int) -> list[Vectors]:
-    """Return the usable vectors; an answer whose vector can't be used abstains."""
-    found = (attempt(partial(_row, vector, size)) for vector in vectors)
-    return [row for row in found if row is not None]
-
-
-def _row(vector: Any, size: int) -> Vectors | None:
-    """Return a vector scaled to norm at most 1, or None if it can't be used."""
-    try:
-        row = np.asarray(vector, dtype=np.float64)
-    except (TypeError, ValueError):
-        return None
-    if row.shape != (size,) or not np.isfinite(row).all():
-        return None
-    norm = float(np.linalg.norm(row))
-    if not 0 < norm < np.inf:
-        return None
-    return row / norm if norm > 1 else row

@@ -96,7 +96,7 @@ def built_index(units: tuple[Unit, ...], n_groups: int) -> ShardIndex:
     taken, unit_ids = take_documents(documents, "unit")
     vectors = np.empty((0, _QUESTIONS + _PADS), np.float32)
     if taken:
-        vectors = embed_documents(EMBEDDING, taken, progress=False)
+        vectors = embed_documents(EMBEDDING, taken, unit_ids, progress=False)
     return ShardIndex.from_vectors(
         vectors, taken, unit_ids, n_shards=n_groups, salt=SALT
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from groups_fakes import (
     QUESTION,
-    Returns,
+    Given,
     Scripted,
     Till,
     WordEmbedding,
@@ -43,7 +43,7 @@ def source(embedding: Any = None, **changes: Any) -> RetrievedGroups:
     values = [round(0.95 - 0.1 * i, 2) for i in range(10)]
     vectors = [[value, float(np.sqrt(1 - value**2))] for value in values]
     documents = [note(f"p{i}", f"text {i}") for i in range(10)]
-    return retrieved(documents, embedding=embedding or Returns(vectors), **terms)
+    return retrieved(documents, embedding=embedding or Given(vectors), **terms)
 
 
 GRANT = SimpleNamespace(noise_multiplier=0.01)

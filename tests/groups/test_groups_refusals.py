@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import Returns, WordEmbedding, build, note
+from groups_fakes import Given, Returns, WordEmbedding, build, note
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.drawing import PreparedQuestion
@@ -87,9 +87,16 @@ NAN, INF = float("nan"), float("inf")
     ],
 )
 def test_bad_document_vectors(vectors: Any, message: Any) -> None:
-    documents = [note(i, str(i)) for i in range(3)]
+    documents = [note(1, str(i)) for i in range(3)]
     with pytest.raises(InvalidParameterError, match=message):
         build(documents, Returns(vectors), n_groups=1)
+
+
+def test_a_bad_vector_is_named_by_its_place_in_the_list() -> None:
+    vectors = [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [NAN, 1.0], [1.0, 1.0]]
+    documents = [note(i % 2, str(i)) for i in range(5)]
+    with pytest.raises(InvalidParameterError, match="embedding of document 3 "):
+        build(documents, Given(vectors), n_groups=1)
 
 
 def test_batches_of_different_dimensions() -> None:
@@ -118,7 +125,7 @@ def test_batches_of_different_dimensions() -> None:
 def test_bad_question_vectors(vector: Any, message: Any) -> None:
     documents = [note(i, str(i)) for i in range(3)]
     vectors = [[1.0, 0.0]] * 3
-    groups = build(documents, Returns(vectors, vector), n_groups=1)
+    groups = build(documents, Given(vectors, vector), n_groups=1)
     with pytest.raises(InvalidParameterError, match=message):
         groups.prepare("question")
 

@@ -14,7 +14,7 @@ from groups_fakes import (
     NOTES,
     QUESTION,
     SALT,
-    Returns,
+    Given,
     WordEmbedding,
     build,
     contents,
@@ -96,7 +96,7 @@ def test_nobody_passes() -> None:
 
 @pytest.mark.parametrize("grouping", ["shard", "unit"])
 def test_the_threshold_itself_passes(grouping: Any) -> None:
-    embedding = Returns([[0.6, 0.8], [0.6, -0.8], [0.5, 0.9]])
+    embedding = Given([[0.6, 0.8], [0.6, -0.8], [0.5, 0.9]])
     documents = [note(i, str(i)) for i in range(3)]
     score = float(np.float32(0.6))
     for threshold, n in ((score, 2), (np.nextafter(score, 1), 0), (-1, 3), (-0.0, 3)):
@@ -119,7 +119,7 @@ def test_opposite_vectors_pass_minus_one(grouping: Any) -> None:
     for vector in vectors:
         groups = build(
             documents,
-            Returns([vector] * 30, -vector),
+            Given([vector] * 30, -vector),
             n_groups=1,
             score_threshold=-1,
             grouping=grouping,
@@ -228,7 +228,7 @@ def test_progress_goes_to_standard_error(capsys: Any) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_long_corpora_are_embedded_in_batches() -> None:
+def test_a_long_unit_is_embedded_in_several_calls() -> None:
     sizes = []
 
     class Counting(WordEmbedding):
@@ -236,7 +236,7 @@ def test_long_corpora_are_embedded_in_batches() -> None:
             sizes.append(len(texts))
             return super().embed_documents(texts)
 
-    build([note(i, "rash") for i in range(600)], Counting())
+    build([note("one", f"rash {i}") for i in range(600)], Counting(), n_groups=1)
     assert sum(sizes) == 600
     assert len(sizes) > 1
 
@@ -244,7 +244,7 @@ def test_long_corpora_are_embedded_in_batches() -> None:
 def test_vectors_of_any_size_are_scaled() -> None:
     vectors = [[3e200, 4e200], [3e-200, 4e-200], [3.0, 4.0], [5e-324, 0.0]]
     documents = [note(i, str(i)) for i in range(4)]
-    groups = build(documents, Returns(vectors), n_groups=1)
+    groups = build(documents, Given(vectors), n_groups=1)
     rows = groups._index.shards[0].vectors()
     assert np.allclose(rows[:3], [0.6, 0.8])
     assert np.allclose(rows[3], [1, 0])

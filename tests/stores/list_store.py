@@ -36,7 +36,9 @@ class ListStore(ShardStore):
     def add_documents(self, documents: list[Document]) -> None:
         texts = [document.page_content for document in documents]
         if texts:
-            vectors = unit_rows(self.embeddings.embed_documents(texts), texts, 0)
+            vectors = unit_rows(
+                self.embeddings.embed_documents(texts), range(len(texts))
+            )
             named = [
                 one.model_copy(update={"id": one.id or uuid.uuid4().hex})
                 for one in documents

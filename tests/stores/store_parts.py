@@ -43,31 +43,37 @@ def chroma_client() -> Any:
     return chromadb.EphemeralClient(Settings(anonymized_telemetry=False))
 
 
-def chroma(documents: list[Document]) -> Chroma:
-    store = Chroma(f"c{uuid.uuid4().hex}", EMBEDDING, client=chroma_client())
+def chroma(documents: list[Document], embedding: Any = EMBEDDING) -> Chroma:
+    store = Chroma(f"c{uuid.uuid4().hex}", embedding, client=chroma_client())
     if documents:
         store.add_documents(documents)
     return store
 
 
-def qdrant(documents: list[Document]) -> QdrantVectorStore:
+def qdrant(documents: list[Document], embedding: Any = EMBEDDING) -> QdrantVectorStore:
     client = QdrantClient(":memory:")
     params = VectorParams(size=DIMENSION, distance=Distance.COSINE)
     client.create_collection("notes", vectors_config=params)
-    store = QdrantVectorStore(client, "notes", EMBEDDING)
+    store = QdrantVectorStore(client, "notes", embedding)
     if documents:
         store.add_documents(documents)
     return store
 
 
-def in_memory(documents: list[Document]) -> InMemoryVectorStore:
-    store = InMemoryVectorStore(EMBEDDING)
+def in_memory(
+    documents: list[Document], embedding: Any = EMBEDDING
+) -> InMemoryVectorStore:
+    store = InMemoryVectorStore(embedding)
     store.add_documents(documents)
     return store
 
 
-def searching(documents: list[Document], store: type[ListStore] = ListStore) -> Any:
-    return store(documents, EMBEDDING, unit_key="patient", dimension=DIMENSION)
+def searching(
+    documents: list[Document],
+    store: type[ListStore] = ListStore,
+    embedding: Any = EMBEDDING,
+) -> Any:
+    return store(documents, embedding, unit_key="patient", dimension=DIMENSION)
 
 
 def spoiled(documents: list[Document]) -> Any:

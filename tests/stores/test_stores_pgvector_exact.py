@@ -54,7 +54,7 @@ def test_an_approximate_index_is_refused(store: Any, index: str) -> None:
 
 def test_exact_goes_around_the_index(store: Any, index: str) -> None:
     taken, unit_ids = take_documents(known_corpus()[:120], "unit")
-    rows = embed_documents(EMBEDDING, taken, progress=False)
+    rows = embed_documents(EMBEDDING, taken, unit_ids, progress=False)
     embedded = ShardIndex.from_vectors(rows, taken, unit_ids, n_shards=4, salt=SALT)
     terms: dict[str, Any] = {"unit_key": "unit", "n_groups": 4, "salt": SALT}
     around = RetrievedGroups.from_vectorstore(store, exact=True, **terms)

@@ -261,8 +261,8 @@ def _check_nobodys(
 
 
 def _vectors(documents: Sequence[Document]) -> tuple[list[Document], Vectors]:
-    taken, _ = take_documents(documents, UNIT_KEY)
-    return taken, embed_documents(_EMBEDDING, taken, progress=False)
+    taken, unit_ids = take_documents(documents, UNIT_KEY)
+    return taken, embed_documents(_EMBEDDING, taken, unit_ids, progress=False)
 
 
 def _embedded(documents: Sequence[Document], n_shards: int) -> ShardIndex:

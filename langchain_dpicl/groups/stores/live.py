@@ -88,17 +88,29 @@ class LiveRecords(Records):
         """The store's class, and that it searches."""
         return {"store": self._name, "searched_by": "store"}
 
-    def add(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+    def add(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Add documents to the store, and assign their units."""
-        taken, _ = take_documents(documents, self._terms.unit_key)
-        self._writer.add(taken)
+        taken, unit_ids = take_documents(documents, self._terms.unit_key)
+        self._writer.add(taken, unit_ids, batch_size, progress=progress)
         self.refresh()
         return len(taken)
 
-    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+    async def aadd(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Add documents to the store; the async twin of `add`."""
-        taken, _ = take_documents(documents, self._terms.unit_key)
-        await self._writer.aadd(taken)
+        taken, unit_ids = take_documents(documents, self._terms.unit_key)
+        await self._writer.aadd(taken, unit_ids, batch_size, progress=progress)
         await asyncio.to_thread(self.refresh)
         return len(taken)
 

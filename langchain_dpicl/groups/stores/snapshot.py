@@ -86,17 +86,29 @@ class SnapshotRecords(Records):
         """Every key that any record's metadata had when it was read."""
         return self._index.metadata_keys()
 
-    def add(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+    def add(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Add documents to the store, and read it again."""
-        taken = self._take(documents)
-        self._writer.add(taken)
+        taken, unit_ids = self._take(documents)
+        self._writer.add(taken, unit_ids, batch_size, progress=progress)
         self.refresh()
         return len(taken)
 
-    async def aadd(self, documents: Iterable[Document], *, progress: bool) -> int:  # noqa: ARG002  # the store embeds
+    async def aadd(
+        self,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
+        *,
+        progress: bool = False,
+    ) -> int:
         """Add documents to the store; the async twin of `add`."""
-        taken = self._take(documents)
-        await self._writer.aadd(taken)
+        taken, unit_ids = self._take(documents)
+        await self._writer.aadd(taken, unit_ids, batch_size, progress=progress)
         await asyncio.to_thread(self.refresh)
         return len(taken)
 
@@ -129,10 +141,10 @@ class SnapshotRecords(Records):
         """Write what was read last to a directory."""
         storage.save(path, terms, self._index)
 
-    def _take(self, documents: Iterable[Document]) -> list[Document]:
-        taken, _ = take_documents(documents, self._terms.unit_key)
+    def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
+        taken, unit_ids = take_documents(documents, self._terms.unit_key)
         check_document_ids(taken, self._index.document_ids())
-        return taken
+        return taken, unit_ids
 
     def _documents_of(self, unit_id: str) -> list[Document]:
         key = self._terms.unit_key
@@ -182,9 +194,9 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
         batch = [row for row, is_good in zip(batch, good, strict=True) if is_good]
         if not batch:
             continue
-        texts = [document.page_content for document, _ in batch]
         vectors = [vector for _, vector in batch]
-        parts.append(unit_rows(vectors, texts, len(documents)))
+        places = range(len(documents), len(documents) + len(batch))
+        parts.append(unit_rows(vectors, places))
         documents += [document for document, _ in batch]
     if len({part.shape[1] for part in parts}) > 1:
         raise InvalidParameterError(

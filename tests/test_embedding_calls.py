@@ -1,0 +1,75 @@
+"""How many calls of an embedding may run at once, and in which context."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+import pytest
+from embedding_fakes import Watching, WatchingServer
+from langchain_core.embeddings import Embeddings
+
+from langchain_dpicl.embedding_calls import (
+    CALLS_AT_ONCE,
+    arun_calls,
+    calls_at_once,
+    run_calls,
+)
+
+seen = contextvars.ContextVar("seen", default="nothing")
+
+
+class Cache(WatchingServer):
+    """Has a call of its own, and computes where what it keeps does."""
+
+    def __init__(self, underlying_embeddings: Embeddings) -> None:
+        super().__init__()
+        self.underlying_embeddings = underlying_embeddings
+
+
+class Bare:
+    """No subclass of `Embeddings`, but it has its two methods."""
+
+    embed_documents = embed_query = None
+
+
+@pytest.mark.parametrize(
+    ("embedding", "at_once"),
+    [
+        (Watching(), 1),
+        (WatchingServer(), CALLS_AT_ONCE),
+        (Cache(Watching()), 1),
+        (Cache(WatchingServer()), CALLS_AT_ONCE),
+        (Bare(), 1),
+    ],
+)
+def test_only_clients_of_servers_are_called_at_once(
+    embedding: Any, at_once: int
+) -> None:
+    assert calls_at_once(embedding) == at_once
+
+
+@pytest.mark.parametrize("embedding", [Watching(), WatchingServer()])
+async def test_what_a_call_leaves_in_the_context_no_other_sees(embedding: Any) -> None:
+    seen.set("the caller's")
+
+    def step(call: list[int]) -> str:
+        found = seen.get()
+        seen.set(f"that of {call}")
+        return found
+
+    calls = [[place] for place in range(50)]
+    assert run_calls(step, calls, embedding) == ["the caller's"] * 50
+    assert seen.get() == "the caller's"
+
+
+@pytest.mark.parametrize("embedding", [Watching(), WatchingServer()])
+async def test_results_come_in_the_order_of_the_calls(embedding: Any) -> None:
+    calls = [[place, -place] for place in range(50)]
+
+    async def step(call: list[int]) -> list[int]:
+        return call
+
+    assert run_calls(list, calls, embedding) == calls
+    assert await arun_calls(step, calls, embedding) == calls
+    assert run_calls(list, [], embedding) == await arun_calls(step, [], embedding) == []
