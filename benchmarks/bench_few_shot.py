@@ -47,6 +47,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_dpicl import PrivacyBudgetHandler, SampledGroups
+from langchain_dpicl.accounting import GaussianEvent
 from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, step
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.ledger import AccountTerms, open_ledger
@@ -160,14 +161,17 @@ def disk_line(folder: str) -> Line:
     """What every durable token pays: one sync of the disk, beside one of ours."""
     syncs, stores = [], []
     ledger = open_ledger(f"sqlite:///{Path(folder, 'sync.db')}")
-    ledger.open(AccountTerms("tokens", 1.0, 1e-6, 1))
+    terms = AccountTerms("tokens", 1.0, 1e-6, accounting="zcdp", delta0_share=0.0)
+    ledger.open(terms)
+    ledger.charge("tokens", [GaussianEvent(40.0)])
+    ledger.start_release("tokens", 1, "tokens", "{}")
     with Path(folder, "sync").open("ab", buffering=0) as file:
         for number in range(60):
             start = time.perf_counter()
             file.write(b"x" * 1024)
             os.fsync(file.fileno())
             middle = time.perf_counter()
-            ledger.store_answer("tokens", f"{number}", "[17]")
+            ledger.store_step("tokens", 1, number, "[17]")
             syncs.append(middle - start)
             stores.append(time.perf_counter() - middle)
     ours, theirs = statistics.median(stores), statistics.median(syncs)
@@ -193,7 +197,7 @@ def parts_of(ledger: str, cell: tuple[int, int], tokens: int) -> dict[str, float
         ("prompts", FewShotPrompting, "group"),
         ("distributions", step, "token_distributions"),
         ("sum and noise", step, "noisy_next_token"),
-        *(("ledger", kind, "store_answer") for kind in (MemoryLedger, SQLLedger)),
+        *(("ledger", kind, "store_step") for kind in (MemoryLedger, SQLLedger)),
     ]
     model = Prepared(lambda _answers: None)
     with ExitStack() as stack:

@@ -184,14 +184,16 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description=(
             "list and show accounts; verify an account's journal (all accounts, if "
             "none is named); export its terms and charges as JSON Lines, or with "
-            "--units what each unit has spent; close it for good; upgrade a ledger "
-            "that an older version wrote."
+            "--units what each unit has spent; close it for good; clear-cache deletes "
+            "cached answers (of all accounts, if none is named) and nothing else; "
+            "upgrade a ledger that an older version wrote."
         ),
     )
+    actions = ["list", "show", "verify", "export", "close", "clear-cache", "upgrade"]
+    parser.add_argument("action", choices=actions)
     parser.add_argument(
-        "action", choices=["list", "show", "verify", "export", "close", "upgrade"]
+        "account", nargs="?", help="for show, verify, export, close and clear-cache"
     )
-    parser.add_argument("account", nargs="?", help="for show, verify, export and close")
     parser.add_argument(
         "--units",
         action="store_true",

@@ -53,6 +53,8 @@ def _act(options: argparse.Namespace, ledger: Ledger) -> int:
         return 0
     if options.action == "verify":
         return _verify(options, ledger)
+    if options.action == "clear-cache":
+        return _clear_cache(options, ledger)
     if not options.account:
         raise InvalidParameterError(
             f"Name an account: dpicl ledger {options.action} ACCOUNT. "
@@ -113,6 +115,15 @@ def _verified(ledger: Ledger, name: str) -> dict[str, Any]:
         if name not in ledger.accounts():
             raise
         return {"account": name, "charges": None, "damage": str(error)}
+
+
+def _clear_cache(options: argparse.Namespace, ledger: Ledger) -> int:
+    """Delete cached answers; what charges have drawn stays."""
+    names = [options.account] if options.account else ledger.accounts()
+    cleared = {name: ledger.clear_answers(name) for name in names}
+    text = f"Deleted {sum(cleared.values())} cached answers; they cost a query again."
+    _print(json.dumps(cleared) if options.json else text)
+    return 0
 
 
 def _upgrade(options: argparse.Namespace) -> int:

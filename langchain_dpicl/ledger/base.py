@@ -24,7 +24,7 @@ Every ledger keeps these promises:
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -38,6 +38,7 @@ from langchain_dpicl.accounting import (
     event_to_dict,
 )
 from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
+from langchain_dpicl.ledger.release_store import ReleaseStore
 from langchain_dpicl.parameters import ParameterError
 
 NAME_LIMIT = 200
@@ -241,8 +242,8 @@ class UnitBalance:
     spent: Cost
 
 
-class Ledger(ABC):
-    """Accounts and their charges; see the module docstring for the promises."""
+class Ledger(ReleaseStore):
+    """Accounts, charges and releases; see the module docstring for the promises."""
 
     @abstractmethod
     def open(self, terms: AccountTerms) -> AccountState:
@@ -319,23 +320,6 @@ class Ledger(ABC):
         Raises:
             LedgerError: If a row was edited, deleted or added, or can't be read.
         """
-
-    @abstractmethod
-    def store_answer(self, name: str, key: str, answer: str) -> str:
-        """Keep a released answer of an account; the first one under a key stays.
-
-        Args:
-            name: The account that paid for it.
-            key: What it answers, made of public things only.
-            answer: The answer and its record, as text.
-
-        Returns:
-            The answer that is kept: this one, or the one that was there before it.
-        """
-
-    @abstractmethod
-    def stored_answer(self, name: str, key: str) -> str | None:
-        """Return the answer kept under a key, or None."""
 
     @abstractmethod
     def accounts(self) -> list[str]:

@@ -97,7 +97,9 @@ def collect(
         {
             "number": account.number,
             "digest": digest,
-            "head": journal.head_of(last.digest, account.state, digest),
+            "head": journal.head_of(
+                last.digest, account.state, digest, account.releases
+            ),
         },
     )
     return [tag in paid for tag in tags]

@@ -16,6 +16,10 @@ keyed hash of its tag and balance, added up modulo 2^256. A charge takes the old
 off and adds the new ones, and a row that was lost, edited or restored from an old copy
 no longer adds up.
 
+What a charge has released in steps is a chain of its own, from its header on. The head
+covers the number of steps and the last digest of each (`after_releases`), so that a
+draw that was stored can't be taken back, to be drawn again.
+
 What this sees, and what not:
     It sees accidents, half-restored backups, and whoever edits rows to get budget back
     without working through this chain. The chain has no key, for a key would have to
@@ -30,7 +34,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -112,14 +116,42 @@ def after_charge(
     return _entry(last, "charge", name, sequence, events, cost.loss, cost.failure, when)
 
 
-def head_of(last: str, state: AccountState, balances: str | None) -> str:
+def after_release(name: str, charge: int, kind: str, header: str) -> str:
+    """Return the digest that starts the chain of what a charge releases in steps."""
+    return _entry("", "release", name, charge, kind, header)
+
+
+def after_step(last: str, number: int, drawn: str) -> str:
+    """Return the digest after one more step, given as the text that is stored."""
+    return _entry(last, "step", number, drawn)
+
+
+def after_releases(chains: Mapping[int, tuple[int, str]]) -> str | None:
+    """Return the digest of all releases of an account; None if there are none.
+
+    Args:
+        chains: For each charge that started one, in order, its number of steps and the
+            last digest.
+    """
+    if not chains:
+        return None
+    parts = [part for charge, chain in chains.items() for part in (charge, *chain)]
+    return _entry("", "releases", *parts)
+
+
+def head_of(
+    last: str, state: AccountState, balances: str | None, releases: str | None = None
+) -> str:
     """Return an account's head.
 
     Args:
         last: The digest of the last entry of its journal.
         state: The account: its counter, its sums, and whether it is closed.
         balances: The digest of its units' balances; None without any.
+        releases: The digest of its releases; None without any.
     """
+    # Without releases the head is what it was before there were any to cover.
+    covered = () if releases is None else (releases,)
     return _entry(
         last,
         "account",
@@ -128,6 +160,7 @@ def head_of(last: str, state: AccountState, balances: str | None) -> str:
         state.spent.failure,
         state.closed,
         balances,
+        *covered,
     )
 
 

@@ -36,6 +36,13 @@ from langchain_dpicl.ledger.charging import (
     require_unused,
     unknown_account,
 )
+from langchain_dpicl.ledger.release_store import (
+    StoredRelease,
+    is_next,
+    not_charged,
+    not_started,
+    started_before,
+)
 
 
 class MemoryLedger(Ledger):
@@ -57,7 +64,8 @@ class MemoryLedger(Ledger):
         self._lock = threading.Lock()
         self._accounts: dict[str, AccountState] = {}
         self._journal: dict[str, list[ChargeRecord]] = {}
-        self._answers: dict[tuple[str, str], str] = {}
+        self._answers: dict[str, dict[str, str]] = {}
+        self._releases: dict[str, dict[int, StoredRelease]] = {}
         self._rows = UnitRows()
         self._balances: dict[str, UnitBalances] = {}
         self._key = new_key()
@@ -82,6 +90,7 @@ class MemoryLedger(Ledger):
                 state = AccountState(terms, None, 0, closed=False)
                 self._accounts[terms.name] = state
                 self._journal[terms.name] = []
+                self._answers[terms.name], self._releases[terms.name] = {}, {}
                 if terms.scope == "unit":
                     self._balances[terms.name] = UnitBalances(terms.limit)
         terms.require_same(state.terms)
@@ -144,13 +153,49 @@ class MemoryLedger(Ledger):
         """Keep a released answer of an account; return the first one under the key."""
         with self._lock:
             self._account(name)
-            return self._answers.setdefault((name, key), answer)
+            return self._answers[name].setdefault(key, answer)
 
     def stored_answer(self, name: str, key: str) -> str | None:
         """Return the answer kept under a key, or None."""
         with self._lock:
             self._account(name)
-            return self._answers.get((name, key))
+            return self._answers[name].get(key)
+
+    def clear_answers(self, name: str) -> int:
+        """Delete an account's cached answers, and no release; return how many."""
+        with self._lock:
+            self._account(name)
+            cleared = len(self._answers[name])
+            self._answers[name].clear()
+        return cleared
+
+    def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
+        """Store the header of the release that a charge pays for, once."""
+        with self._lock:
+            if not 0 < charge <= self._account(name).used:
+                raise not_charged(name, charge)
+            if charge in self._releases[name]:
+                raise started_before(name, charge)
+            self._releases[name][charge] = StoredRelease(charge, kind, header)
+
+    def store_step(self, name: str, charge: int, number: int, drawn: str) -> str:
+        """Store what a step drew; return the first draw that was stored."""
+        with self._lock:
+            self._account(name)
+            found = self._releases[name].get(charge)
+            if found is None:
+                raise not_started(name, charge)
+            if is_next(name, charge, number, len(found.steps)):
+                found = replace(found, steps=(*found.steps, drawn))
+                self._releases[name][charge] = found
+            return found.steps[number]
+
+    def releases(self, name: str, kind: str) -> list[StoredRelease]:
+        """Return an account's releases of one kind, by the order of their charges."""
+        with self._lock:
+            self._account(name)
+            held = sorted(self._releases[name].items())
+        return [release for _, release in held if release.kind == kind]
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""

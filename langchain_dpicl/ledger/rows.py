@@ -43,6 +43,7 @@ class Account:
         head: `journal.head_of` what its row and its journal say.
         unit_key: The key of its tags; None where the whole corpus is charged.
         balances: The digest of its units' balances; None likewise.
+        releases: The digest of what its charges released in steps; None without any.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Account:
     head: str
     unit_key: bytes | None
     balances: str | None
+    releases: str | None
 
     @property
     def start(self) -> str:
@@ -128,6 +130,7 @@ def account_of(row: Any) -> Account:
         head=str(row.head),
         unit_key=row.unit_key,
         balances=row.balances_digest,
+        releases=row.releases_digest,
     )
 
 
@@ -188,7 +191,8 @@ def end_of(account: Account, row: Any) -> Last:
             f"its counter says {state.used} charges, its journal ends at "
             f"{last.sequence}",
         )
-    if account.head != journal.head_of(last.digest, state, account.balances):
+    head = journal.head_of(last.digest, state, account.balances, account.releases)
+    if account.head != head:
         raise damaged(
             state.terms.name,
             f"at charge {last.sequence}",
@@ -232,6 +236,7 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
             closed=False,
             unit_key=key,
             balances_digest=balances,
+            releases_digest=None,
             library=__version__,
             created_at=datetime.now(timezone.utc),
         )
@@ -313,7 +318,7 @@ def next_charge(
         "loss": state.spent.loss,
         "failure": state.spent.failure,
         "digest": digest,
-        "head": journal.head_of(digest, state, account.balances),
+        "head": journal.head_of(digest, state, account.balances, account.releases),
         "events": text,
         "cost_loss": charge.cost.loss,
         "cost_failure": charge.cost.failure,
@@ -330,7 +335,9 @@ def close_account(connection: Connection, account: Account, last: Last) -> None:
             .where(account_table.c.id == account.number)
             .values(
                 closed=True,
-                head=journal.head_of(last.digest, closed, account.balances),
+                head=journal.head_of(
+                    last.digest, closed, account.balances, account.releases
+                ),
             )
         )
 

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
 
 metadata = MetaData()
@@ -82,16 +82,41 @@ account_table = Table(
     # For per-unit accounts: the key of the tags, and all balances in one digest.
     Column("unit_key", SecretBytes, nullable=True),
     Column("balances_digest", String(64), nullable=True),
+    # What its charges released in steps, in one digest.
+    Column("releases_digest", String(64), nullable=True),
     Column("library", String(40), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
 )
 
+# The answer cache: what is deleted here is charged again.
 answer_table = Table(
     "dpicl_answer",
     metadata,
     Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
     Column("key", String(64), primary_key=True),
     Column("answer", Text, nullable=False),
+)
+
+# What a charge has drawn: what is deleted here is never drawn again.
+release_table = Table(
+    "dpicl_release",
+    metadata,
+    Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
+    Column("charge", Integer, primary_key=True),
+    Column("kind", String(64), nullable=False),
+    Column("header", Text, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("digest", String(64), nullable=False),
+)
+
+step_table = Table(
+    "dpicl_step",
+    metadata,
+    Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
+    Column("charge", Integer, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("drawn", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 charge_table = Table(

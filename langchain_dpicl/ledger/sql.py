@@ -22,7 +22,7 @@ from sqlalchemy import URL, Connection, select
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger import journal, messages, statements
+from langchain_dpicl.ledger import journal, messages, release_rows, statements
 from langchain_dpicl.ledger.balances import unit_tag
 from langchain_dpicl.ledger.base import (
     AccountState,
@@ -46,6 +46,7 @@ from langchain_dpicl.ledger.creation import (
     schema_version,
 )
 from langchain_dpicl.ledger.engine import Mode, parse_url, use_write_ahead_log
+from langchain_dpicl.ledger.release_store import StoredRelease
 from langchain_dpicl.ledger.rows import (
     Account,
     Last,
@@ -303,6 +304,50 @@ class SQLLedger(Ledger):
             return None if found is None else str(found)
 
         return self._database.run(find, mode=Mode.READ)
+
+    def clear_answers(self, name: str) -> int:
+        """Delete an account's cached answers, and no release; return how many."""
+
+        def clear(connection: Connection) -> int:
+            number = require_account(connection, name).number
+            return connection.execute(
+                statements.CLEAR_ANSWERS, {"number": number}
+            ).rowcount
+
+        return self._database.run(clear)
+
+    def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
+        """Store the header of the release that a charge pays for; on disk, once."""
+        self._check_first(name)
+
+        def start(connection: Connection) -> None:
+            release_rows.start_release(
+                connection, *self._locked(connection, name), charge, kind, header
+            )
+
+        self._database.run(start)
+
+    def store_step(self, name: str, charge: int, number: int, drawn: str) -> str:
+        """Store what a step drew, on disk; return the first draw that was stored."""
+        self._check_first(name)
+
+        def store(connection: Connection) -> str:
+            return release_rows.store_step(
+                connection, *self._locked(connection, name), charge, number, drawn
+            )
+
+        # Not `Mode.CHARGE`: nobody may see, and give out, a draw that is not on disk.
+        return self._database.run(store)
+
+    def releases(self, name: str, kind: str) -> list[StoredRelease]:
+        """Return an account's releases of one kind, by the order of their charges."""
+
+        def read(connection: Connection) -> list[StoredRelease]:
+            account, _ = read_account(connection, name)
+            found = release_rows.stored(connection, account)
+            return [release for release in found if release.kind == kind]
+
+        return self._database.run(read, mode=Mode.READ)
 
     def _check_first(self, name: str) -> None:
         """Check a journal before its account's row is locked: it may be long."""

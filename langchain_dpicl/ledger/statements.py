@@ -15,6 +15,7 @@ from sqlalchemy import (
     String,
     Text,
     bindparam,
+    delete,
     insert,
     select,
     update,
@@ -24,6 +25,8 @@ from langchain_dpicl.ledger.schema import (
     account_table,
     answer_table,
     charge_table,
+    release_table,
+    step_table,
     unit_table,
 )
 
@@ -105,7 +108,7 @@ PRICE = select(charge_table.c.cost_loss, charge_table.c.cost_failure).where(
     charge_table.c.account_id == bindparam("number"),
     charge_table.c.sequence == bindparam("sequence"),
 )
-"""What the charge `sequence` of account `number` costs each unit."""
+"""What the charge `sequence` of account `number` costs: each unit, or all at once."""
 
 DIGEST_BALANCES = (
     update(account_table)
@@ -138,3 +141,63 @@ KEEP_ANSWER = insert(answer_table).values(
     answer=bindparam("answer", type_=Text),
 )
 """Keep `answer` for account `number` under the key `wanted`."""
+
+CLEAR_ANSWERS = delete(answer_table).where(
+    answer_table.c.account_id == bindparam("number")
+)
+"""Delete all answers that account `number` keeps."""
+
+RELEASES = (
+    select(release_table.c.charge, release_table.c.steps, release_table.c.digest)
+    .where(release_table.c.account_id == bindparam("number"))
+    .order_by(release_table.c.charge)
+)
+"""How far each release of account `number` is, by the order of their charges."""
+
+HEADERS = select(
+    release_table.c.charge, release_table.c.kind, release_table.c.header
+).where(release_table.c.account_id == bindparam("number"))
+"""What each release of account `number` was started with, in no order."""
+
+STEPS = (
+    select(step_table.c.charge, step_table.c.number, step_table.c.drawn)
+    .where(step_table.c.account_id == bindparam("number"))
+    .order_by(step_table.c.charge, step_table.c.number)
+)
+"""What all steps of account `number` drew, in order."""
+
+START_RELEASE = insert(release_table).values(
+    account_id=bindparam("number", type_=Integer),
+    charge=bindparam("sequence", type_=Integer),
+    kind=bindparam("kind", type_=String),
+    header=bindparam("header", type_=Text),
+    steps=0,
+    digest=bindparam("digest", type_=String),
+)
+"""Start a release of charge `sequence` of account `number`."""
+
+WRITE_STEP = insert(step_table).values(
+    account_id=bindparam("number", type_=Integer),
+    charge=bindparam("sequence", type_=Integer),
+    number=bindparam("step", type_=Integer),
+    drawn=bindparam("drawn", type_=Text),
+)
+"""Write what `step` of the same release drew."""
+
+COUNT_STEP = (
+    update(release_table)
+    .where(
+        release_table.c.account_id == bindparam("number"),
+        release_table.c.charge == bindparam("sequence"),
+        release_table.c.steps == bindparam("step"),
+    )
+    .values(steps=bindparam("now"), digest=bindparam("digest"))
+)
+"""Count it: the release now has `now` steps and ends with `digest`."""
+
+NOTE_RELEASES = (
+    update(account_table)
+    .where(account_table.c.id == bindparam("number"))
+    .values(releases_digest=bindparam("releases"), head=bindparam("head"))
+)
+"""Write the digest of all releases of account `number`, and its head."""

@@ -16,6 +16,7 @@ from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import journal, statements
 from langchain_dpicl.ledger.base import NOTHING, PLAN_USE, AccountState
 from langchain_dpicl.ledger.charging import fits
+from langchain_dpicl.ledger.release_rows import require_releases
 from langchain_dpicl.ledger.rows import Account, damaged, read_events, require_end
 from langchain_dpicl.parameters import ParameterError
 
@@ -25,7 +26,7 @@ _ROUNDING = 10**9
 
 
 def require_chain(connection: Connection, account: Account) -> None:
-    """Check the whole journal of an account.
+    """Check the whole journal of an account, and what its charges released in steps.
 
     Args:
         connection: In a transaction that sees one state of the database, or holds the
@@ -70,6 +71,7 @@ def require_chain(connection: Connection, account: Account) -> None:
         raise damaged(name, f"at charge {sequence}", "its charges don't add up")
     if state.terms.scope == "corpus" and not fits(spent, state.terms.limit):
         raise damaged(name, f"at charge {sequence}", "more was charged than it has")
+    require_releases(connection, account)
 
 
 def require_balances(connection: Connection, account: Account) -> None:

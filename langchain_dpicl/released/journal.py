@@ -7,12 +7,14 @@ is paid for twice.
 
 Privacy:
     What is stored is released output and public terms. There is one *released* draw for
-    each step that was charged, never two. A step may be drawn again where its first
-    draw was never stored: two processes that go on with one release at once (the
-    first to store has released it, the other one reads that one back), a crash, a
-    ledger that can't be written. Such a draw is seen by nobody, and it is dropped for
-    reasons that do not look at it: nothing between the noise and the store may fail by
-    what was drawn.
+    each step that was charged, never two: the ledger notes each stored step in the
+    account's chain, and a step that was stored and is gone, or not as it was, is an
+    error and no reason to draw again. A step may be drawn again where its first draw
+    was never stored: two processes that go on with one release at once (the first to
+    store has released it, the other one reads that one back), a crash, a ledger that
+    can't be written. Such a draw is seen by nobody, and it is dropped for reasons that
+    do not look at it: nothing between the noise and the store may fail by what was
+    drawn.
 """
 
 from __future__ import annotations
@@ -44,20 +46,26 @@ class Journal:
     fingerprint: str
     maker: str
 
+    @property
+    def kind(self) -> str:
+        """What tells these releases from others in the account, of 64 characters."""
+        data = json.dumps([self.maker, self.fingerprint]).encode()
+        return hashlib.blake2b(data, digest_size=32).hexdigest()
+
     def start(self, header: dict[str, Any]) -> Entry:
         """Store the beginning of a release that was charged just now.
 
+        Args:
+            header: What it is started with: public, with the charge's number.
+
         Raises:
-            LedgerError: If the ledger can't be used.
+            LedgerError: If the charge has started a release before, or the ledger
+                can't be used.
         """
-        number = 0
         text = json.dumps({"format": _FORMAT, **header}, sort_keys=True)
-        while True:
-            entry = Entry(self, number, header)
-            # Another process may have taken the number; a header names its charge.
-            if entry.keep("start", text) == text:
-                return entry
-            number += 1
+        budget, charge = self.budget, header["charge"]
+        budget.ledger.start_release(budget.account, charge, self.kind, text)
+        return Entry(self, charge, header)
 
     def entries(self) -> list[Entry]:
         """Return all stored releases, oldest first.
@@ -66,20 +74,12 @@ class Journal:
             LedgerError: If the ledger can't be read, or a stored one makes no sense.
         """
         found: list[Entry] = []
-        while True:
-            entry = Entry(self, len(found), {})
-            stored = entry.kept("start")
-            if stored is None:
-                return found
-            header = _read(stored)
+        for release in self.budget.ledger.releases(self.budget.account, self.kind):
+            header = _read(release.header)
             if not isinstance(header, dict) or header.pop("format", None) != _FORMAT:
                 raise damaged()
-            found.append(Entry(self, len(found), header))
-
-    def key(self, number: int, what: str) -> str:
-        """Return the key of one stored thing, of 64 characters."""
-        data = json.dumps([self.maker, self.fingerprint, number, what]).encode()
-        return hashlib.blake2b(data, digest_size=32).hexdigest()
+            found.append(Entry(self, release.charge, header, release.steps))
+        return found
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,18 @@ class Entry:
 
     Attributes:
         journal: Where it is stored.
-        number: Its number among those of its kind.
+        charge: The number of the charge that paid for it.
         header: What it was started with: public.
+        steps: What was stored of its steps when it was read, as text.
     """
 
     journal: Journal
-    number: int
+    charge: int
     header: dict[str, Any]
+    steps: tuple[str, ...] = ()
 
     def step(self, number: int) -> list[int] | None:
-        """Return what one step released, or None if it is not stored.
+        """Return what one step released, or None if it was not stored yet.
 
         Args:
             number: Which step, from 0.
@@ -106,10 +108,9 @@ class Entry:
             Its integers: tokens, or noisy counts.
 
         Raises:
-            LedgerError: If the ledger can't be read, or what is stored makes no sense.
+            LedgerError: If what is stored makes no sense.
         """
-        stored = self.kept(f"step {number}")
-        return None if stored is None else _integers(stored)
+        return _integers(self.steps[number]) if number < len(self.steps) else None
 
     def release(self, number: int, drawn: Sequence[int]) -> list[int]:
         """Store what a step drew; return what is released: the first that was stored.
@@ -117,43 +118,37 @@ class Entry:
         Raises:
             LedgerError: If it can't be stored: then it is not released.
         """
-        return _integers(self.keep(f"step {number}", json.dumps(list(drawn))))
-
-    def charged(self) -> tuple[int, tuple[Event, ...]]:
-        """Return the number and the events of the charge that this release had.
-
-        The release's own rows lie beside the ledger's journal, not in it. What its
-        noise must be is therefore computed from the charge, which the journal vouches
-        for.
-
-        Raises:
-            LedgerError: If the ledger has no such charge, or it was for something else.
-        """
-        number, events = self.header.get("charge"), self.header.get("events")
-        budget = self.journal.budget
-        for record in budget.ledger.charges(budget.account):
-            charge = record.charge
-            if type(number) is int and charge.sequence == number:
-                if [event_to_dict(event) for event in charge.events] != events:
-                    break
-                return number, charge.events
-        raise damaged()
-
-    def keep(self, what: str, text: str) -> str:
-        """Store a text unless there is one; return the one that holds."""
-        budget, key = self.journal.budget, self.journal.key(self.number, what)
-        stored = budget.ledger.store_answer(budget.account, key, text)
+        budget, text = self.journal.budget, json.dumps(list(drawn))
+        stored = budget.ledger.store_step(budget.account, self.charge, number, text)
         if not isinstance(stored, str):
             # A ledger of somebody else's that does not say what it keeps.
             raise LedgerError(
                 "The ledger did not keep what was released; nothing more was."
             )
-        return stored
+        return _integers(stored)
 
-    def kept(self, what: str) -> str | None:
-        """Return what is stored under a name, or None."""
-        budget, key = self.journal.budget, self.journal.key(self.number, what)
-        return budget.ledger.stored_answer(budget.account, key)
+    def charged(self) -> tuple[int, tuple[Event, ...]]:
+        """Return the number and the events of the charge that this release had.
+
+        What the noise must be is computed from the charge, and the header must name
+        the same one.
+
+        Raises:
+            LedgerError: If the ledger has no such charge, or it was for something else.
+        """
+        budget = self.journal.budget
+        for record in budget.ledger.charges(budget.account):
+            charge = record.charge
+            if charge.sequence == self.charge:
+                events = [event_to_dict(event) for event in charge.events]
+                header = self.header
+                if (header.get("charge"), header.get("events")) != (
+                    self.charge,
+                    events,
+                ):
+                    break
+                return self.charge, charge.events
+        raise damaged()
 
 
 def _integers(stored: str) -> list[int]:

@@ -191,3 +191,38 @@ def test_an_old_ledger_is_upgraded(run: Run, url: str) -> None:
     execute(url, "UPDATE dpicl_schema SET version = 99")
     status, text = run("upgrade", "--json")
     assert (status, "99" in json.loads(text)["message"]) == (1, True)
+
+
+def test_clearing_the_cache_deletes_answers_and_no_draws(url: str, run: Run) -> None:
+    ledger = SQLLedger(url)
+    ledger.start_release("filter", 1, "a kind", "{}")
+    ledger.store_step("filter", 1, 0, "[17]")
+    for name, key in (("filter", "a"), ("filter", "b"), ("plan", "a")):
+        ledger.store_answer(name, key, "answer")
+    status, text = run("clear-cache", "filter", "--json")
+    assert (status, json.loads(text)) == (0, {"filter": 2})
+    status, text = run("clear-cache")
+    assert (status, text.strip()) == (
+        0,
+        "Deleted 1 cached answers; they cost a query again.",
+    )
+    assert ledger.stored_answer("plan", "a") is None
+    assert [release.steps for release in ledger.releases("filter", "a kind")] == [
+        ("[17]",)
+    ]
+    ledger.dispose()
+    assert run("verify")[0] == 0
+
+
+def test_a_step_that_was_edited_is_found_by_verify(url: str, run: Run) -> None:
+    ledger = SQLLedger(url)
+    ledger.start_release("filter", 1, "a kind", "{}")
+    ledger.store_step("filter", 1, 0, "[17]")
+    ledger.dispose()
+    assert run("verify")[0] == 0
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        connection.execute("UPDATE dpicl_step SET drawn = '[18]'")
+        connection.commit()
+    status, text = run("verify", "filter", "--json")
+    assert status == 1
+    assert "Noise is drawn once" in json.loads(text)[0]["damage"]

@@ -24,6 +24,9 @@ USES = 60
 """Queries of a plan's account, and releases at the price list of a per-unit one."""
 
 PLAN = Plan({"parts": []}, (GaussianEvent(0.1 + 0.2), DeltaEvent(1e-9)))
+RELEASES = "steps"
+"""The kind of what some charges release in steps."""
+
 UNITS = (*(f"unit-{i}" for i in range(36)), "Ünit", "📎", "\ud800", "\u202e")
 
 # The last one is the cheapest: while it fits, the account is not exhausted.

@@ -143,6 +143,22 @@ def answers_are_kept(announced: Iterable[Mapping[str, Any]], ledger: Ledger) -> 
     assert not lost, f"kept answers are lost: {lost}"
 
 
+def steps_are_kept(announced: Iterable[Mapping[str, Any]], ledger: Ledger) -> None:
+    """What was drawn and given out is what the ledger says was drawn."""
+    stored = {
+        (name, release.charge): list(release.steps)
+        for name in ledger.accounts()
+        for release in ledger.releases(name, accounts.RELEASES)
+    }
+    lost = [
+        (said["account"], said["sequence"])
+        for said in announced
+        if "steps" in said
+        and stored.get((said["account"], said["sequence"])) != said["steps"]
+    ]
+    assert not lost, f"steps are lost, and could be drawn again: {lost}"
+
+
 def few_are_lost(announced: int, charged: int, interruptions: int) -> None:
     """A crash loses at most the one charge that was under way."""
     assert charged - announced <= interruptions, (

@@ -24,7 +24,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine.default import DefaultDialect
 
 from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
-from langchain_dpicl.ledger import Ledger, SQLLedger, rows
+from langchain_dpicl.ledger import Charge, Ledger, SQLLedger, rows
 
 Lives = Callable[[], bool]
 
@@ -104,7 +104,8 @@ def stop_at(
         parent_lives: Whether to wait any longer.
         url: The ledger.
         name: The account.
-        work: `create` (ledger, account and plan), `charge` or `charge_units`.
+        work: `create` (ledger, account and plan), `charge`, `charge_units` or `step`
+            (storing the next step of the first release).
         point: Which point to stop at.
         until: The file to wait for; None to die.
     """
@@ -130,6 +131,11 @@ def stop_at(
             log.write(announced=ledger.charge(name, events).sequence)
         except LedgerError as error:
             log.write(error=str(error))
+    elif work == "step":
+        (release,) = ledger.releases(name, accounts.RELEASES)
+        _arm(log, url, point, stop)
+        drawn = ledger.store_step(name, release.charge, len(release.steps), "[17]")
+        log.write(announced=drawn)
     else:
         charge = ledger.charge(name, events)
         _arm(log, url, point, stop)
@@ -204,10 +210,22 @@ def _charge_one(log: Log, ledger: Ledger, name: str, draws: random.Random) -> bo
             paid = ledger.charge_units(charge, units)
             said["paid"] = [u for u, did in zip(units, paid, strict=True) if did]
             said["refused"] = [u for u, did in zip(units, paid, strict=True) if not did]
+        if draws.random() < 0.1:
+            said["steps"] = _steps(ledger, charge, draws)
         log.write(**said)
         # The price list itself has no end.
         return kind != "unit" or charge.sequence < accounts.USES
     return False
+
+
+def _steps(ledger: Ledger, charge: Charge, draws: random.Random) -> list[str]:
+    ledger.start_release(charge.account, charge.sequence, accounts.RELEASES, "{}")
+    return [
+        ledger.store_step(
+            charge.account, charge.sequence, number, f"{draws.getrandbits(64)}"
+        )
+        for number in range(3)
+    ]
 
 
 def _keep_answer(log: Log, ledger: Ledger, name: str, draws: random.Random) -> None:

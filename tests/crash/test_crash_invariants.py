@@ -34,6 +34,9 @@ def service(kind: str, times: int = 4) -> tuple[MemoryLedger, Said]:
             paid = ledger.charge_units(charge, accounts.UNITS)
             pairs = zip(accounts.UNITS, paid, strict=True)
             what["paid"] = [unit for unit, did in pairs if did]
+        if turn == 1:
+            ledger.start_release(name, charge.sequence, accounts.RELEASES, "{}")
+            what["steps"] = [ledger.store_step(name, charge.sequence, 0, "17")]
         said.append(what)
     return ledger, said
 
@@ -48,6 +51,7 @@ def check(ledger: MemoryLedger, said: Said, interruptions: int = 0) -> None:
         if accounts.kind_of(name) == "unit":
             invariants.units_are_kept(ledger, name, answers, journal, interruptions)
         invariants.few_are_lost(len(answers), len(journal), interruptions)
+    invariants.steps_are_kept(said, ledger)
 
 
 def again(ledger: MemoryLedger, said: Said) -> None:
@@ -82,6 +86,10 @@ def miscounted(ledger: MemoryLedger, said: Said) -> None:
 
 def for_nothing(ledger: MemoryLedger, said: Said) -> None:
     said.pop()
+
+
+def drawn_again(ledger: MemoryLedger, said: Said) -> None:
+    said[1]["steps"] = ["18"]
 
 
 def overspent(ledger: MemoryLedger, said: Said) -> None:
@@ -135,6 +143,7 @@ def test_where_nothing_breaks_nothing_fails(kind: str) -> None:
         ("plan", gap, "gaps"),
         ("plan", backwards, "backwards"),
         ("plan", miscounted, "counter"),
+        ("plan", drawn_again, "drawn again"),
         ("plan", for_nothing, "charged for nothing"),
         ("plan", overspent, "more queries"),
         ("zcdp", overspent, "was spent of"),

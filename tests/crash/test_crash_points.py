@@ -115,6 +115,28 @@ def test_all_units_pay_or_none(database: Database, nursery: Nursery) -> None:
     database.check()
 
 
+def test_a_step_is_stored_and_noted_or_neither(
+    database: Database, nursery: Nursery
+) -> None:
+    name = "zcdp-0"
+    ledger = opened(database, name)
+    ledger.charge(name, accounts.MIXES["zcdp"][0])
+    ledger.start_release(name, 1, accounts.RELEASES, "{}")
+    work = {"url": database.url, "name": name, "work": "step"}
+    points = points_of(nursery, **work)
+    # Begin, three reads and three writes, each on two sides.
+    assert points.commit >= 12, points
+    for point, what in enumerate(points.names):
+        before = len(ledger.releases(name, accounts.RELEASES)[0].steps)
+        die(nursery, point, **work)
+        database.settle()
+        ledger.verify(name)
+        after = len(ledger.releases(name, accounts.RELEASES)[0].steps)
+        assert after - before in points.charges(point), f"half a step {what}"
+    ledger.dispose()
+    database.check()
+
+
 def test_a_server_that_crashes_under_a_charge_makes_it_fail_or_stand(
     crash_server: PostgresServer, nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -192,14 +192,7 @@ async def test_no_frame_of_a_failed_ledger_holds_a_record(
         raise LedgerError("The disk is full.")
 
     made = generator(budget=budget)
-    real = budget.ledger.store_answer
-    monkeypatch.setattr(
-        budget.ledger,
-        "store_answer",
-        lambda name, key, text: (
-            real(name, key, text) if "events" in text else store(name)
-        ),
-    )
+    monkeypatch.setattr(budget.ledger, "store_step", store)
     error = await failed(made, way)
     assert isinstance(error, LedgerError)
     assert look(locals_shown(error)).private == []
@@ -258,7 +251,7 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
     assert look([kept, entry, entry.record]).private == []
     journal = generation_journal(made)
     stored = journal.entries()[0]
-    assert [stored.kept(f"step {n}") is None for n in range(5)] == [False] * 4 + [True]
+    assert [stored.step(n) is None for n in range(5)] == [False] * 4 + [True]
     for n in range(4):
         (token,) = stored.step(n) or []
         assert 0 <= token < 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,9 +120,8 @@ def test_the_charge_and_not_the_stored_header_says_what_the_noise_is(
     budget = budget_of()
     with pytest.raises(PublicCallError):
         generator_of(never_ending(4), budget=budget).generate(records_of())
-    answers = budget.ledger._answers
-    (key,) = [key for key, text in answers.items() if '"noise"' in text]
-    header = json.loads(answers[key])
+    held = budget.ledger._releases[budget.account]
+    header = json.loads(held[1].header)
     if field == "noise":
         header["noise"] = dict.fromkeys(header["noise"], 1e-4)
     elif field == "rates":
@@ -130,7 +130,7 @@ def test_the_charge_and_not_the_stored_header_says_what_the_noise_is(
         header["events"][0]["branches"][0][0]["noise_multiplier"] = 99.0
     else:
         header["charge"] = 7
-    answers[key] = json.dumps(header, sort_keys=True)
+    held[1] = replace(held[1], header=json.dumps(header, sort_keys=True))
     resumed = generator_of(never_ending(), budget=budget)
     if field == "noise":
         resumed.generate(records_of(), resume=True)
@@ -206,16 +206,14 @@ def test_a_ledger_that_does_not_keep_a_token_releases_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     budget = budget_of()
-    real = budget.ledger.store_answer
-    stored: list[str] = []
+    real = budget.ledger.store_step
 
-    def store(name: str, key: str, answer: str) -> str:
-        if len(stored) == 3:
+    def store(name: str, charge: int, number: int, drawn: str) -> str:
+        if number == 2:
             raise LedgerError("The disk is full.")
-        stored.append(answer)
-        return real(name, key, answer)
+        return real(name, charge, number, drawn)
 
-    monkeypatch.setattr(budget.ledger, "store_answer", store)
+    monkeypatch.setattr(budget.ledger, "store_step", store)
     with pytest.raises(LedgerError, match="stands at 4 tokens"):
         generator_of(never_ending(), budget=budget).generate(records_of())
     monkeypatch.undo()
@@ -273,19 +271,17 @@ async def test_cancelled_it_keeps_what_it_has() -> None:
     assert spent(budget) == 1
 
 
-def test_damaged_storage_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_storage_is_refused() -> None:
     budget = budget_of()
     with pytest.raises(PublicCallError):
         generator_of(never_ending(4), budget=budget).generate(records_of())
+    held = budget.ledger._releases[budget.account]
     for damage in ("[1]", "nonsense", '{"a": 1}', "[1, 2.5]", "[true, false]"):
-        monkeypatch.setattr(
-            budget.ledger, "stored_answer", lambda *_, damage=damage: damage
-        )
+        held[1] = replace(held[1], steps=(damage,))
         with pytest.raises(LedgerError):
             generator_of(never_ending(), budget=budget).generate(
                 records_of(), resume=True
             )
-        monkeypatch.undo()
 
 
 def test_group_calls_that_all_fail_stop_nothing_and_a_dead_server_does() -> None:

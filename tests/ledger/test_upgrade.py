@@ -24,7 +24,11 @@ from langchain_dpicl.ledger import (
 )
 from langchain_dpicl.ledger.creation import create_ledger, record_version
 from langchain_dpicl.ledger.engine import open_engine
-from langchain_dpicl.ledger.schema import SQLITE_APPLICATION_ID, metadata
+from langchain_dpicl.ledger.schema import (
+    SCHEMA_VERSION,
+    SQLITE_APPLICATION_ID,
+    metadata,
+)
 from langchain_dpicl.ledger.upgrade import run_migrations
 
 Connect = Callable[[], SQLLedger]
@@ -164,8 +168,31 @@ def test_what_was_upgraded_can_no_longer_be_edited(
 
 def test_upgrading_twice_is_upgrading_once(old: Database, connect: Connect) -> None:
     assert upgrade_ledger(old.url) == 1
-    assert upgrade_ledger(old.url) == 2
+    assert upgrade_ledger(old.url) == SCHEMA_VERSION
     connect().verify("notes")
+
+
+def test_version_2_keeps_its_journal_and_what_lay_among_its_answers(
+    database: Database, connect: Connect
+) -> None:
+    opened(connect()).charge("notes")
+    step = "INSERT INTO dpicl_answer VALUES (1, 'step', '[17]')"
+    for edit in (
+        "DROP TABLE dpicl_step",
+        "DROP TABLE dpicl_release",
+        "ALTER TABLE dpicl_account DROP COLUMN releases_digest",
+        "UPDATE dpicl_schema SET version = 2",
+        step,
+    ):
+        database.execute(edit)
+    assert upgrade_ledger(database.url) == 2
+    assert in_database(database, differences) == []
+    ledger = connect()
+    assert ledger.charge("notes").sequence == 2
+    ledger.start_release("notes", 2, "a kind", "{}")
+    ledger.store_step("notes", 2, 0, "[18]")
+    ledger.verify("notes")
+    assert ledger.stored_answer("notes", "step") == "[17]"
 
 
 @pytest.mark.parametrize(

@@ -155,15 +155,12 @@ def test_a_draw_that_was_not_stored_is_in_no_traceback(
 ) -> None:
     budget = account()
     refused: list[str] = []
-    store = budget.ledger.store_answer
 
-    def failing(name: str, key: str, text: str) -> str:
-        if text.startswith("["):
-            refused.append(text)
-            raise LedgerError("locked")
-        return store(name, key, text)
+    def failing(name: str, charge: int, number: int, drawn: str) -> str:
+        refused.append(drawn)
+        raise LedgerError("locked")
 
-    monkeypatch.setattr(budget.ledger, "store_answer", failing)
+    monkeypatch.setattr(budget.ledger, "store_step", failing)
     table = GDPTable(people(200), people_schema(), budget=budget)
     with pytest.raises(LedgerError) as caught:
         table.release()

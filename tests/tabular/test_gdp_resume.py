@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,9 @@ from langchain_dpicl.tabular import (
 from langchain_dpicl.tabular.gdp import release
 
 
-class Failing:
-    """A ledger's method that fails from some call on."""
-
-    def __init__(self, ledger: Any, name: str, after: int = 0) -> None:
-        self.ledger, self.name, self.left = ledger, name, after
-        self.real = getattr(ledger, name)
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        if self.left == 0:
-            raise LedgerError("the disk is full")
-        self.left -= 1
-        return self.real(*given, **named)
+def failing(*_given: Any, **_named: Any) -> Any:
+    """Stand in for a ledger's method."""
+    raise LedgerError("the disk is full")
 
 
 @pytest.fixture
@@ -53,7 +45,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def test_no_charge_no_noise(monkeypatch: pytest.MonkeyPatch, drawn: list[Any]) -> None:
     budget = account()
-    monkeypatch.setattr(budget.ledger, "charge", Failing(budget.ledger, "charge"))
+    monkeypatch.setattr(budget.ledger, "charge", failing)
     with pytest.raises(LedgerError, match="disk is full"):
         GDPTable(people(50), people_schema(), budget=budget).release()
     assert not drawn
@@ -80,8 +72,8 @@ def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
 ) -> None:
     budget = account()
     with monkeypatch.context() as patch:
-        failing = Failing(budget.ledger, "store_answer", after=stored)
-        patch.setattr(budget.ledger, "store_answer", failing)
+        method = "store_step" if stored else "start_release"
+        patch.setattr(budget.ledger, method, failing)
         table = GDPTable(people(500), people_schema(), budget=budget)
         with pytest.raises(LedgerError, match="disk is full"):
             table.release()
@@ -125,8 +117,7 @@ def test_of_two_that_draw_for_one_charge_the_first_to_store_has_released_it(
 ) -> None:
     budget = account()
     with monkeypatch.context() as patch:
-        failing = Failing(budget.ledger, "store_answer", after=1)
-        patch.setattr(budget.ledger, "store_answer", failing)
+        patch.setattr(budget.ledger, "store_step", failing)
         with pytest.raises(LedgerError):
             GDPTable(people(500), people_schema(), budget=budget).release()
     late = GDPTable(people(500), people_schema(), budget=budget)
@@ -152,25 +143,12 @@ def test_the_noise_of_a_resumed_release_is_that_of_the_charge(
 ) -> None:
     budget = account(3.0)
     with monkeypatch.context() as patch:
-        failing = Failing(budget.ledger, "store_answer", after=1)
-        patch.setattr(budget.ledger, "store_answer", failing)
+        patch.setattr(budget.ledger, "store_step", failing)
         with pytest.raises(LedgerError):
             GDPTable(people(500), people_schema(), budget=budget).release()
-    kept = budget.ledger.stored_answer
-    terms = GDPTable([], people_schema())._terms
-    key = release.Journal(
-        budget, terms.fingerprint(is_secure=True), release.MECHANISM
-    ).key(0, "start")
-
-    def forged(name: str, wanted: str) -> str | None:
-        stored = kept(name, wanted)
-        if wanted != key or stored is None:
-            return stored
-        header = json.loads(stored)
-        header["epsilon_before_sampling"] = 1000.0
-        return json.dumps(header)
-
-    monkeypatch.setattr(budget.ledger, "stored_answer", forged)
+    held = budget.ledger._releases[budget.account]
+    header = {**json.loads(held[1].header), "epsilon_before_sampling": 1000.0}
+    held[1] = replace(held[1], header=json.dumps(header))
     again = GDPTable(people(500), people_schema(), budget=budget)
     found = again.release(resume=True).statistics
     assert sum(found.epsilons) == pytest.approx(3.0, rel=1e-3)
@@ -181,18 +159,11 @@ def test_damaged_numbers_are_refused(damage: str) -> None:
     budget = account()
     table = GDPTable(people(500), people_schema(), budget=budget)
     table.release()
-    kind = table._terms.fingerprint(is_secure=True)
-    key = release.Journal(budget, kind, release.MECHANISM).key(0, "step 0")
-    kept = budget.ledger.stored_answer
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            budget.ledger,
-            "stored_answer",
-            lambda name, wanted: damage if wanted == key else kept(name, wanted),
-        )
-        again = GDPTable(people(500), people_schema(), budget=budget)
-        with pytest.raises(LedgerError, match="can't be read"):
-            again.release(resume=True)
+    held = budget.ledger._releases[budget.account]
+    held[1] = replace(held[1], steps=(damage,))
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    with pytest.raises(LedgerError, match="can't be read"):
+        again.release(resume=True)
 
 
 def test_of_several_at_once_one_pays_and_the_others_take_its_release(
