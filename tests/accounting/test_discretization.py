@@ -5,10 +5,19 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
 import pytest
-from scipy import optimize
+from scipy import optimize, special
 
 from langchain_dpicl.accounting import GaussianEvent, PureEvent, compose
+from langchain_dpicl.accounting.discretization import (
+    FINE,
+    MAX_COMPOSED,
+    SLOPES,
+    Measure,
+    discretize,
+    grid_step,
+)
 
 
 def sampled_directions(z: float, q: float, epsilon: float) -> tuple[float, float]:
@@ -60,3 +69,59 @@ def test_each_order_of_the_neighbors_counts(
     assert adding > 1.2 * removing
     figure = compose([GaussianEvent(z, q), PureEvent(pure)], delta)
     assert adding <= figure <= adding * 1.002
+
+
+def curve(measure: Measure, step: float, epsilon: float) -> float:
+    """Return the hockey-stick divergence of a discretized loss."""
+    losses = (np.arange(len(measure.probabilities)) + measure.lowest) * step
+    beyond = losses > epsilon
+    shares = -np.expm1(epsilon - losses[beyond])
+    return measure.infinity + float(measure.probabilities[beyond] @ shares)
+
+
+@pytest.mark.parametrize(("z", "q"), [(0.5, 0.4), (2.0, 0.01), (1.0, 0.9)])
+def test_a_sampled_gaussians_curves_are_bounds_in_both_orders(
+    z: float, q: float
+) -> None:
+    event = GaussianEvent(z, q)
+    step = grid_step([event], FINE)
+    measures = discretize(event, step)
+    assert len(measures) == 2
+    for epsilon in np.linspace(-3, 6, 61):
+        exact = sampled_directions(z, q, float(epsilon))
+        for found, true in zip(measures, exact, strict=True):
+            assert -1e-12 <= curve(found, step, epsilon) - true <= 0.03 * step + 1e-10
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.7, 5.0])
+def test_randomized_responses_curve_is_a_bound(loss: float) -> None:
+    step = grid_step([PureEvent(loss)], FINE)
+    (measure,) = discretize(PureEvent(loss), step)
+    assert measure.probabilities.sum() == pytest.approx(1, abs=1e-14)
+    for epsilon in np.linspace(-1.5 * loss, 1.5 * loss, 61):
+        true = sum(
+            max(0.0, -math.expm1(epsilon - value)) / (1 + math.exp(-value))
+            for value in (loss, -loss)
+        )
+        assert -1e-14 <= curve(measure, step, epsilon) - true <= step
+
+
+def test_cumulants_and_errors_are_those_of_the_measure() -> None:
+    event = GaussianEvent(2.0, 0.1)
+    step = grid_step([event], FINE)
+    for measure in discretize(event, step):
+        losses = (np.arange(len(measure.probabilities)) + measure.lowest) * step
+        for slope, cumulant in zip(SLOPES / step, measure.cumulants, strict=True):
+            exact = special.logsumexp(slope * losses, b=measure.probabilities)
+            assert cumulant == pytest.approx(exact, rel=1e-9, abs=1e-12)
+        assert 6 * 2.0**-52 <= measure.error < 1e-13
+
+
+def test_the_grid_grows_with_the_noise_and_not_with_the_uses() -> None:
+    assert grid_step([GaussianEvent(1.0)], FINE) == 2.0**-5
+    assert grid_step([GaussianEvent(1.0, count=500)], FINE) == 2.0**-5
+    assert grid_step([GaussianEvent(0.1)], FINE) == 2.0**-2
+    # Where the losses of all uses together spread far, the points are kept few.
+    far = [GaussianEvent(1.0, count=10**12)]
+    step = grid_step(far, FINE)
+    assert 17 * 10**6 / MAX_COMPOSED / 2 < step <= 2 * 17 * 10**6 / MAX_COMPOSED

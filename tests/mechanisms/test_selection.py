@@ -102,10 +102,11 @@ def flipped(
 @pytest.mark.parametrize(
     "scores", [[3, 5, 4, 0], [0.25, 1.75, 1.5, -2.0], [2.0, 2.0, 1.0]]
 )
+@pytest.mark.parametrize("delta", [1.0, 2.5])
 def test_permute_and_flip_has_its_distribution(
-    fits: Callable[..., bool], scores: list[float]
+    fits: Callable[..., bool], scores: list[float], delta: float
 ) -> None:
-    assert fits(flipped(scores, 1.5, 1.0), flip_law(scores, 0.75))
+    assert fits(flipped(scores, 1.5, delta), flip_law(scores, 0.75 / delta))
 
 
 def test_half_the_sensitivity_is_caught(fits: Callable[..., bool]) -> None:
