@@ -5,7 +5,7 @@ import math
 import pytest
 from accounting_strategies import gaussian_curve
 from dp_accounting import gaussian_mechanism
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
@@ -45,6 +45,16 @@ def test_delta_is_an_upper_bound_and_tight(mu: float, epsilon: float) -> None:
     assert delta >= exact
     if 1e-280 < exact < 1 - 1e-6 and epsilon / mu < 1e3:
         assert delta <= exact * (1 + 1e-7)
+
+
+@given(st.floats(5, 9).map(lambda x: 10**x), st.floats(-4, 6))
+@settings(deadline=None, max_examples=50)
+@example(mu=951095611.005164, deviations=0.70263)
+def test_delta_is_an_upper_bound_where_large_numbers_cancel(
+    mu: float, deviations: float
+) -> None:
+    epsilon = mu * (deviations + mu / 2)
+    assert gaussian_delta(mu, epsilon) >= gaussian_curve(mu, epsilon)
 
 
 def test_a_halved_noise_is_caught_by_the_reference() -> None:
