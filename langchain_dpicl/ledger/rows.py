@@ -22,6 +22,7 @@ from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import journal, statements
 from langchain_dpicl.ledger.balances import new_key
 from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
+from langchain_dpicl.ledger.cells import UNREADABLE, whole
 from langchain_dpicl.ledger.charging import charged, require_unused, unknown_account
 from langchain_dpicl.ledger.schema import account_table
 
@@ -115,9 +116,9 @@ def account_of(row: Any) -> Account:
     )
     try:
         terms, plan = _read_opening(opening)
-        spent = Cost(int(row.spent_loss), int(row.spent_failure))
-        used = int(row.used)
-    except (LedgerError, TypeError, ValueError, AttributeError, OverflowError):
+        spent = Cost(whole(row.spent_loss), whole(row.spent_failure))
+        used = whole(row.used)
+    except (LedgerError, *UNREADABLE):
         raise damaged(
             row.name,
             "in its terms or plan",
@@ -182,7 +183,7 @@ def end_of(account: Account, row: Any) -> Last:
     last = (
         Last(0, account.start, None)
         if row is None
-        else Last(row.sequence, row.digest, journal.utc(row.charged_at))
+        else Last(whole(row.sequence), row.digest, journal.utc(row.charged_at))
     )
     if state.used != last.sequence:
         raise damaged(
@@ -351,7 +352,7 @@ def read_events(stored: str) -> tuple[Event, ...]:
     """
     try:
         return tuple(event_from_dict(event) for event in json.loads(stored))
-    except (ValueError, TypeError, RecursionError):
+    except UNREADABLE:
         raise LedgerError(
             "A charge can't be read: it was written by another version or damaged."
         ) from None
@@ -373,7 +374,7 @@ def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
         name=name,
         epsilon=float.fromhex(epsilon),
         delta=float.fromhex(delta),
-        queries=None if queries is None else int(queries),
+        queries=None if queries is None else whole(queries),
         accounting=accounting,
         scope=scope,
         order=None if order is None else float.fromhex(order),
@@ -388,7 +389,7 @@ def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
 def _start(terms: AccountTerms, unit_key: bytes | None, plan: str | None) -> str:
     try:
         start = journal.after_terms(terms, unit_key)
-    except (ValueError, TypeError):
+    except UNREADABLE:
         raise damaged(terms.name, "in its terms", "they are no numbers") from None
     return start if plan is None else journal.after_plan(start, plan)
 

@@ -50,13 +50,16 @@ class _Secret(bytes):
 
 
 class SecretBytes(TypeDecorator[bytes]):
-    """A key: SQLAlchemy's loggers write every row that they read, at level DEBUG."""
+    """A key or a tag: SQLAlchemy's loggers write every row that they read, at DEBUG."""
 
     impl = LargeBinary
     cache_ok = True
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bytes | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Return a key as it was read, with a repr that says nothing."""
+        """Return bytes as they were read, with a repr that says nothing."""
+        if not isinstance(value, bytes | None):
+            # SQLite keeps a number there too: as many zeros would be made of it.
+            raise TypeError
         return None if value is None else _Secret(value)
 
 
@@ -140,7 +143,7 @@ unit_table = Table(
     metadata,
     Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
     # A keyed hash of the unit's id: no id is ever in the database.
-    Column("tag", LargeBinary, primary_key=True),
+    Column("tag", SecretBytes, primary_key=True),
     Column("loss", Integer, nullable=False),
     Column("failure", Integer, nullable=False),
     # The rows live in the primary key's tree, not beside it: half the bytes.

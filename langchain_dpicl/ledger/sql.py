@@ -33,6 +33,7 @@ from langchain_dpicl.ledger.base import (
     Plan,
     UnitBalance,
 )
+from langchain_dpicl.ledger.cells import text, whole
 from langchain_dpicl.ledger.charging import (
     require_name,
     require_per_unit,
@@ -188,9 +189,15 @@ class SQLLedger(Ledger):
 
     def state(self, name: str) -> AccountState:
         """Return an account's state."""
-        return self._database.run(
-            lambda connection: read_account(connection, name)[0].state, mode=Mode.READ
-        )
+
+        def read(connection: Connection) -> AccountState:
+            account, _ = read_account(connection, name)
+            if self._checked.get(name, account.opening) != account.opening:
+                # Edited since: its head alone does not show that.
+                return self._whole(connection, account)
+            return account.state
+
+        return self._database.run(read, mode=Mode.READ)
 
     def close_account(self, name: str) -> None:
         """Close an account for good."""
@@ -231,12 +238,12 @@ class SQLLedger(Ledger):
                 ChargeRecord(
                     Charge(
                         name,
-                        row.sequence,
+                        whole(row.sequence),
                         read_events(row.events),
-                        Cost(row.cost_loss, row.cost_failure),
+                        Cost(whole(row.cost_loss), whole(row.cost_failure)),
                     ),
                     journal.utc(row.charged_at),
-                    row.digest,
+                    text(row.digest),
                 )
                 for row in rows
             ]
@@ -257,7 +264,7 @@ class SQLLedger(Ledger):
                 {"number": account.number, "after": after, "size": _PAGE},
             )
             return [
-                UnitBalance(bytes(tag).hex(), Cost(loss, failure))
+                UnitBalance(tag.hex(), Cost(whole(loss), whole(failure)))
                 for tag, loss, failure in rows
             ]
 
@@ -286,7 +293,7 @@ class SQLLedger(Ledger):
             kept = {"number": number, "wanted": key}
             found = connection.execute(statements.FIND_ANSWER, kept).scalar()
             if found is not None:
-                return str(found)
+                return text(found)
             connection.execute(statements.KEEP_ANSWER, {**kept, "answer": answer})
             return answer
 
@@ -301,7 +308,7 @@ class SQLLedger(Ledger):
             found = connection.execute(
                 statements.FIND_ANSWER, {"number": number, "wanted": key}
             ).scalar()
-            return None if found is None else str(found)
+            return None if found is None else text(found)
 
         return self._database.run(find, mode=Mode.READ)
 

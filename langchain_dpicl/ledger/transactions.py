@@ -21,6 +21,7 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger.cells import UNREADABLE
 from langchain_dpicl.ledger.engine import (
     MODE,
     Mode,
@@ -32,6 +33,7 @@ from langchain_dpicl.ledger.engine import (
 )
 
 T = TypeVar("T")
+
 
 _TRIES = 6
 _FIRST_WAIT_MS = 20
@@ -92,8 +94,7 @@ class Transactions:
                     self.engine.dispose()
                     again = True
                 failure = type(cause).__name__
-            except (OSError, ValueError, OverflowError) as error:
-                # Drivers raise the last two for values that a column can't hold.
+            except (OSError, *UNREADABLE) as error:
                 again = False
                 failure = type(error).__name__
             if not again:
@@ -105,7 +106,8 @@ class Transactions:
         raise LedgerError(
             f"The ledger {self.name} can't be used ({failure}); nothing was "
             "released. Check that the database is up, that "
-            "its folder exists and can be written, and that the file is a ledger."
+            "its folder exists and can be written, and that the file is a ledger "
+            "that nobody has edited."
         )
 
     @contextmanager

@@ -11,6 +11,7 @@ from sqlalchemy import URL, Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger.cells import UNREADABLE
 from langchain_dpicl.ledger.creation import (
     record_version,
     require_version,
@@ -60,7 +61,7 @@ def upgrade_ledger(url: str | URL) -> int:
             return version
     except (SQLAlchemyError, OSError) as error:
         failure = type(getattr(error, "orig", None) or error).__name__
-    except (ValueError, OverflowError, TypeError) as error:
+    except UNREADABLE as error:
         failure = str(error)
     finally:
         engine.dispose()
