@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger.urls import read_url
 
 SQLITE_WAIT_SECONDS = 60.0
 """How long a writer waits for another one's transaction, a millisecond each."""
@@ -107,13 +108,7 @@ def parse_url(url: str | URL) -> URL:
     Raises:
         LedgerError: If it can't be parsed, or is a SQLite database without a file.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        raise LedgerError(
-            "The ledger's URL can't be parsed. It looks like "
-            "'sqlite:///clinic.db' or 'postgresql+psycopg://user@host/db'."
-        ) from None
+    parsed = read_url(url)
     if parsed.get_backend_name() == "sqlite" and parsed.database in (
         None,
         "",

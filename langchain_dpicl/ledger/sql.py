@@ -63,6 +63,7 @@ from langchain_dpicl.ledger.rows import (
 )
 from langchain_dpicl.ledger.schema import account_table
 from langchain_dpicl.ledger.transactions import Transactions
+from langchain_dpicl.ledger.urls import holds_password
 from langchain_dpicl.ledger.verification import require_balances, require_chain
 
 _PAGE = 10_000
@@ -112,7 +113,7 @@ class SQLLedger(Ledger):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # The password travels in a pickle of a ledger no more than in its repr.
-        if self._database.engine.url.password is not None:
+        if holds_password(self._database.engine.url):
             raise LedgerError(
                 "A ledger with a password in its URL is not pickled: build it anew in "
                 "the other process."

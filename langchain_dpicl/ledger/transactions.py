@@ -31,6 +31,7 @@ from langchain_dpicl.ledger.engine import (
     open_engine,
     was_undone,
 )
+from langchain_dpicl.ledger.urls import shown
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Transactions:
     """
 
     def __init__(self, url: URL) -> None:
-        self.name = url.render_as_string(hide_password=True)
+        self.name = shown(url)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self.engine = open_engine(url)

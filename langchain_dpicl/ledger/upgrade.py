@@ -19,6 +19,7 @@ from langchain_dpicl.ledger.creation import (
 )
 from langchain_dpicl.ledger.engine import lock_everything, open_engine, parse_url
 from langchain_dpicl.ledger.schema import SCHEMA_VERSION
+from langchain_dpicl.ledger.urls import shown
 
 SCRIPTS = "langchain_dpicl.ledger:migrations"
 _VERSION_TABLE = "dpicl_migration"
@@ -41,7 +42,7 @@ def upgrade_ledger(url: str | URL) -> int:
             or it is in use. It is then as it was before.
     """
     parsed = parse_url(url)
-    name = parsed.render_as_string(hide_password=True)
+    name = shown(parsed)
     engine = open_engine(parsed)
     if engine.dialect.name == "sqlite":
         # Tables are copied to change a column; nothing may follow the old one's end.

@@ -211,7 +211,7 @@ def _libpq(url: URL) -> URL:
 def _parsed(connection: Any) -> URL:
     try:
         return _libpq(make_url(connection))
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         refused = InvalidParameterError(
             "connection can't be parsed as a database's URL. " + _SAY_WHERE
         )
