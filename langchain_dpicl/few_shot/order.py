@@ -32,7 +32,7 @@ from langchain_dpicl.few_shot.terms import ALL, Terms
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.released.journal import Entry, Journal
-from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.validation import checked
 
 
@@ -75,7 +75,8 @@ class Order:
     ) -> Order:
         """Check everything that needs neither the model nor a charge."""
         examples = checked(parameters.count, per_label, "per_label")
-        held = _read_records(records.value, terms)
+        # What is refused in there has no frame that holds a record.
+        held = without_frames(lambda: _read_records(records.value, terms))
         held.require_enough(terms.n_groups, terms.label_sizes)
         journal = journal_of(asking, terms, budget, examples)
         stored = _last(journal, asking, terms, examples) if resume else None
@@ -83,17 +84,19 @@ class Order:
         if stored is not None:
             paid = paid_for(stored, terms, examples)
         rates = terms.rates(held.sizes) if paid is None else paid.rates
-        sources = {
-            name: held.source(
-                name,
-                n_groups=terms.n_groups,
-                sampling_rate=rates[name],
-                records_per_unit=terms.records_per_unit,
-                declared=(terms.label_sizes or {}).get(name),
-                random=asking.random,
-            )
-            for name in terms.classes
-        }
+        sources = without_frames(
+            lambda: {
+                name: held.source(
+                    name,
+                    n_groups=terms.n_groups,
+                    sampling_rate=rates[name],
+                    records_per_unit=terms.records_per_unit,
+                    declared=(terms.label_sizes or {}).get(name),
+                    random=asking.random,
+                )
+                for name in terms.classes
+            }
+        )
         order = cls(asking, terms, budget, held, examples, rates, sources, stored, paid)
         if stored is None:
             order._require_payable(journal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import TracebackType
 from typing import Generic, NoReturn, TypeVar
 
 from langchain_dpicl.exceptions import DPError
@@ -39,8 +40,9 @@ def without_frames(step: Callable[[], T]) -> T:
     """Run a step on private values; what it refuses is raised anew, without its frames.
 
     Args:
-        step: What to run. Errors that are not of this library pass as they are: they
-            are those of the caller's own iterables, databases, models.
+        step: What to run. Errors that are not of this library pass: they are those of
+            the caller's own iterables, databases, models. They keep the frames of
+            those, and lose the library's own above them.
 
     Returns:
         What the step returned.
@@ -57,11 +59,30 @@ def without_frames(step: Callable[[], T]) -> T:
     refused: BaseException
     try:
         return step()
-    except DPError as error:
-        # Somebody else's subclass may be made of other arguments.
-        if type(error).__module__ != DPError.__module__:
-            raise
-        refused = type(error)(*error.args)
     except KeyboardInterrupt:
         refused = KeyboardInterrupt()
-    raise refused
+    except BaseException as error:  # noqa: BLE001 - raised again
+        # Somebody else's subclass may be made of other arguments.
+        if isinstance(error, DPError) and type(error).__module__ == _OURS:
+            refused = type(error)(*error.args)
+        else:
+            refused = error.with_traceback(_outside(error.__traceback__))
+    try:
+        raise refused
+    finally:
+        # Its message may quote a record, and this frame is the caller's to look at.
+        del refused
+
+
+_OURS = DPError.__module__
+_PACKAGE = _OURS.partition(".")[0]
+
+
+def _outside(frames: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame on that is not the library's own."""
+    while frames is not None:
+        module = frames.tb_frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] != _PACKAGE:
+            break
+        frames = frames.tb_next
+    return frames
