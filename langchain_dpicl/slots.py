@@ -30,7 +30,8 @@ class Slot:
     text: str | None
     failed: bool = False
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 ABSTAIN = Slot(text=None)

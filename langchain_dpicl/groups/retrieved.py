@@ -16,6 +16,7 @@ from langchain_dpicl.groups.stores.opening import open_records
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.sealed.hidden import hiding_in
 from langchain_dpicl.units import canonical_unit_id
 from langchain_dpicl.validation import checked
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.source import SecureRandom
 
 
+@hiding_in(
+    *("from_documents", "afrom_documents", "from_vectorstore", "afrom_vectorstore"),
+    *("add_documents", "aadd_documents", "delete_unit", "refresh", "arefresh"),
+)
 class RetrievedGroups(RetrievingSource):
     """Slots retrieved for a question; one unit touches one slot at most.
 

@@ -20,6 +20,7 @@ from langchain_dpicl.groups.ingest import (
 from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
 from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.sealed.hidden import hiding_in
 from langchain_dpicl.units import canonical_unit_id
 from langchain_dpicl.validation import checked
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.units import Collect
 
 
+@hiding_in("from_documents", "add_documents", "delete_unit")
 class SampledGroups(TermedSource):
     """Slots from a fresh Poisson sample of units, for in-context exemplars.
 

@@ -29,7 +29,8 @@ class Shown(NamedTuple):
     exemplars: tuple[str, ...]
     """The exemplars, in the prompt's order."""
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 def shown(prompt: str) -> Shown:

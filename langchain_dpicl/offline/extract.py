@@ -44,7 +44,8 @@ class Candidate(NamedTuple):
     score: float
     """Support by the records, 0 to about 2."""
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 class _Sentence(NamedTuple):
@@ -54,7 +55,8 @@ class _Sentence(NamedTuple):
     key: frozenset[str]
     value: frozenset[str]
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 class _Record(NamedTuple):
@@ -63,7 +65,8 @@ class _Record(NamedTuple):
     relevance: float
     chosen: list[tuple[_Sentence, float]]
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 def candidates(question: Question, records: tuple[str, ...]) -> list[Candidate]:

@@ -60,7 +60,8 @@ class Reading(NamedTuple):
     labeling: bool = False
     """Whether the prompt ends with a text that waits for its label."""
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 def read(system: str, human: str) -> Reading:

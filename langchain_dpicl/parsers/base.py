@@ -29,7 +29,8 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.outcome import Outcome
 from langchain_dpicl.prompts import ABSTAIN_TEXT
 from langchain_dpicl.relation import Relation
-from langchain_dpicl.sealed import arun_sealed, run_sealed
+from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
+from langchain_dpicl.sealed.hidden import hiding
 from langchain_dpicl.slots import Slot, answered
 from langchain_dpicl.validation import construct
 
@@ -236,6 +237,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         return str
 
     @override
+    @hiding
     def parse_result(self, result: list[Generation], *, partial: bool = False) -> str:
         """Charge one release and merge many candidates into one answer.
 
@@ -251,16 +253,18 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             NoBudgetError: If the parser has no `budget=`.
             BudgetExhaustedError: If the account can't pay.
         """
-        return self._parse(result, callbacks=None)
+        return self._parse(Hidden(result), callbacks=None)
 
     @override
+    @hiding
     async def aparse_result(
         self, result: list[Generation], *, partial: bool = False
     ) -> str:
         """Charge one release and merge many candidates; see `parse_result`."""
-        return await self._aparse(result, callbacks=None)
+        return await self._aparse(Hidden(result), callbacks=None)
 
     @override
+    @hiding
     def invoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> str:
@@ -271,27 +275,30 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             config: May carry the budget handler in its callbacks.
             **kwargs: Unused.
         """
-        generations = self._read(input)
+        generations = Hidden(self._read(input))
+        del input  # Callbacks are told of an error while this frame stands.
 
         def parse(_count: object, run_manager: Any) -> str:
             return self._parse(generations, callbacks=run_manager)
 
         return self._call_with_config(
-            parse, self._traced(generations), config, run_type="parser"
+            parse, self._traced(generations.value), config, run_type="parser"
         )
 
     @override
+    @hiding
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> str:
         """Merge a list of candidates; see `invoke`."""
-        generations = self._read(input)
+        generations = Hidden(self._read(input))
+        del input  # Callbacks are told of an error while this frame stands.
 
         async def parse(_count: object, run_manager: Any) -> str:
             return await self._aparse(generations, callbacks=run_manager)
 
         return await self._acall_with_config(
-            parse, self._traced(generations), config, run_type="parser"
+            parse, self._traced(generations.value), config, run_type="parser"
         )
 
     def _read(self, value: Any) -> list[Generation]:
@@ -311,31 +318,33 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             return len(generations)
         return self.slot_count
 
-    def _parse(self, result: Sequence[Generation], callbacks: Any) -> str:
+    def _parse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
         budget = find_budget(self.budget, callbacks)
         prepared = self.prepare(PublicInput())
-        grant = budget.admit(self.demand(), n_units=self._public_count(result))
+        count = self._public_count(result.value)
+        grant = budget.admit(self.demand(), n_units=count)
         outcome = run_sealed(
             lambda: self.release(
-                [answered(candidate.text) for candidate in result],
+                [answered(candidate.text) for candidate in result.value],
                 grant=grant,
                 relation=self.relation,
-                slot_count=self._public_count(result) or 1,
+                slot_count=count or 1,
                 prepared=prepared,
             )
         )
         return self._say(outcome)
 
-    async def _aparse(self, result: Sequence[Generation], callbacks: Any) -> str:
+    async def _aparse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
         budget = find_budget(self.budget, callbacks)
         prepared = await self.aprepare(PublicInput())
-        grant = await budget.aadmit(self.demand(), n_units=self._public_count(result))
+        count = self._public_count(result.value)
+        grant = await budget.aadmit(self.demand(), n_units=count)
         outcome = await arun_sealed(
             lambda: self.arelease(
-                [answered(candidate.text) for candidate in result],
+                [answered(candidate.text) for candidate in result.value],
                 grant=grant,
                 relation=self.relation,
-                slot_count=self._public_count(result) or 1,
+                slot_count=count or 1,
                 prepared=prepared,
             )
         )

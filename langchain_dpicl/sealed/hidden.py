@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
+
+from typing_extensions import ParamSpec
 
 from langchain_dpicl.exceptions import DPError
 
+C = TypeVar("C")
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -56,22 +62,85 @@ def without_frames(step: Callable[[], T]) -> T:
         >>> without_frames(lambda: 3)
         3
     """
-    refused: BaseException
     try:
         return step()
-    except KeyboardInterrupt:
-        refused = KeyboardInterrupt()
     except BaseException as error:  # noqa: BLE001 - raised again
-        # Somebody else's subclass may be made of other arguments.
-        if isinstance(error, DPError) and type(error).__module__ == _OURS:
-            refused = type(error)(*error.args)
-        else:
-            refused = error.with_traceback(_outside(error.__traceback__))
+        refused = _anew(error)
     try:
         raise refused
     finally:
         # Its message may quote a record, and this frame is the caller's to look at.
         del refused
+
+
+def hiding(call: Callable[P, T]) -> Callable[P, T]:
+    """Keep a function's arguments out of the frames of what it refuses.
+
+    Args:
+        call: The function, also a coroutine function. It is called as in
+            `without_frames`.
+
+    Example:
+        >>> @hiding
+        ... def refuse(record):
+        ...     raise DPError("No such record.")
+        >>> try:
+        ...     refuse("private")
+        ... except DPError as error:
+        ...     print(error.__traceback__.tb_next.tb_frame.f_locals["given"])
+        <hidden>
+    """
+
+    @wraps(call)
+    def sync(*args: Any, **kwargs: Any) -> Any:
+        given = Hidden((args, kwargs))
+        del args, kwargs
+        return without_frames(lambda: call(*given.value[0], **given.value[1]))
+
+    @wraps(call)
+    async def asynchronous(*args: Any, **kwargs: Any) -> Any:
+        given = Hidden((args, kwargs))
+        del args, kwargs
+        acall: Callable[..., Awaitable[Any]] = call  # type: ignore[assignment]  # looked at below
+        try:
+            return await acall(*given.value[0], **given.value[1])
+        except BaseException as error:  # noqa: BLE001 - raised again
+            refused = _anew(error)
+        try:
+            raise refused
+        finally:
+            del refused
+
+    found: Any = asynchronous if iscoroutinefunction(call) else sync
+    hidden: Callable[P, T] = found
+    return hidden
+
+
+def hiding_in(*names: str) -> Callable[[type[C]], type[C]]:
+    """Return a class decorator that is `hiding` for some methods and class methods."""
+
+    def decorate(kind: type[C]) -> type[C]:
+        for name in names:
+            method = vars(kind)[name]
+            hidden = (
+                classmethod(hiding(method.__func__))
+                if isinstance(method, classmethod)
+                else hiding(method)
+            )
+            setattr(kind, name, hidden)
+        return kind
+
+    return decorate
+
+
+def _anew(error: BaseException) -> BaseException:
+    """Return an error whose traceback begins where it is raised next."""
+    if isinstance(error, KeyboardInterrupt):
+        return KeyboardInterrupt()
+    # Somebody else's subclass may be made of other arguments.
+    if isinstance(error, DPError) and type(error).__module__ == _OURS:
+        return type(error)(*error.args)
+    return error.with_traceback(_outside(error.__traceback__))
 
 
 _OURS = DPError.__module__

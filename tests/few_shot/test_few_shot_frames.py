@@ -14,6 +14,7 @@ import pytest
 from few_shot_fakes import WordModel, budget_of, generator_of
 from langchain_core.documents import Document
 from leak_canaries import look, marker
+from leak_frames import chain_of, locals_of, private_locals
 
 from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.few_shot import order
@@ -127,24 +128,6 @@ def corpora() -> Iterator[Any]:
         yield pytest.param(records, terms, error, id=name)
 
 
-def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    if error is not None:
-        yield error
-        yield from chain_of(error.__cause__)
-        yield from chain_of(error.__context__)
-
-
-def locals_of(error: BaseException) -> list[str]:
-    """Return how all frames but those of the tests and their iterables show locals."""
-    return [
-        f"{frame.f_code.co_filename}:{line} {frame.f_code.co_name} {name}={value!r}"
-        for each in chain_of(error)
-        for frame, line in traceback.walk_tb(each.__traceback__)
-        if frame.f_globals["__name__"] != __name__
-        for name, value in frame.f_locals.items()
-    ]
-
-
 async def refused(
     records: Iterable[Any], terms: dict[str, Any], way: str
 ) -> BaseException:
@@ -169,9 +152,9 @@ async def test_no_frame_of_a_refusal_holds_a_record(
     given = records() if callable(records) else records
     error = await refused(given, terms, way)
     assert isinstance(error, kind)
-    frames = locals_of(error)
+    frames = locals_of(error, __name__)
     assert any("hidden=<hidden>" in frame for frame in frames), "they are looked at"
-    assert [frame for frame in frames if look(frame).private] == []
+    assert private_locals(error, __name__) == []
     if isinstance(error, DPError):
         assert look([str(each) for each in chain_of(error)]).private == []
         assert list(chain_of(error)) == [error]
@@ -182,7 +165,7 @@ async def test_twin_without_it_frames_hold_them(
 ) -> None:
     monkeypatch.setattr(order, "without_frames", lambda step: step())
     for records in ([*GOOD, SECRET], [*GOOD, Broken()]):
-        frames = locals_of(await refused(records, {}, "generate"))
+        frames = locals_of(await refused(records, {}, "generate"), __name__)
         assert look(frames).private == ["document", "metadata", "unit"]
 
 

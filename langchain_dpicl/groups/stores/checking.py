@@ -67,7 +67,8 @@ class Hit(NamedTuple):
     score: float
     """Cosine, from -1 to 1."""
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 class HitCheck:

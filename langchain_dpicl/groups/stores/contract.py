@@ -44,7 +44,8 @@ class StoredHit(NamedTuple):
     shard: int
     """The shard under which the store found it, for the check of what came back."""
 
-    __repr__ = hidden_repr
+    def __repr__(self) -> str:
+        return hidden_repr(self)
 
 
 class VectorReader(ABC):
