@@ -202,7 +202,8 @@ class DPFewShotGenerator(Frozen):
         """Write examples: one charge, then token after token.
 
         Args:
-            records: The private records: mappings, or LangChain `Document`s.
+            records: The private records: mappings, as `tabular.CSVRows` and `JSONRows`
+                give them, or LangChain `Document`s.
             per_label: Examples of each label; their tokens add up in the charge.
             resume: If this account has a generation of the same terms, go on with it
                 at no charge, or return it where it is complete. Give it the records of

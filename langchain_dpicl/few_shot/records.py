@@ -21,7 +21,9 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.inferred import warn_inferred
 from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.units import canonical_unit_id
 
 LABEL = "label"
@@ -97,7 +99,8 @@ class PrivateRecords:
         """Take the records.
 
         Args:
-            records: Mappings, or LangChain `Document`s.
+            records: Mappings (`tabular.CSVRows` and `JSONRows` give them), or LangChain
+                `Document`s.
             labels: The public labels.
             fields: Where a record keeps what.
             choose_label: Whether a unit stands under one label alone: the one that most
@@ -112,7 +115,7 @@ class PrivateRecords:
         """
         taken = [
             _document(record, fields, place)
-            for place, record in enumerate(_listed(records))
+            for place, record in enumerate(_listed(records, fields))
         ]
         if not taken:
             raise UnitError("There are no records to generate from.")
@@ -138,7 +141,7 @@ class PrivateRecords:
         """Take records whose labels may be anything; all stand under one name."""
         taken = [
             _document(record, fields, place)
-            for place, record in enumerate(_listed(records))
+            for place, record in enumerate(_listed(records, fields))
         ]
         if not taken:
             raise UnitError("There are no records to generate from.")
@@ -202,9 +205,11 @@ class PrivateRecords:
         )
 
 
-def _listed(records: Any) -> list[Any]:
+def _listed(records: Any, fields: RecordFields) -> list[Any]:
     if hasattr(records, "columns") and hasattr(records, "to_dict"):
         # A pandas DataFrame, which would be iterated over by its columns' names.
+        if fields.unit in records.columns:
+            warn_inferred(Hidden(records), "pandas", {str(fields.unit): ()})
         return list(records.to_dict("records"))
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Iterable):
         raise InvalidParameterError(

@@ -36,12 +36,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from langchain_dpicl.inferred import InferredTypeWarning
     from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
     from langchain_dpicl.tabular.gdp.table import GDPTable
     from langchain_dpicl.tabular.ldp.client import LDPClient
     from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
     from langchain_dpicl.tabular.ldp.table import LDPTable
     from langchain_dpicl.tabular.rows.sql import SQLRows
+    from langchain_dpicl.tabular.rows.text_files import CSVRows, JSONRows
     from langchain_dpicl.tabular.schema.columns import CategoricalColumn
     from langchain_dpicl.tabular.schema.drafting import SchemaDraft
     from langchain_dpicl.tabular.schema.numeric import NumericColumn
@@ -49,8 +51,11 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.split import split_epsilon
 
 __all__ = [
+    "CSVRows",
     "CategoricalColumn",
     "GDPTable",
+    "InferredTypeWarning",
+    "JSONRows",
     "LDPClient",
     "LDPTable",
     "NoisyStatistics",
@@ -63,8 +68,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CSVRows": "rows.text_files",
     "CategoricalColumn": "schema.columns",
     "GDPTable": "gdp.table",
+    "InferredTypeWarning": "rows.frames",
+    "JSONRows": "rows.text_files",
     "LDPClient": "ldp.client",
     "LDPTable": "ldp.table",
     "NoisyStatistics": "gdp.statistics",

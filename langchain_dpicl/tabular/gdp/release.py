@@ -135,6 +135,7 @@ class Release:
             data.value,
             terms.schema.names,
             Tallies(terms).encode,
+            categories=terms.schema.categories,
             unit_key=terms.unit_key,
             rows_per_unit=terms.rows_per_unit,
             sampling_rate=terms.sampling_rate,

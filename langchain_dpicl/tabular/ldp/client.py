@@ -164,6 +164,7 @@ class LDPClient(Frozen):
         chunks = read_chunks(
             data.value,
             self._terms.schema.names,
+            categories=self._terms.schema.categories,
             extra_columns=self._extra_columns,
             chunk_size=chunk_size,
         )

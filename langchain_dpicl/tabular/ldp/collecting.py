@@ -70,7 +70,8 @@ class Rows:
     @property
     def come_once(self) -> bool:
         """Whether the rows can be read only once."""
-        return isinstance(self.data.value, Iterator)
+        data = self.data.value
+        return isinstance(data, Iterator) or bool(getattr(data, "come_once", False))
 
     def reader(
         self,
@@ -86,6 +87,7 @@ class Rows:
             self.data.value,
             terms.schema.names,
             reporter.encode,
+            categories=terms.schema.categories,
             unit_key=terms.unit_key,
             rows_per_unit=terms.rows_per_unit,
             sampling_rate=sampling_rate,

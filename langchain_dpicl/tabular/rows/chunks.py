@@ -22,6 +22,7 @@ from langchain_dpicl.tabular.rows.frames import (
     lazy_batches,
 )
 from langchain_dpicl.tabular.rows.sql import SQLRows
+from langchain_dpicl.tabular.rows.text_files import CSVRows
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns, WantedColumns
 from langchain_dpicl.validation import checked
 
@@ -32,8 +33,8 @@ Slices: TypeAlias = "Generator[tuple[dict[str, Any], int], None, None]"
 """Slices of a table: their columns, and how many rows they have."""
 
 ACCEPTED = (
-    "a pandas or polars DataFrame, a polars LazyFrame, SQLRows, or an iterable of "
-    "mappings (column name to value) or of frames"
+    "CSVRows, JSONRows, SQLRows, a pandas or polars DataFrame, a polars LazyFrame, or "
+    "an iterable of mappings (column name to value) or of frames"
 )
 """What can be read, in words."""
 
@@ -72,6 +73,7 @@ def read_chunks(
     unit_key: str | None = None,
     extra_columns: ExtraColumns = "refuse",
     chunk_size: int = CHUNK_SIZE,
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> Generator[Chunk, None, None]:
     """Read a table once, from start to end, in chunks.
 
@@ -80,13 +82,15 @@ def read_chunks(
     schema to say. A table without rows yields nothing.
 
     Args:
-        data: A pandas or polars `DataFrame`, a polars `LazyFrame`, `SQLRows`, or an
-            iterable of mappings or of frames (`pandas.read_csv(..., chunksize=...)`).
+        data: `CSVRows`, `JSONRows`, `SQLRows`, a pandas or polars `DataFrame`, a polars
+            `LazyFrame`, or an iterable of mappings or of frames.
         names: The columns of the schema.
         unit_key: The column that says whose a row is; it may be one of the schema's.
         extra_columns: What to do with a column that the schema doesn't know:
             "refuse" or "ignore".
         chunk_size: Most rows of a chunk.
+        categories: The columns of categories, with their declared values: of these a
+            frame's types are looked at (`InferredTypeWarning`).
 
     Returns:
         A generator of the chunks, in the order of the rows. Who stops before the end
@@ -104,6 +108,10 @@ def read_chunks(
         ([37, 52], 2)
 
     Privacy:
+        What is given must have been read without regard to who else is there: each cell
+        of a frame by itself. A reader that infers a column's type does not do that; see
+        `InferredTypeWarning`. `CSVRows` and `JSONRows` do.
+
         Nothing is released here. Chunks are cut by position, so which rows share one
         depends on everybody: whatever is computed from a chunk must be computed row by
         row, and put together in a way that forgets the chunks (a sum).
@@ -111,10 +119,10 @@ def read_chunks(
     hidden = Hidden(data)
     # Whatever fails from here on, tracebacks show this frame and no row.
     del data
-    wanted = WantedColumns.checked(names, unit_key, extra_columns)
+    wanted = WantedColumns.checked(names, unit_key, extra_columns, categories)
     size = checked(parameters.count, chunk_size, "chunk_size")
-    if isinstance(hidden.value, SQLRows):
-        return _of_columns(_database_columns(hidden.value, wanted, size), wanted)
+    if isinstance(hidden.value, (CSVRows, SQLRows)):
+        return _of_columns(_read_columns(hidden.value, wanted, size), wanted)
     if frame_library(hidden.value) is not None:
         return _of_columns(frame_columns(hidden, wanted, size), wanted)
     if is_lazy_frame(hidden.value):
@@ -188,9 +196,9 @@ def _of_columns(slices: Slices, wanted: WantedColumns) -> Generator[Chunk, None,
             del chunk
 
 
-def _database_columns(rows: SQLRows, wanted: WantedColumns, size: int) -> Slices:
+def _read_columns(rows: CSVRows | SQLRows, wanted: WantedColumns, size: int) -> Slices:
     def check(names: Sequence[str]) -> None:
-        wanted.require(names, "The statement's result")
+        wanted.require(names, rows.said)
 
     with closing(rows.columns(size, check)) as chunks:
         for columns in chunks:

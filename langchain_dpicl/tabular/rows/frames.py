@@ -9,8 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.inferred import InferredTypeWarning, warn_inferred
 from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.tabular.rows.wanted import WantedColumns
+
+__all__ = [
+    "InferredTypeWarning",
+    "frame_columns",
+    "frame_library",
+    "is_lazy_frame",
+    "lazy_batches",
+]
 
 Library = Literal["pandas", "polars"]
 
@@ -49,9 +58,14 @@ def frame_columns(
 
     Raises:
         InvalidParameterError: If the columns are not right.
+
+    Privacy:
+        Each cell must have been read without regard to the others. Where a column's
+        type says otherwise, an `InferredTypeWarning` names the column.
     """
-    library = frame_library(frame.value)
+    library = frame_library(frame.value) or "pandas"
     wanted.require(list(frame.value.columns), f"The {library} frame")
+    warn_inferred(frame, library, wanted.compared)
     total = len(frame.value)
     cut = _pandas_cells if library == "pandas" else _polars_cells
     for start in range(0, total, size):

@@ -49,6 +49,7 @@ class RowReader:
         chunk_size: Most rows in memory as they came.
         progress: Whether to show rows a second on standard error; None: at a terminal.
             How many rows there are is private: it is for who may see the table.
+        categories: As for `read_chunks`.
 
     Raises:
         InvalidParameterError: If an argument is out of its range.
@@ -101,6 +102,7 @@ class RowReader:
         extra_columns: ExtraColumns = "refuse",
         chunk_size: int = CHUNK_SIZE,
         progress: bool | None = None,
+        categories: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         hidden = Hidden(data)
         # Whatever fails from here on, tracebacks show this frame and no row.
@@ -123,6 +125,7 @@ class RowReader:
             unit_key=unit_key,
             extra_columns=extra_columns,
             chunk_size=chunk_size,
+            categories=categories,
         )
         self._is_begun = self._is_ended = False
         self._n_rows = self._n_units = 0

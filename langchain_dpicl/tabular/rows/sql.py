@@ -54,6 +54,8 @@ class SQLRows:
         DEBUG; here it runs sealed, so that it does not.
     """
 
+    said = "The statement's result"
+
     def __init__(
         self,
         source: str | URL | Engine,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -24,15 +24,21 @@ class WantedColumns:
         names: The columns of the schema.
         unit_key: The column of the units' ids; None: there is none.
         ignore_others: Whether a column unknown to the schema is no error.
+        categories: The columns of categories, with their declared values.
     """
 
     names: tuple[str, ...]
     unit_key: str | None
     ignore_others: bool
+    categories: Mapping[str, Sequence[str]]
 
     @classmethod
     def checked(
-        cls, names: Iterable[str], unit_key: str | None, extra_columns: str
+        cls,
+        names: Iterable[str],
+        unit_key: str | None,
+        extra_columns: str,
+        categories: Mapping[str, Sequence[str]] | None = None,
     ) -> WantedColumns:
         """Return the columns, if the arguments can be used.
 
@@ -50,7 +56,7 @@ class WantedColumns:
                 "names and unit_key must be names of columns: text that is not blank."
             )
         ignores = check_extra_columns(extra_columns) == "ignore"
-        return cls(tuple(listed), unit_key, ignores)
+        return cls(tuple(listed), unit_key, ignores, categories or {})
 
     @cached_property
     def all(self) -> tuple[str, ...]:
@@ -58,6 +64,12 @@ class WantedColumns:
         if self.unit_key is None or self.unit_key in self.names:
             return self.names
         return (*self.names, self.unit_key)
+
+    @cached_property
+    def compared(self) -> dict[str, Sequence[str]]:
+        """The columns whose cells are compared: categories' values, and ids."""
+        ids: dict[str, Sequence[str]] = {self.unit_key: ()} if self.unit_key else {}
+        return {**ids, **self.categories}
 
     @cached_property
     def expected(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from langchain_dpicl.tabular.schema.cells import UnreadableError, spelled
+from langchain_dpicl.tabular.schema.spelling import UnreadableError, spelled
 
 Kind = Literal["integer", "number", "categorical", "text", "unknown"]
 

@@ -21,6 +21,7 @@ from typing_extensions import override
 from langchain_dpicl.parameters import count
 from langchain_dpicl.tabular.schema import cells, figures
 from langchain_dpicl.tabular.schema.columns import TableColumn
+from langchain_dpicl.tabular.schema.spelling import UnreadableError
 
 Number = int | float  # Pydantic keeps each as it is.
 
@@ -339,7 +340,7 @@ class NumericColumn(TableColumn):
         """Cells as numbers within the bounds, none of them missing."""
         try:
             found = cells.numbers(values)
-        except cells.UnreadableError:
+        except UnreadableError:
             found = None
         if found is None:
             raise self._refusal(

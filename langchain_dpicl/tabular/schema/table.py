@@ -122,6 +122,15 @@ class TableSchema(BaseModel):
         return tuple(self._by_name)
 
     @property
+    def categories(self) -> dict[str, tuple[str, ...]]:
+        """The columns of categories, with their declared values."""
+        return {
+            column.name: column.values
+            for column in self.columns
+            if isinstance(column, CategoricalColumn)
+        }
+
+    @property
     def features(self) -> tuple[CategoricalColumn | NumericColumn, ...]:
         """All columns but the label's."""
         return tuple(column for column in self.columns if column.name != self.label)
