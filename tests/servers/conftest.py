@@ -9,17 +9,16 @@ collected otherwise.
 from __future__ import annotations
 
 import contextlib
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from fakes import notes
 from langchain_openai import ChatOpenAI, OpenAI
+from provider_clients import client_of
 from recording_proxy import RecordingProxy
-from scripted_provider import KEY, MODEL, scripted_provider
+from scripted_provider import scripted_provider
 from vllm_server import LAST_LINES, VLLMServer
 
 from langchain_dpicl import RetrievedGroups
@@ -27,9 +26,6 @@ from langchain_dpicl.few_shot.models.openai_compatible import OpenAICompatibleNe
 from langchain_dpicl.offline import HashingEmbeddings
 
 Make = Callable[..., Any]
-
-NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""All of this is plain HTTP, and certificates take as long to read as a test."""
 
 NEEDS_SERVER = "test_vllm_"
 """How the names of files begin whose tests need a real server."""
@@ -114,35 +110,6 @@ async def make_model(proxy: RecordingProxy) -> AsyncIterator[Make]:
             return client_of(stack, kind, proxy.url, changes)
 
         yield make
-
-
-def client_of(
-    stack: contextlib.AsyncExitStack,
-    kind: type[ChatOpenAI | OpenAI],
-    url: str,
-    changes: dict[str, Any],
-) -> Any:
-    """Make a client of a server, with HTTP clients of its own, which end with the test.
-
-    The defaults are shared by all event loops of a process.
-    """
-    sync = openai.DefaultHttpxClient(trust_env=False, verify=NO_CERTIFICATES)
-    stack.callback(sync.close)
-    client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=NO_CERTIFICATES)
-    stack.push_async_callback(client.aclose)
-    arguments: dict[str, Any] = {
-        "model": MODEL,
-        "api_key": KEY,
-        "base_url": f"{url}/v1",
-        "max_retries": 0,
-        # Forced words too may come byte by byte.
-        "max_tokens": 32,
-        "http_client": sync,
-        "http_async_client": client,
-    }
-    if issubclass(kind, ChatOpenAI):
-        arguments["use_responses_api"] = False
-    return kind(**{**arguments, **changes})
 
 
 @pytest.fixture

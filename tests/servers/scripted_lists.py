@@ -10,17 +10,20 @@ the slots with and without that person can be compared, group by group:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from chain_parts import EMBEDDING, rich
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_openai import ChatOpenAI, OpenAI
+from provider_clients import client_of
 from recording_proxy import Answer, Exchange, RecordingProxy
-from scripted_provider import KEY, MODEL, completion
+from scripted_provider import completion
 
 from langchain_dpicl import DPChain, RetrievedGroups, VoteOutputParser
 from langchain_dpicl.slots import Slot
@@ -170,24 +173,21 @@ async def _table() -> None:
     ways = [(OpenAI, {"batch_size": GROUPS}, {}), (ChatOpenAI, {}, {})]
     if "prompts_per_call" in DPChain.model_fields:
         ways.insert(1, (OpenAI, {}, {"prompts_per_call": GROUPS}))
-    for name, misdeed in MISDEEDS.items():
-        with RecordingProxy(misbehaving(truthful, misdeed)) as proxy:
-            for kind, arguments, changes in ways:
-                address = {"base_url": f"{proxy.url}/v1", "api_key": KEY}
-                model = kind(model=MODEL, n=2, **address, **arguments)
-                for asynchronous in (False, True):
-                    found = [
-                        await slots_of(
-                            groups, model, asynchronous=asynchronous, **changes
-                        )
-                        for groups in corpora
-                    ]
-                    votes = [sum("cough" in (t or "") for t in one) for one in found]
-                    print(  # noqa: T201 - a program
-                        f"{name:22} {kind.__name__:10} {changes or 'default'!s:24} "
-                        f"{'async' if asynchronous else 'sync':5} slots changed: "
-                        f"{len(moved(*found)):2}, votes {votes[0]} -> {votes[1]}"
-                    )
+    for (name, misdeed), (kind, arguments, changes) in product(MISDEEDS.items(), ways):
+        async with contextlib.AsyncExitStack() as stack:
+            proxy = stack.enter_context(RecordingProxy(misbehaving(truthful, misdeed)))
+            model = client_of(stack, kind, proxy.url, {"n": 2, **arguments})
+            for asynchronous in (False, True):
+                found = [
+                    await slots_of(groups, model, asynchronous=asynchronous, **changes)
+                    for groups in corpora
+                ]
+                votes = [sum("cough" in (text or "") for text in one) for one in found]
+                print(  # noqa: T201 - a program
+                    f"{name:22} {kind.__name__:10} {changes or 'default'!s:24} "
+                    f"{'async' if asynchronous else 'sync':5} slots changed: "
+                    f"{len(moved(*found)):2}, votes {votes[0]} -> {votes[1]}"
+                )
 
 
 if __name__ == "__main__":
