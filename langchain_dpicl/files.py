@@ -39,15 +39,34 @@ def put(data: bytes, target: Path, *, overwrite: bool) -> None:
         if overwrite:
             draft.replace(target)
         else:
-            _link(draft, target)
+            link(draft, target)
     finally:
         with suppress(FileNotFoundError):
             draft.unlink()
     sync_directory(target.parent)
 
 
+def link(draft: Path, target: Path) -> None:
+    """Give a complete file its name, unless somebody else has taken it meanwhile.
+
+    Raises:
+        FileExistsError: If the name is taken.
+        OSError: If it can't be given.
+    """
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some file systems know no links: take the name, for a moment without content.
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        draft.replace(target)
+
+
 def sync_directory(path: Path) -> None:
-    """Make a directory's entries durable."""
+    """Make a directory's entries durable, where a directory can be opened."""
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -76,19 +95,6 @@ def strict_json(text: str) -> Any:
         parse_float=_finite,
         parse_int=_integer,
     )
-
-
-def _link(draft: Path, target: Path) -> None:
-    """Give the draft its name, unless somebody else has taken it meanwhile."""
-    try:
-        os.link(draft, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        # Some file systems know no links.
-        if os.path.lexists(target):
-            raise FileExistsError from None
-        draft.replace(target)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

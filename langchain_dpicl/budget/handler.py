@@ -74,12 +74,16 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             may fail (KSA-PTR, threshold release).
         order: The order of a Renyi filter; None is the best one for many Gaussian
             releases.
+        create: Whether to make a ledger where the URL names none. Services say False,
+            so that none begins anew because its ledger was lost; `dpicl ledger create`
+            makes the ledger once.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or neither
             `queries` nor `accounting` is given.
         PlanMismatchError: If the account is open with other terms.
-        LedgerError: If the ledger can't be used, or its journal is damaged.
+        LedgerError: If the ledger can't be used, its journal is damaged, or there is
+            none and `create` is False.
 
     Privacy:
         The guarantee is (epsilon, delta) for all the account's releases together, under
@@ -128,6 +132,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         account: str = "default",
         delta0_share: float | None = None,
         order: float | None = None,
+        create: bool = True,
     ) -> None:
         super().__init__()
         self._terms, self._queries = account_terms(
@@ -140,7 +145,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             delta0_share=delta0_share,
             order=order,
         )
-        self._ledger = open_ledger(ledger)
+        self._ledger = open_ledger(ledger, create=create)
         self._ledger.open(self._terms)
         self._commitment = Commitment(self._terms, self._queries, self._ledger)
 

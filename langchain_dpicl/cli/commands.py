@@ -186,13 +186,18 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             "none is named); export its terms and charges as JSON Lines, or with "
             "--units what each unit has spent; close it for good; clear-cache deletes "
             "cached answers (of all accounts, if none is named) and nothing else; "
-            "upgrade a ledger that an older version wrote."
+            "create makes a ledger; backup copies a SQLite ledger, while it is in use, "
+            "to the new file TO; upgrade a ledger that an older version wrote."
         ),
     )
-    actions = ["list", "show", "verify", "export", "close", "clear-cache", "upgrade"]
+    actions = ["list", "show", "verify", "export", "close", "clear-cache"]
+    actions += ["create", "backup", "upgrade"]
     parser.add_argument("action", choices=actions)
     parser.add_argument(
-        "account", nargs="?", help="for show, verify, export, close and clear-cache"
+        "account",
+        nargs="?",
+        metavar="ACCOUNT | TO",
+        help="the account; for backup the copy; for create and upgrade none",
     )
     parser.add_argument(
         "--units",

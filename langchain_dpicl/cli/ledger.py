@@ -15,39 +15,40 @@ from rich.table import Table
 
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.budget.report import spent_after
-from langchain_dpicl.cli.loading import sqlite_path
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     AccountState,
     Ledger,
     SQLLedger,
+    backup_ledger,
     upgrade_ledger,
 )
 from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
+from langchain_dpicl.ledger.creation import new_ledger
 
 _MOST_CLASSES = 20
 
 
 def run(options: argparse.Namespace) -> int:
     """Run `dpicl ledger ACTION`."""
-    path = sqlite_path(options.ledger)
-    if path is not None and not path.exists():
-        # Opening would make an empty one.
-        raise LedgerError(f"There is no ledger at {path}.")
     if options.id_file and not options.units:
         raise InvalidParameterError(
             "--id-file looks people up in 'dpicl ledger export ACCOUNT --units'."
         )
     if options.action == "upgrade":
         return _upgrade(options)
-    ledger = SQLLedger(options.ledger)
+    if options.action == "create":
+        return _create(options)
+    if options.action == "backup":
+        return _backup(options)
+    ledger = SQLLedger(options.ledger, create=False)
     try:
         return _act(options, ledger)
     finally:
         ledger.dispose()
 
 
-def _act(options: argparse.Namespace, ledger: Ledger) -> int:
+def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
     if options.action == "list":
         _list(options, [_summary(ledger.state(name)) for name in ledger.accounts()])
         return 0
@@ -88,9 +89,13 @@ def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     return 0
 
 
-def _verify(options: argparse.Namespace, ledger: Ledger) -> int:
+def _verify(options: argparse.Namespace, ledger: SQLLedger) -> int:
     names = [options.account] if options.account else ledger.accounts()
     rows = [_verified(ledger, name) for name in names]
+    try:
+        ledger.verify_accounts()
+    except LedgerError as error:
+        rows.append({"account": None, "charges": None, "damage": str(error)})
     if options.json:
         _print(json.dumps(rows, indent=2))
     else:
@@ -98,7 +103,8 @@ def _verify(options: argparse.Namespace, ledger: Ledger) -> int:
         for row in rows:
             charges = "" if row["charges"] is None else str(row["charges"])
             found = row["damage"] or "whole"
-            table.add_row(escape(row["account"]), charges, escape(found))
+            account = "(accounts)" if row["account"] is None else row["account"]
+            table.add_row(escape(account), charges, escape(found))
         Console().print(table)
     return 1 if any(row["damage"] for row in rows) else 0
 
@@ -126,9 +132,29 @@ def _clear_cache(options: argparse.Namespace, ledger: Ledger) -> int:
     return 0
 
 
+def _create(options: argparse.Namespace) -> int:
+    if options.account:
+        raise InvalidParameterError(
+            "Name the ledger by --ledger URL: 'dpicl ledger create' opens no account."
+        )
+    new_ledger(options.ledger)
+    _print(json.dumps({"created": True}) if options.json else "Created.")
+    return 0
+
+
+def _backup(options: argparse.Namespace) -> int:
+    if not options.account:
+        raise InvalidParameterError("Name the copy: dpicl ledger backup TO.")
+    accounts = backup_ledger(options.ledger, options.account)
+    found = {"backup": options.account, "accounts_verified": accounts}
+    text = f"Copied to {options.account}; {len(accounts)} accounts verified."
+    _print(json.dumps(found) if options.json else text)
+    return 0
+
+
 def _upgrade(options: argparse.Namespace) -> int:
     before = upgrade_ledger(options.ledger)
-    ledger = SQLLedger(options.ledger)
+    ledger = SQLLedger(options.ledger, create=False)
     try:
         accounts = [ledger.verify(name).terms.name for name in ledger.accounts()]
     finally:

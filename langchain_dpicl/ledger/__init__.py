@@ -2,8 +2,9 @@
 
 `Ledger` is the contract; `SQLLedger` keeps it in SQLite or PostgreSQL, `MemoryLedger`
 in this process for tests and notebooks. `open_ledger` turns what a user passes as
-`ledger=` into one of them; `upgrade_ledger` brings the tables of an older version up to
-date. SQLAlchemy is loaded only when a SQL ledger is opened.
+`ledger=` into one of them; `backup_ledger` copies a SQLite ledger while it is in use;
+`upgrade_ledger` brings the tables of an older version up to date. SQLAlchemy is loaded
+only when a SQL ledger is opened.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from langchain_dpicl.ledger.memory import MemoryLedger
 from langchain_dpicl.ledger.opening import open_ledger
 
 if TYPE_CHECKING:
+    from langchain_dpicl.ledger.backup import backup_ledger
     from langchain_dpicl.ledger.sql import SQLLedger
     from langchain_dpicl.ledger.upgrade import upgrade_ledger
 
@@ -33,11 +35,16 @@ __all__ = [
     "MemoryLedger",
     "Plan",
     "SQLLedger",
+    "backup_ledger",
     "open_ledger",
     "upgrade_ledger",
 ]
 
-_LAZY = {"SQLLedger": "sql", "upgrade_ledger": "upgrade"}
+_LAZY = {
+    "SQLLedger": "sql",
+    "backup_ledger": "backup",
+    "upgrade_ledger": "upgrade",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,10 +8,7 @@ server, database and role are, and behind a connection pooler too.
 from __future__ import annotations
 
 import os
-import secrets
-import sqlite3
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
@@ -20,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger.sqlite_file import LedgerFile, require_journal
 from langchain_dpicl.ledger.urls import read_url
 
 SQLITE_WAIT_SECONDS = 60.0
@@ -28,12 +26,13 @@ SQLITE_WAIT_SECONDS = 60.0
 _UNDONE = ("40001", "40P01")  # serialization failure, deadlock
 _DISCONNECTED = ("08", "57P")  # connection exceptions, the server was shut down
 
+SQLITE_JOURNAL_BYTES = 1 << 20
+"""How much of a journal stays on disk for the next transaction."""
+
 MODE = "dpicl_mode"
 """The execution option that says which `Mode` a transaction has."""
 
-SQLITE_SWITCH_SECONDS = 10.0
-"""How long a new file waits for a moment without other users."""
-
+SQLITE_DRIVERS = ("sqlite", "sqlite+pysqlite")
 POSTGRES_DRIVER = "postgresql+psycopg"
 
 POSTGRES_LIMITS: dict[str, int] = {
@@ -52,7 +51,7 @@ class Mode(str, Enum):
     """What a transaction is for."""
 
     READ = "read"
-    """One snapshot; nothing is written, and nobody waits."""
+    """One snapshot; nothing is written."""
 
     WRITE = "write"
     """Serial among those that lock the same account; durable when it commits."""
@@ -122,20 +121,20 @@ def parse_url(url: str | URL) -> URL:
     return parsed
 
 
-def open_engine(url: URL) -> Engine:
+def open_engine(url: URL, file: LedgerFile | None = None) -> Engine:
     """Return an engine whose transactions are what the ledger needs.
 
     Args:
         url: Of a SQLite file or a PostgreSQL database.
+        file: The SQLite file, if it is known already.
 
     Raises:
         LedgerError: If the ledger does not know the kind of database, or there is no
             driver for it.
     """
-    kind = url.get_backend_name()
-    if kind == "postgresql" and url.drivername == kind:
+    if url.drivername == "postgresql":
         url = url.set(drivername=POSTGRES_DRIVER)
-    if kind != "sqlite" and url.drivername != POSTGRES_DRIVER:
+    if url.drivername not in (*SQLITE_DRIVERS, POSTGRES_DRIVER):
         # The URL itself is not shown: it can hold a password.
         raise LedgerError(
             f"A ledger can't be kept in {url.drivername!r}: it needs SQLite "
@@ -143,14 +142,16 @@ def open_engine(url: URL) -> Engine:
             "('postgresql+psycopg://user@host/db')."
         )
     try:
-        if kind == "sqlite":
+        if url.drivername in SQLITE_DRIVERS:
             engine = create_engine(
                 url,
                 connect_args={"timeout": SQLITE_WAIT_SECONDS},
                 hide_parameters=True,
             )
+            file = file or LedgerFile(url)
+            event.listen(engine, "do_connect", file.connect)
             event.listen(engine, "connect", _prepare_sqlite)
-            event.listen(engine, "begin", _begin_sqlite)
+            event.listen(engine, "begin", _begin_sqlite(file))
             return engine
         engine = create_engine(
             url,
@@ -169,37 +170,6 @@ def open_engine(url: URL) -> Engine:
     event.listen(engine, "connect", _prepare_postgres)
     event.listen(engine, "begin", _begin_postgres)
     return engine
-
-
-def use_write_ahead_log(engine: Engine) -> None:
-    """Switch a SQLite file to write-ahead logging, which stays with the file.
-
-    With it a commit is one sync. A file that is in use can't be switched, and SQLite
-    does not wait for its turn here.
-
-    Raises:
-        LedgerError: If others use the file all the time, or it can't be written.
-    """
-    last = time.monotonic() + SQLITE_SWITCH_SECONDS
-    while not _has_write_ahead_log(engine):
-        if time.monotonic() > last:
-            raise LedgerError(
-                "The ledger's file can't be switched to write-ahead logging: other "
-                "programs use it, or it can't be written. Nothing was released."
-            )
-        time.sleep(0.001 + secrets.randbelow(20) / 1000)
-
-
-def _has_write_ahead_log(engine: Engine) -> bool:
-    connection = engine.raw_connection()
-    try:
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
-        return bool(cursor.fetchone() == ("wal",))
-    except sqlite3.OperationalError:
-        return False
-    finally:
-        connection.close()
 
 
 def flush(connection: Connection) -> None:
@@ -252,20 +222,31 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     # The driver's own transactions begin too late, at the first write: take them over.
     connection.isolation_level = None
     cursor = connection.cursor()
-    # Small pages, of a new file only: a charge of many units touches one page each,
-    # and each is written whole. They are moved out of the log 8 MB at a time.
-    cursor.execute("PRAGMA page_size=1024")
-    cursor.execute("PRAGMA wal_autocheckpoint=8192")
+    # After a commit the journal is kept for the next one, without its beginning. With a
+    # write-ahead log a commit is one sync instead of five, but the file alone then
+    # lacks the last charges: a copy of it, or a log that is lost, would give them back.
+    # A checkpoint after each charge is as many syncs as this, waits for readers too,
+    # and is what SQLite before 3.51.3 may damage a file by (its "WAL-reset bug").
+    cursor.execute("PRAGMA synchronous=EXTRA")
+    cursor.execute(f"PRAGMA journal_size_limit={SQLITE_JOURNAL_BYTES}")
     cursor.execute("PRAGMA cache_size=-16384")
-    cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader sees one snapshot without the lock, and waits for no writer.
-    reads = _mode(connection) is Mode.READ
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+def _begin_sqlite(file: LedgerFile) -> Callable[[Connection], None]:
+    def begin(connection: Connection) -> None:
+        # Before SQLite finds it out in words of its own, and again under the lock.
+        file.require()
+        # A reader sees one snapshot; a writer commits when the readers before it end.
+        reads = _mode(connection) is Mode.READ
+        connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+        file.require()
+        if not reads:
+            driver: Any = connection.connection.driver_connection
+            require_journal(driver)
+
+    return begin
 
 
 def _prepare_postgres(connection: Any, _record: object) -> None:

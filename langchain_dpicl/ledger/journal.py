@@ -51,6 +51,9 @@ _PAIR = struct.Struct(">QQ")
 NO_BALANCES = "0" * 2 * _DIGEST_BYTES
 """The digest of a per-unit account where nobody has paid anything."""
 
+NO_ACCOUNTS = ""
+"""The digest of a registry before the first account."""
+
 
 def canonical(value: Any) -> str:
     """Return a value's one JSON text.
@@ -86,6 +89,16 @@ def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
         *map(_exact, (terms.order, terms.delta0_share)),
         key,
     )
+
+
+def after_account(last: str, first: str) -> str:
+    """Return the registry's digest after one more account (`ledger/registry.py`).
+
+    Args:
+        last: The digest before it; `NO_ACCOUNTS` at first.
+        first: The digest of the account's terms.
+    """
+    return _entry(last, "registered", first)
 
 
 def after_plan(last: str, plan: str) -> str:

@@ -9,18 +9,20 @@ from langchain_dpicl.ledger.memory import MemoryLedger
 IN_MEMORY = ":memory:"
 
 
-def open_ledger(ledger: object) -> Ledger:
+def open_ledger(ledger: object, *, create: bool = True) -> Ledger:
     """Return the ledger that a `ledger=` argument names.
 
     Args:
         ledger: A `Ledger`; a SQLAlchemy URL such as `"sqlite:///clinic.db"` or
             `"postgresql+psycopg://user@host/db"`; or `":memory:"`.
+        create: Whether to make a ledger where the URL names none.
 
     Returns:
         The ledger, ready for use.
 
     Raises:
-        LedgerError: If it is none of these, or can't be opened.
+        LedgerError: If it is none of these, can't be opened, or is not there and must
+            not be made.
 
     Example:
         >>> open_ledger(":memory:")
@@ -29,11 +31,16 @@ def open_ledger(ledger: object) -> Ledger:
     if isinstance(ledger, Ledger):
         return ledger
     if ledger == IN_MEMORY:
+        if not create:
+            raise LedgerError(
+                "create=False asks for a ledger that is there, and ':memory:' always "
+                "begins from nothing. Name the ledger's URL."
+            )
         return MemoryLedger()
     if isinstance(ledger, str) and "://" in ledger:
         from langchain_dpicl.ledger.sql import SQLLedger
 
-        return SQLLedger(ledger)
+        return SQLLedger(ledger, create=create)
     raise LedgerError(
         "ledger must be a SQLAlchemy URL such as 'sqlite:///clinic.db', a Ledger, or "
         "':memory:' for an account that ends with this process. There is no default: "

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
 
 metadata = MetaData()
@@ -89,6 +89,15 @@ account_table = Table(
     Column("releases_digest", String(64), nullable=True),
     Column("library", String(40), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
+)
+
+# One row: how many accounts there are, and the digest of them all in order.
+registry_table = Table(
+    "dpicl_registry",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("accounts", Integer, nullable=False),
+    Column("head", String(64), nullable=False),
 )
 
 # The answer cache: what is deleted here is charged again.

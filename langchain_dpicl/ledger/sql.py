@@ -2,7 +2,7 @@
 
 A charge is one transaction: lock the account's row, check it against the journal,
 count, write the charge, commit. SQLite takes the write lock at the start of it (`BEGIN
-IMMEDIATE`) and syncs the disk at its end (`synchronous=FULL`), so that neither two
+IMMEDIATE`) and syncs the disk at its end (`synchronous=EXTRA`), so that neither two
 processes nor a power cut can spend a query twice. PostgreSQL locks the row (`SELECT ...
 FOR UPDATE`) and syncs whatever its own default says (`synchronous_commit=on`). Whatever
 the isolation level, the unique (account, sequence) pair lets only one writer win.
@@ -41,12 +41,14 @@ from langchain_dpicl.ledger.charging import (
     require_units,
 )
 from langchain_dpicl.ledger.collecting import collect
-from langchain_dpicl.ledger.creation import (
-    create_ledger,
-    require_version,
-    schema_version,
+from langchain_dpicl.ledger.creation import open_tables
+from langchain_dpicl.ledger.engine import Mode, parse_url
+from langchain_dpicl.ledger.last_charges import LastCharges
+from langchain_dpicl.ledger.registry import (
+    add_account,
+    lock_registry,
+    require_registry,
 )
-from langchain_dpicl.ledger.engine import Mode, parse_url, use_write_ahead_log
 from langchain_dpicl.ledger.release_store import StoredRelease
 from langchain_dpicl.ledger.rows import (
     Account,
@@ -57,7 +59,6 @@ from langchain_dpicl.ledger.rows import (
     read_account,
     read_events,
     require_account,
-    write_account,
     write_charge,
     write_plan,
 )
@@ -75,10 +76,13 @@ class SQLLedger(Ledger):
     Args:
         url: A SQLAlchemy URL. `sqlite:///clinic.db` is a file beside the program;
             `postgresql+psycopg://user@host/db` a server that several hosts use.
+        create: Whether to make a ledger where there is none. A service that says False
+            can't begin anew when its ledger is lost or its URL is wrong;
+            `dpicl ledger create` makes the ledger once.
 
     Raises:
-        LedgerError: If the database can't be opened, is not a ledger, or was written
-            by another version.
+        LedgerError: If there is no ledger and `create` is False, the database can't be
+            opened, is not a ledger, or was written by another version.
 
     Example:
         >>> import tempfile, pathlib
@@ -91,21 +95,16 @@ class SQLLedger(Ledger):
         >>> folder.cleanup()
     """
 
-    def __init__(self, url: str | URL) -> None:
+    def __init__(self, url: str | URL, *, create: bool = True) -> None:
         parsed = parse_url(url)
         # Accounts whose journal was found whole, from these terms and this plan on.
         self._checked: dict[str, Opening] = {}
+        self._last = LastCharges()
         self._database = Transactions(parsed)
-        engine = self._database.engine
         try:
-            if self._database.run(schema_version, mode=Mode.READ) is None:
-                self._database.run(create_ledger)
-            version = self._database.run(schema_version, mode=Mode.READ)
-            require_version(version or 0, self._database.name)
-            if engine.dialect.name == "sqlite":
-                use_write_ahead_log(engine)
+            open_tables(self._database, create=create)
         except LedgerError:
-            engine.dispose()
+            self._database.engine.dispose()
             raise
 
     def __repr__(self) -> str:
@@ -118,7 +117,8 @@ class SQLLedger(Ledger):
                 "A ledger with a password in its URL is not pickled: build it anew in "
                 "the other process."
             )
-        return (SQLLedger, (self._database.name,))
+        # It is there: the other process must not begin a new one.
+        return (_reopened, (self._database.name,))
 
     def dispose(self) -> None:
         """Close all pooled connections; the ledger stays usable."""
@@ -133,8 +133,9 @@ class SQLLedger(Ledger):
             return None if account is None else self._whole(connection, account)
 
         def create(connection: Connection) -> AccountState:
+            lock_registry(connection)
             if find_account(connection, name) is None:
-                write_account(connection, terms)
+                add_account(connection, terms)
             # Locked: another process may charge it between the row and its journal.
             account, _ = read_account(connection, name, lock=True)
             return self._whole(connection, account)
@@ -161,6 +162,7 @@ class SQLLedger(Ledger):
     def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
         """Charge one release; the charge is on disk when this returns."""
         self._check_first(name)
+        before = self._last.before(name)
 
         def write(connection: Connection) -> Charge:
             account, last = self._locked(connection, name)
@@ -171,11 +173,12 @@ class SQLLedger(Ledger):
         ) -> Charge | None:
             return messages.charge(connection, name, self._checked[name], events, begun)
 
+        charge = None
         if self._database.engine.dialect.name == "postgresql":
             charge = self._database.attempt(write_quickly)
-            if charge is not None:
-                return charge
-        return self._database.run(write, mode=Mode.CHARGE)
+        charge = charge or self._database.run(write, mode=Mode.CHARGE)
+        self._last.require_later(charge, before)
+        return charge
 
     def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
         """Charge every unit that can pay, on disk; say which ones did."""
@@ -219,6 +222,14 @@ class SQLLedger(Ledger):
             return account.state
 
         return self._database.run(check, mode=Mode.READ)
+
+    def verify_accounts(self) -> None:
+        """Check that the accounts are those that were opened.
+
+        Raises:
+            LedgerError: If one of them was deleted, renamed, edited or added.
+        """
+        self._database.run(require_registry, mode=Mode.READ)
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""
@@ -378,3 +389,7 @@ class SQLLedger(Ledger):
         require_chain(connection, account)
         self._checked[account.state.terms.name] = account.opening
         return account.state
+
+
+def _reopened(url: str) -> SQLLedger:
+    return SQLLedger(url, create=False)

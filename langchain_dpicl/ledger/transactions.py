@@ -31,6 +31,7 @@ from langchain_dpicl.ledger.engine import (
     open_engine,
     was_undone,
 )
+from langchain_dpicl.ledger.sqlite_file import sqlite_file
 from langchain_dpicl.ledger.urls import shown
 
 T = TypeVar("T")
@@ -54,7 +55,8 @@ class Transactions:
         self.name = shown(url)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self.engine = open_engine(url)
+        self.file = sqlite_file(url)
+        self.engine = open_engine(url, self.file)
         driver: Any = self.engine.dialect.loaded_dbapi
         self._driver_error: type[Exception] = driver.Error
         # A handler that goes out of use must not leave open connections behind.
@@ -69,6 +71,9 @@ class Transactions:
                 done = work(connection)
             if mode is Mode.CHARGE:
                 flush(connection)
+            if mode is not Mode.READ and self.file is not None:
+                # What was written is worth nothing in a file that others don't find.
+                self.file.require()
             return done
 
         return self.attempt(transaction)
@@ -104,7 +109,11 @@ class Transactions:
             time.sleep(secrets.randbelow(_FIRST_WAIT_MS << trial) / 1000)
         # Raised here, outside the handlers: a driver's message can hold SQL values and
         # passwords, and must not travel as the cause or context of ours.
-        raise LedgerError(
+        raise self.unusable(failure)
+
+    def unusable(self, failure: str) -> LedgerError:
+        """Return the error for a database that can't be used."""
+        return LedgerError(
             f"The ledger {self.name} can't be used ({failure}); nothing was "
             "released. Check that the database is up, that "
             "its folder exists and can be written, and that the file is a ledger "

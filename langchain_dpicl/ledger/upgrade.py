@@ -13,12 +13,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger.cells import UNREADABLE
 from langchain_dpicl.ledger.creation import (
+    no_ledger,
     record_version,
     require_version,
     schema_version,
 )
 from langchain_dpicl.ledger.engine import lock_everything, open_engine, parse_url
 from langchain_dpicl.ledger.schema import SCHEMA_VERSION
+from langchain_dpicl.ledger.sqlite_file import sqlite_file
 from langchain_dpicl.ledger.urls import shown
 
 SCRIPTS = "langchain_dpicl.ledger:migrations"
@@ -43,7 +45,10 @@ def upgrade_ledger(url: str | URL) -> int:
     """
     parsed = parse_url(url)
     name = shown(parsed)
-    engine = open_engine(parsed)
+    file = sqlite_file(parsed)
+    if file is not None and not file.exists():
+        raise no_ledger(name)
+    engine = open_engine(parsed, file)
     if engine.dialect.name == "sqlite":
         # Tables are copied to change a column; nothing may follow the old one's end.
         event.listen(
@@ -54,7 +59,7 @@ def upgrade_ledger(url: str | URL) -> int:
         with engine.connect() as connection, lock_everything(connection):
             version = schema_version(connection)
             if version is None:
-                raise LedgerError(f"There is no ledger at {name} yet.")
+                raise no_ledger(name)
             if version < SCHEMA_VERSION:
                 run_migrations(connection, version)
                 record_version(connection)

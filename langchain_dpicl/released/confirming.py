@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.accounting import merge
-from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import Ledger, open_ledger
 from langchain_dpicl.released.checking import events_of, unfit
 
-_SQLITE = "sqlite:///"
 _TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
 
 
@@ -58,11 +55,7 @@ def _opened(ledger: str | Ledger) -> Iterator[Ledger]:
     if isinstance(ledger, Ledger):
         yield ledger
         return
-    file = Path(str(ledger).removeprefix(_SQLITE).split("?", 1)[0])
-    if str(ledger).startswith(_SQLITE) and not file.exists():
-        # Opening it would make an empty one.
-        raise LedgerError(f"There is no ledger at {ledger!r}.")
-    opened = open_ledger(ledger)
+    opened = open_ledger(ledger, create=False)
     try:
         yield opened
     finally:

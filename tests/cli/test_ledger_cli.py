@@ -177,6 +177,63 @@ def test_verify_reads_balances_too(run: Run, url: str) -> None:
     assert "balances" in json.loads(text)[0]["damage"]
 
 
+def test_verify_sees_an_account_that_is_gone(run: Run, url: str) -> None:
+    execute(url, "DELETE FROM dpicl_account WHERE name = 'plan'")
+    status, text = run("verify", "--json")
+    *rows, accounts = json.loads(text)
+    assert status == 1
+    assert [row["damage"] for row in rows] == [None] * 3
+    assert accounts["account"] is None
+    assert "deleted, renamed or edited" in accounts["damage"]
+    status, text = run("verify")
+    assert (status, "(accounts)" in text) == (1, True)
+
+
+def test_a_ledger_is_created_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+
+    def run(*arguments: str, at: str = url) -> tuple[int, str]:
+        status = main(["ledger", *arguments, "--ledger", at])
+        found = capsys.readouterr()
+        return status, found.out + found.err
+
+    status, text = run("list", "--json")
+    assert status == 1
+    assert f"dpicl ledger create --ledger {url}" in json.loads(text)["message"]
+    assert run("create") == (0, "Created.\n")
+    assert run("list", "--json") == (0, "[]\n")
+    status, text = run("create", "--json")
+    assert status == 1
+    assert "already" in json.loads(text)["message"]
+    status, text = run("create", url, "--json")
+    assert (status, "--ledger" in text) == (1, True)
+    missing = f"sqlite:///{tmp_path}/missing/new.db"
+    status, text = run("create", "--json", at=missing)
+    assert status == 1
+    assert json.loads(text)["error"] == "LedgerError"
+    another = f"sqlite:///{tmp_path / 'another.db'}"
+    assert run("create", "--json", at=another) == (0, '{"created": true}\n')
+
+
+def test_a_ledger_is_copied(run: Run, url: str, tmp_path: Path) -> None:
+    to = tmp_path / "copy.db"
+    status, text = run("backup", str(to))
+    assert (status, "4 accounts verified" in text) == (0, True)
+    copy = SQLLedger(f"sqlite:///{to}", create=False)
+    assert copy.accounts() == sorted(KINDS)
+    copy.dispose()
+    status, text = run("backup", str(to), "--json")
+    assert status == 1
+    assert "nothing is overwritten" in json.loads(text)["message"]
+    status, text = run("backup", str(tmp_path / "another.db"), "--json")
+    assert status == 0
+    assert json.loads(text)["accounts_verified"] == sorted(KINDS)
+    status, text = run("backup", "--json")
+    assert (status, "backup TO" in text) == (1, True)
+
+
 def test_closing_says_so(run: Run) -> None:
     assert run("close", "filter") == (0, "Closed.\n")
     status, text = run("show", "filter", "--json")

@@ -25,7 +25,7 @@ from langchain_dpicl.ledger.base import ChargeRecord
 _SLACK = 1 + 1e-4
 """What a coarse search for the best order may miss: less than any charge."""
 
-_OUT_OF_REACH = ("can't be used", "can't be switched to write-ahead logging")
+_OUT_OF_REACH = ("can't be used",)
 
 
 @dataclass(frozen=True)

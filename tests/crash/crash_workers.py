@@ -160,8 +160,8 @@ def fill_disk(log: Log, parent_lives: Lives, *, url: str, name: str, how: str) -
     assert _charge_one(log, ledger, name, draws)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if how == "file size":
-        log_size = Path(f"{ledger._database.engine.url.database}-wal").stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (log_size + 40_000, hard))
+        size = Path(str(ledger._database.engine.url.database)).stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1_500, hard))
     else:
         with ledger._database.engine.connect() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
@@ -277,6 +277,7 @@ def _arm(log: Log, url: str, point: int, stop: Callable[[], None]) -> None:
         event.listen(Engine, "before_cursor_execute", _says("before", reach))
         event.listen(Engine, "after_cursor_execute", _says("after", reach))
         _watch(DefaultDialect, "do_commit", "COMMIT", reach)
+        _watch(os, "link", "LINK", reach)
     else:
         # Below SQLAlchemy: what is sent without it is seen here too.
         _watch(psycopg.Cursor, "execute", None, reach)
@@ -289,7 +290,7 @@ def _says(side: str, reach: Callable[[str], None]) -> Callable[..., None]:
 
 
 def _watch(
-    owner: type, method: str, called: str | None, reach: Callable[[str], None]
+    owner: Any, method: str, called: str | None, reach: Callable[[str], None]
 ) -> None:
     """Reach a point before and after a method, called like its first argument."""
     inner = getattr(owner, method)

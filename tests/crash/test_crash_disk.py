@@ -19,7 +19,7 @@ def test_a_full_disk_charges_nothing_and_forgets_nothing(
     tmp_path: Path, nursery: Nursery, kind: str, how: str
 ) -> None:
     database, name = SQLiteFile(tmp_path), f"{kind}-0"
-    # Its log is as short as can be, and stays open beside the worker.
+    # Open beside the worker.
     ledger = SQLLedger(database.url)
     accounts.open_account(ledger, name)
     worker = nursery.start("fill_disk", url=database.url, name=name, how=how)

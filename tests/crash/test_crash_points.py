@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import crash_accounts as accounts
 import crash_invariants as invariants
 import pytest
-from crash_databases import Database, PostgresDatabase, SQLiteFile
+from crash_databases import Database, PostgresDatabase
 from crash_nursery import Nursery
 from postgres import PostgresServer
 
@@ -185,39 +183,6 @@ def test_a_ledger_is_made_or_not_there(database: Database, nursery: Nursery) -> 
         assert ledger.verify(name).used == 1
         ledger.dispose()
         database.check()
-
-
-def test_a_log_that_was_torn_anywhere_opens(tmp_path: Path, nursery: Nursery) -> None:
-    """A power cut may tear the last write: the file opens without that charge."""
-    database, name = SQLiteFile(tmp_path), "zcdp-0"
-    ledger = opened(database, name)
-    ledger.dispose()
-    # A worker that is killed leaves the log as it is.
-    work = {"url": database.url, "name": name, "work": "charge"}
-    last = len(points_of(nursery, **work).names) - 1
-    for _ in range(3):
-        die(nursery, last, **work)
-    log = Path(f"{database.path}-wal").read_bytes()
-    assert log
-    used = []
-    for part in range(41):
-        torn = SQLiteFile(_empty(tmp_path / "torn"))
-        shutil.copy(database.path, torn.path)
-        Path(f"{torn.path}-wal").write_bytes(log[: len(log) * part // 40])
-        ledger = SQLLedger(torn.url)
-        used.append(ledger.verify(name).used if name in ledger.accounts() else 0)
-        ledger.dispose()
-        torn.check()
-    assert used[-1] == 4
-    assert all(less <= more for less, more in pairwise(used)), used
-    assert len(set(used)) >= 4, f"the log was not torn between charges: {used}"
-
-
-def _empty(folder: Path) -> Path:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir()
-    return folder
 
 
 def _changes(what: str) -> bool:

@@ -88,7 +88,7 @@ def _attempted(way: Callable[[Any], Any], part: Any) -> object:
 
 
 class LedgerFiles(Observer):
-    """The bytes of the ledger's files, with the write-ahead log."""
+    """The bytes of the ledger's files, with the journal."""
 
     name = "ledger_files"
     sees = "something"

@@ -52,8 +52,9 @@ def sqlite_database(path: Path) -> Database:
     def dump() -> bytes:
         with closing(sqlite3.connect(path)) as connection:
             text = "\n".join(connection.iterdump()).encode()
-        log = Path(f"{path}-wal")
-        return text + path.read_bytes() + (log.read_bytes() if log.exists() else b"")
+        journal = Path(f"{path}-journal")
+        kept = journal.read_bytes() if journal.exists() else b""
+        return text + path.read_bytes() + kept
 
     return Database("sqlite", f"sqlite:///{path}", execute, dump)
 

@@ -37,6 +37,9 @@ NOON = datetime(2025, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def in_database(database: Database, work: Callable[[Connection], object]) -> object:
+    if database.kind == "sqlite":
+        # A file, if there is none yet.
+        database.execute("PRAGMA user_version=1")
     engine = open_engine(make_url(database.url))
     try:
         with engine.begin() as connection:
@@ -237,3 +240,15 @@ def test_alembic_is_loaded_for_an_upgrade_alone() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "False"
+
+
+def test_accounts_of_an_upgraded_ledger_are_registered(
+    old: Database, connect: Connect
+) -> None:
+    upgrade_ledger(old.url)
+    connect().verify_accounts()
+    connect().open(AccountTerms("one more", 8.0, 1e-6, 5))
+    connect().verify_accounts()
+    old.execute("UPDATE dpicl_account SET name = 'other' WHERE name = 'new'")
+    with pytest.raises(LedgerError, match="dpicl ledger verify"):
+        connect().open(AccountTerms("new", 8.0, 1e-6, 5))
