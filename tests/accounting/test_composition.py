@@ -209,7 +209,7 @@ def test_failures_that_reach_delta_leave_nothing(delta: float) -> None:
 
 
 @given(
-    st.floats(1e-12, 0.9),
+    st.floats(1e-11, 0.9),
     st.lists(
         st.builds(DeltaEvent, st.floats(1e-30, 1e-13), st.integers(1, 9)),
         min_size=1,
