@@ -14,6 +14,7 @@ from langchain_dpicl.accounting import (
     PureEvent,
 )
 from langchain_dpicl.budget import (
+    Bundle,
     Demand,
     ExponentialPart,
     GaussianPart,
@@ -98,6 +99,16 @@ def test_delta0_is_charged_for_every_query() -> None:
     events = plan_queries(PTR, epsilon=8, delta=1e-6, queries=20)
     delta0 = [event for event in events if isinstance(event, DeltaEvent)]
     assert sum(event.delta0 for event in delta0) * 20 == pytest.approx(0.5e-6)
+
+
+def test_releases_of_the_same_units_share_one_delta0() -> None:
+    sampled = Demand("x", (GaussianPart(),), 0.1, needs_delta0=True, uses=3)
+    without = Demand("x", (GaussianPart(),), 0.1)
+    together = Bundle("x", (sampled, without, sampled), disjoint=False)
+    events = plan_queries(together, epsilon=4, delta=1e-6, queries=5)
+    delta0s = {event for event in events if isinstance(event, DeltaEvent)}
+    assert len(delta0s) == 1
+    assert 5 * accounting.total_delta0(events) == pytest.approx(0.5e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 300.0])

@@ -191,3 +191,17 @@ def test_the_score_is_the_mean_cosine_with_all_groups(
     outcome = release(parser, slots, slot_count=200)
     assert outcome.status.value == status
     assert outcome.ranking == (("Cough.",) if status == "released" else ())
+
+
+def test_the_center_may_be_a_vector_of_the_embeddings_length() -> None:
+    texts = ["A dry cough.", "A skin rash."]
+    given = EMBEDDING.embed_query("A cough.")
+
+    def parser(centre: list[float]) -> ESAOutputParser:
+        return ESAOutputParser(embedding=EMBEDDING, candidates=texts, centre=centre)
+
+    assert parser(given).prepare(PublicInput()).centre.tolist() == given
+    assert release(parser(given), [Slot(ANSWERS[0])] * 80).text == texts[0]
+    for wrong in ([math.nan, *given[1:]], [*given, 0.0]):
+        with pytest.raises(InvalidParameterError, match="finite vector"):
+            parser(wrong).prepare(PublicInput())
