@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,17 +179,19 @@ def test_noisy_statistics_of_a_file_are_those_of_its_rows(kind: Any) -> None:
 
 def test_records_of_a_generation() -> None:
     text = "text,label,who\nI cough,ill,01000\nI run,well,1000\nI sleep,well,01000\n"
-    lines_of_json = "".join(
-        json.dumps(row) + "\n" for row in CSVRows(io.StringIO(text))
-    )
-    for records in (CSVRows(io.StringIO(text)), JSONRows(io.StringIO(lines_of_json))):
-        taken = PrivateRecords.read(
-            records,
-            ["ill", "well"],
-            RecordFields("text", "label", "who"),
-            choose_label=False,
-        )
-        assert taken.sizes == {"ill": 1, "well": 2}
+    rows = CSVRows(io.StringIO(text))
+    objects = "".join(json.dumps(row) + "\n" for row in rows)
+
+    def taken(records: Any) -> PrivateRecords:
+        fields = RecordFields("text", "label", "who")
+        return PrivateRecords.read(records, ["ill", "well"], fields, choose_label=False)
+
+    for records in (rows, JSONRows(io.StringIO(objects))):
+        assert taken(records).sizes == {"ill": 1, "well": 2}
+        assert taken(records).n_units == 2
+    # With types inferred, two people are one, until somebody else has another id.
+    assert taken(pd.read_csv(io.StringIO(text))).n_units == 1
+    assert taken(pd.read_csv(io.StringIO(text + "I eat,well,p-1\n"))).n_units == 3
 
 
 # How a file is written.

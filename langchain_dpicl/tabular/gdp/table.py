@@ -42,8 +42,9 @@ class GDPTable(ReleasedTable):
     from these come rows that look like the group's.
 
     Args:
-        data: The private rows: a pandas or polars frame, mappings, an iterable of
-            frames, or `SQLRows`. They are read once, in bounded memory.
+        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, mappings, or a pandas
+            or polars frame whose cells were read one by one (`InferredTypeWarning`).
+            They are read once, in bounded memory.
         schema: The public columns, domains and bounds.
         budget: The account that pays: one charge a release.
         group_by: Columns whose declared values (or bins) make the groups; None: the

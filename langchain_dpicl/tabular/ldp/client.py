@@ -138,7 +138,7 @@ class LDPClient(Frozen):
         """Yield one report a row, for a place that holds the rows of many people.
 
         Args:
-            data: Rows: a pandas or polars frame, mappings, `SQLRows`. They are read
+            data: Rows: a file, a frame, mappings; see `LDPTable`. They are read
                 once, chunk by chunk, and reports come in the rows' order.
             chunk_size: How many rows are in memory at once.
 

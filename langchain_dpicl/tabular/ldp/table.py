@@ -50,8 +50,9 @@ class LDPTable(ReleasedTable):
     randomizes with an `LDPClient`, and you hold reports: `LDPTable.from_reports`.
 
     Args:
-        data: The private rows: a pandas or polars frame, mappings, `SQLRows`. They are
-            read in chunks; those that can be read twice are checked before the charge.
+        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, mappings, or a pandas
+            or polars frame whose cells were read one by one (`InferredTypeWarning`).
+            Those that can be read twice are checked before the charge.
         schema: The columns with their public values; numbers need bins.
         epsilon: What the reports about one unit cost; None leaves it to the budget.
         budget: The account that pays.

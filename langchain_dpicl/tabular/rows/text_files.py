@@ -77,8 +77,8 @@ class CSVRows(_FileRows):
     is text ("01000" and "1000" are two people). A blank cell is missing. Types are
     never inferred. The file is read in chunks, so that memory does not grow with it.
 
-    Both tables take it as data, and a `FewShotGenerator` as records: iterated over, it
-    gives a mapping from column to text for each row.
+    Both tables take it as data, and a `DPFewShotGenerator` as records: iterated over,
+    it gives a mapping from column to text for each row.
 
     Args:
         path_or_file: A path, which is opened anew for each pass. Or an open file: one
@@ -246,8 +246,8 @@ class JSONRows(_FileRows):
     Values have the types that their own line gives them: `"01"` is text, `1` a number,
     `null` missing. A column of numbers refuses text. Every line must have every column.
 
-    Both tables take it as data, and a `FewShotGenerator` as records: iterated over, it
-    gives each line's object.
+    Both tables take it as data, and a `DPFewShotGenerator` as records: iterated over,
+    it gives each line's object.
 
     Args:
         path_or_file: As of `CSVRows`.

@@ -116,10 +116,9 @@ def codes(values: Any, index: Mapping[str, int]) -> NDArray[np.int64]:
     cells = listed(values)
     kinds = set(map(type, cells))
     if len(kinds) == 1:
-        table = tables[kinds.pop()]
-        found = [table[cell] for cell in cells]
-    else:
-        found = [tables[type(cell)][cell] for cell in cells]
+        code = tables[kinds.pop()].__getitem__
+        return np.fromiter(map(code, cells), np.int64, len(cells))
+    found = [tables[type(cell)][cell] for cell in cells]
     return np.array(found, dtype=np.int64)
 
 
