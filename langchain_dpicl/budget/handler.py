@@ -77,13 +77,16 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         create: Whether to make a ledger where the URL names none. Services say False,
             so that none begins anew because its ledger was lost; `dpicl ledger create`
             makes the ledger once.
+        require_synchronous: For a PostgreSQL URL, whether to refuse a server that waits
+            for no standby: see `ledger.SQLLedger`.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or neither
             `queries` nor `accounting` is given.
         PlanMismatchError: If the account is open with other terms.
-        LedgerError: If the ledger can't be used, its journal is damaged, or there is
-            none and `create` is False.
+        LedgerError: If the ledger can't be used, its journal is damaged, there is none
+            and `create` is False, or it waits for no standby and `require_synchronous`
+            asks for it.
 
     Privacy:
         The guarantee is (epsilon, delta) for all the account's releases together, under
@@ -133,6 +136,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         delta0_share: float | None = None,
         order: float | None = None,
         create: bool = True,
+        require_synchronous: bool = False,
     ) -> None:
         super().__init__()
         self._terms, self._queries = account_terms(
@@ -145,7 +149,9 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             delta0_share=delta0_share,
             order=order,
         )
-        self._ledger = open_ledger(ledger, create=create)
+        self._ledger = open_ledger(
+            ledger, create=create, require_synchronous=require_synchronous
+        )
         self._ledger.open(self._terms)
         self._commitment = Commitment(self._terms, self._queries, self._ledger)
 

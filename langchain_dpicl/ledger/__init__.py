@@ -25,6 +25,7 @@ from langchain_dpicl.ledger.opening import open_ledger
 if TYPE_CHECKING:
     from langchain_dpicl.ledger.backup import backup_ledger
     from langchain_dpicl.ledger.sql import SQLLedger
+    from langchain_dpicl.ledger.standbys import StandbyWarning
     from langchain_dpicl.ledger.upgrade import upgrade_ledger
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "MemoryLedger",
     "Plan",
     "SQLLedger",
+    "StandbyWarning",
     "backup_ledger",
     "open_ledger",
     "upgrade_ledger",
@@ -42,6 +44,7 @@ __all__ = [
 
 _LAZY = {
     "SQLLedger": "sql",
+    "StandbyWarning": "standbys",
     "backup_ledger": "backup",
     "upgrade_ledger": "upgrade",
 }

@@ -145,6 +145,14 @@ def unknown_account(name: str) -> LedgerError:
     )
 
 
+def no_standby(kind: str) -> LedgerError:
+    """Return the error for a ledger of a kind that can have no standby."""
+    return LedgerError(
+        f"{kind} has no standby, and require_synchronous=True asks for one. Use a "
+        "PostgreSQL ledger, or leave it out."
+    )
+
+
 def require_name(name: object) -> str:
     """Return a usable account name.
 

@@ -74,17 +74,28 @@ class Mode(str, Enum):
     """
 
 
+_SYNCHRONOUS = """
+CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply'
+ELSE 'on' END
+"""
+"""What server, database or role say, but nothing weaker than `on`.
+
+With it a commit waits for this server's disk, and for those of the standbys that
+`synchronous_standby_names` holds.
+"""
+
+
 def _begin_writing(synchronous_commit: str) -> tuple[str, str]:
     settings = (
         "SELECT set_config('lock_timeout', '30s', true), "
         "set_config('statement_timeout', '60s', true), "
-        f"set_config('synchronous_commit', '{synchronous_commit}', true)"
+        f"set_config('synchronous_commit', {synchronous_commit}, true)"
     )
     return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings
 
 
 _FLUSH = (
-    "SELECT set_config('synchronous_commit', 'on', true), "
+    f"SELECT set_config('synchronous_commit', {_SYNCHRONOUS}, true), "
     "pg_logical_emit_message(true, 'dpicl', '')"
 )
 
@@ -94,8 +105,8 @@ POSTGRES_BEGIN: dict[Mode, tuple[str, ...]] = {
         "SELECT set_config('statement_timeout', '600s', true)",
     ),
     # Whatever the default of server, database and role is.
-    Mode.WRITE: _begin_writing("on"),
-    Mode.CHARGE: _begin_writing("off"),
+    Mode.WRITE: _begin_writing(_SYNCHRONOUS),
+    Mode.CHARGE: _begin_writing("'off'"),
     Mode.FLUSH: ("BEGIN READ WRITE", _FLUSH, "COMMIT"),
 }
 """The statements with which a transaction begins; a flush is over with them."""

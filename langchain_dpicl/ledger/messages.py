@@ -27,6 +27,7 @@ from langchain_dpicl.ledger.rows import (
     next_charge,
     require_counted,
 )
+from langchain_dpicl.ledger.standbys import require_confirmed
 
 
 def charge(
@@ -82,6 +83,7 @@ def charge(
                 driver.execute(statement)
         # The end of the block has waited for all of it, and raised what went wrong.
         require_counted(paid, counted.rowcount)
+        require_confirmed(connection)
     except psycopg.Error:
         # Whatever state it is in, nobody uses it again.
         connection.invalidate()

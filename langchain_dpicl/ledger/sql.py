@@ -4,8 +4,9 @@ A charge is one transaction: lock the account's row, check it against the journa
 count, write the charge, commit. SQLite takes the write lock at the start of it (`BEGIN
 IMMEDIATE`) and syncs the disk at its end (`synchronous=EXTRA`), so that neither two
 processes nor a power cut can spend a query twice. PostgreSQL locks the row (`SELECT ...
-FOR UPDATE`) and syncs whatever its own default says (`synchronous_commit=on`). Whatever
-the isolation level, the unique (account, sequence) pair lets only one writer win.
+FOR UPDATE`) and syncs whatever its own default says (`synchronous_commit=on`, or what
+is stronger); `ledger/standbys.py` looks after its standbys. Whatever the isolation
+level, the unique (account, sequence) pair lets only one writer win.
 
 The whole journal of an account is checked before the ledger uses it, and again when its
 terms or plan are not those that were checked; each charge after that checks counter,
@@ -15,6 +16,7 @@ head and last entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import URL, Connection, select
@@ -35,6 +37,7 @@ from langchain_dpicl.ledger.base import (
 )
 from langchain_dpicl.ledger.cells import text, whole
 from langchain_dpicl.ledger.charging import (
+    no_standby,
     require_name,
     require_per_unit,
     require_unit_id,
@@ -63,6 +66,7 @@ from langchain_dpicl.ledger.rows import (
     write_plan,
 )
 from langchain_dpicl.ledger.schema import account_table
+from langchain_dpicl.ledger.standbys import Standbys
 from langchain_dpicl.ledger.transactions import Transactions
 from langchain_dpicl.ledger.urls import holds_password
 from langchain_dpicl.ledger.verification import require_balances, require_chain
@@ -79,10 +83,14 @@ class SQLLedger(Ledger):
         create: Whether to make a ledger where there is none. A service that says False
             can't begin anew when its ledger is lost or its URL is wrong;
             `dpicl ledger create` makes the ledger once.
+        require_synchronous: Whether to refuse a PostgreSQL server that waits for no
+            standby, because its setting `synchronous_standby_names` is empty. Without
+            it a `StandbyWarning` tells, once, of a standby that is not waited for.
 
     Raises:
         LedgerError: If there is no ledger and `create` is False, the database can't be
-            opened, is not a ledger, or was written by another version.
+            opened, is not a ledger, was written by another version, or waits for no
+            standby and `require_synchronous` asks for it.
 
     Example:
         >>> import tempfile, pathlib
@@ -95,17 +103,33 @@ class SQLLedger(Ledger):
         >>> folder.cleanup()
     """
 
-    def __init__(self, url: str | URL, *, create: bool = True) -> None:
+    def __init__(
+        self,
+        url: str | URL,
+        *,
+        create: bool = True,
+        require_synchronous: bool = False,
+    ) -> None:
         parsed = parse_url(url)
+        self.require_synchronous = require_synchronous
         # Accounts whose journal was found whole, from these terms and this plan on.
         self._checked: dict[str, Opening] = {}
         self._last = LastCharges()
         self._database = Transactions(parsed)
+        engine = self._database.engine
+        standbys = None
+        if engine.dialect.name == "postgresql":
+            name = self._database.name
+            standbys = Standbys(engine, name, required=require_synchronous)
+        elif require_synchronous:
+            raise no_standby("A SQLite file")
         try:
             open_tables(self._database, create=create)
         except LedgerError:
             self._database.engine.dispose()
             raise
+        if standbys is not None:
+            standbys.warn()
 
     def __repr__(self) -> str:
         return f"SQLLedger({self._database.name!r})"
@@ -118,7 +142,10 @@ class SQLLedger(Ledger):
                 "the other process."
             )
         # It is there: the other process must not begin a new one.
-        return (_reopened, (self._database.name,))
+        again = partial(
+            SQLLedger, create=False, require_synchronous=self.require_synchronous
+        )
+        return (again, (self._database.name,))
 
     def dispose(self) -> None:
         """Close all pooled connections; the ledger stays usable."""
@@ -389,7 +416,3 @@ class SQLLedger(Ledger):
         require_chain(connection, account)
         self._checked[account.state.terms.name] = account.opening
         return account.state
-
-
-def _reopened(url: str) -> SQLLedger:
-    return SQLLedger(url, create=False)

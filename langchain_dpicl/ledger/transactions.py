@@ -32,6 +32,7 @@ from langchain_dpicl.ledger.engine import (
     was_undone,
 )
 from langchain_dpicl.ledger.sqlite_file import sqlite_file
+from langchain_dpicl.ledger.standbys import require_confirmed
 from langchain_dpicl.ledger.urls import shown
 
 T = TypeVar("T")
@@ -74,6 +75,7 @@ class Transactions:
             if mode is not Mode.READ and self.file is not None:
                 # What was written is worth nothing in a file that others don't find.
                 self.file.require()
+            require_confirmed(connection)
             return done
 
         return self.attempt(transaction)

@@ -24,7 +24,12 @@ from langchain_dpicl.ledger import (
     messages,
     statements,
 )
-from langchain_dpicl.ledger.engine import POSTGRES_LIMITS, Mode, open_engine
+from langchain_dpicl.ledger.engine import (
+    POSTGRES_BEGIN,
+    POSTGRES_LIMITS,
+    Mode,
+    open_engine,
+)
 from langchain_dpicl.ledger.transactions import Transactions
 
 Connect = Callable[[], SQLLedger]
@@ -320,3 +325,45 @@ def test_a_password_is_not_pickled() -> None:
     with pytest.raises(LedgerError, match="password") as caught:
         ledger.__reduce__()
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "used"),
+    [
+        ("off", "on"),
+        ("local", "on"),
+        ("remote_write", "on"),
+        ("on", "on"),
+        ("remote_apply", "remote_apply"),
+    ],
+)
+def test_nothing_makes_a_commit_weaker_and_we_make_none_weaker(
+    database: Database, said: str, used: str
+) -> None:
+    ledger = opened(SQLLedger(database.url))
+    database.execute(f"ALTER ROLE postgres SET synchronous_commit = '{said}'")
+    ledger.dispose()
+    try:
+        shown = ledger._database.run(
+            lambda c: c.exec_driver_sql("SHOW synchronous_commit").scalar()
+        )
+        # A flush ends with its own commit: look before it.
+        begin = "; ".join(POSTGRES_BEGIN[Mode.FLUSH][:-1])
+        with ledger._database.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            driver.execute(begin)
+            flushed = driver.execute("SHOW synchronous_commit").fetchone()
+            driver.rollback()
+        assert (shown, flushed) == (used, (used,))
+    finally:
+        database.execute("ALTER ROLE postgres RESET synchronous_commit")
+        ledger.dispose()
+
+
+def test_a_server_without_standbys_is_used_in_silence_but_waits_for_none(
+    database: Database, connect: Connect
+) -> None:
+    # Warnings are errors here.
+    opened(connect()).charge("notes")
+    with pytest.raises(LedgerError, match="synchronous_standby_names"):
+        SQLLedger(database.url, require_synchronous=True)
