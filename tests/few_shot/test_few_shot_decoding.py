@@ -183,6 +183,14 @@ def test_the_floor_is_in_deviations_of_the_noise() -> None:
         assert drawn == {0, 1}
 
 
+@pytest.mark.parametrize("share", [1e-3, 1e-9])
+def test_a_rare_token_can_be_drawn(share: float) -> None:
+    values = np.array([1 - share, share])
+    decoder = Sampling(floor=0)
+    assert decoder.choose(values, 0.0, Fixed(1 - share / 2)) == 1
+    assert decoder.choose(values, 0.0, Fixed(1 - 2 * share)) == 0
+
+
 def test_greedy_takes_the_first_of_equal_ones() -> None:
     assert Greedy().choose(np.array([0.1, 0.4, 0.4, 0.2]), 0.0, RANDOM) == 1
     assert Greedy().choose(np.zeros(5), 0.0, RANDOM) == 0

@@ -14,8 +14,8 @@ from few_shot_fakes import WordModel, budget_of, generator_of
 from langchain_core.documents import Document
 
 from langchain_dpicl import SampledGroups
-from langchain_dpicl.few_shot import step
-from langchain_dpicl.mechanisms import SeededRandom, noisy_next_token
+from langchain_dpicl.few_shot import Greedy, step
+from langchain_dpicl.mechanisms import SecureRandom, SeededRandom, noisy_next_token
 
 PEOPLE, GROUPS, STEPS = 100, 10, 300
 RATE = 0.2
@@ -57,6 +57,28 @@ def run(monkeypatch: pytest.MonkeyPatch | None = None, draw: Any = None) -> Any:
         for call in model.calls
     ]
     return groups, tokens
+
+
+def test_the_decoder_is_told_the_noise_of_the_mean() -> None:
+    told: list[float] = []
+
+    class Curious(Greedy):
+        def choose(self, noisy: Any, noise: float, random: SecureRandom) -> int:
+            told.append(noise)
+            return super().choose(noisy, noise, random)
+
+    generator_of(
+        WordModel(),
+        labels=["color"],
+        n_groups=GROUPS,
+        records_per_group=RATE * PEOPLE / GROUPS,
+        max_tokens=3,
+        noise_multiplier=2.0,
+        decoder=Curious(),
+        budget=budget_of(epsilon=500, accounting="renyi", queries=None),
+    ).generate(RECORDS)
+    # Replacing an answer moves the sum by sqrt 2 at most.
+    assert told == [pytest.approx(2.0 * math.sqrt(2) / GROUPS)] * len(told) != []
 
 
 def sizes_are_poisson(groups: Any) -> bool:

@@ -296,6 +296,15 @@ def test_what_was_not_released_yet_is_not_shown_and_not_charged() -> None:
     assert table.record()["epsilon"] > 3
 
 
+@pytest.mark.parametrize("group", [-1, 2])
+def test_groups_beyond_the_last_are_refused(exact: GDPTable, group: int) -> None:
+    found = exact.release().statistics
+    with pytest.raises(InvalidParameterError, match="from 0 to 1"):
+        found.described_group(group)
+    with pytest.raises(InvalidParameterError, match="from 0 to 1"):
+        found.mean(group, "pay")
+
+
 def test_the_nearest_of_copies_are_not_one_row_many_times() -> None:
     table = GDPTable(
         people(600), people_schema(), budget=account(LARGE), group_by=["ill", "job"]
