@@ -13,6 +13,8 @@ from typing import Any
 
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
+MAX_INTEGER = 2**63 - 1
+"""Largest count: what an index, a column of a database or an array can still hold."""
 
 
 class ParameterError(ValueError):
@@ -36,12 +38,7 @@ def finite(name: str, value: Any) -> float:
         >>> finite("epsilon", 2)
         2.0
     """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(f"{name} must be a number, not {type(value).__name__}.")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
+    number = _real(name, value)
     if not math.isfinite(number):
         raise ParameterError(f"{name} must be finite, not {number}.")
     return number
@@ -57,6 +54,19 @@ def positive(name: str, value: Any) -> float:
     number = finite(name, value)
     if number <= 0:
         raise ParameterError(f"{name} must be greater than 0, not {number:g}.")
+    return number
+
+
+def extended(name: str, value: Any) -> float:
+    """Return `value` as a float of 0 or more; it may be infinite.
+
+    Example:
+        >>> extended("rho", math.inf)
+        inf
+    """
+    number = _real(name, value)
+    if math.isnan(number) or number < 0:
+        raise ParameterError(f"{name} must be 0 or more, not {number:g}.")
     return number
 
 
@@ -97,8 +107,8 @@ def sampling_rate(value: Any, name: str = "sampling_rate") -> float:
     return number
 
 
-def count(value: Any, name: str, *, minimum: int = 1) -> int:
-    """Return an integer of at least `minimum`.
+def count(value: Any, name: str, *, minimum: int = 1, unbounded: bool = False) -> int:
+    """Return an integer of at least `minimum`, and of at most `MAX_INTEGER` if bounded.
 
     Example:
         >>> count(3, "k")
@@ -107,6 +117,18 @@ def count(value: Any, name: str, *, minimum: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ParameterError(f"{name} must be an integer, not {type(value).__name__}.")
     number = int(value)
+    if number < -MAX_INTEGER or (number > MAX_INTEGER and not unbounded):
+        # Not shown: Python refuses to write down an integer of thousands of digits.
+        raise ParameterError(f"{name} must be from {minimum} to {MAX_INTEGER}.")
     if number < minimum:
         raise ParameterError(f"{name} must be at least {minimum}, not {number}.")
     return number
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterError(f"{name} must be a number, not {type(value).__name__}.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if abs(value) == value else -math.inf

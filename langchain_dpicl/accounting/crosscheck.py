@@ -35,6 +35,7 @@ from langchain_dpicl.accounting.events import (
     total_delta0,
 )
 from langchain_dpicl.accounting.gaussian import inverse_square
+from langchain_dpicl.accounting.loss import MAX_USES
 from langchain_dpicl.accounting.parallel import one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 
@@ -161,6 +162,8 @@ def _disagreement(pld: float, lower: float, upper: float) -> str:
 def _out_of_range(events: list[GaussianEvent], delta: float, pld: float) -> str:
     if delta < _MIN_DELTA:
         return f"prv-accountant needs a delta of {_MIN_DELTA:g} at least"
+    if sum(event.count for event in events if event.sampling_rate < 1) > MAX_USES:
+        return f"prv-accountant is asked about {MAX_USES} sampled uses at most"
     if len(_distinct(events)) > _MAX_EVENTS:
         return f"prv-accountant is asked about {_MAX_EVENTS} different events at most"
     for z, q, _ in _distinct(events):

@@ -288,8 +288,8 @@ class PrivacyFilter:
             >>> 0.4 < account.epsilon_spent(Cost(STEPS // 4, 0)) < 0.5
             True
         """
-        loss = parameters.count(cost[0], "cost.loss", minimum=0)
-        failure = parameters.count(cost[1], "cost.failure", minimum=0)
+        loss = parameters.count(cost[0], "cost.loss", minimum=0, unbounded=True)
+        failure = parameters.count(cost[1], "cost.failure", minimum=0, unbounded=True)
         if loss > STEPS or failure > STEPS:
             return math.inf
         if loss == 0:

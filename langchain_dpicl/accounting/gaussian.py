@@ -158,8 +158,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         4.37718
     """
     delta = parameters.delta(delta)
-    if math.isnan(mu) or mu < 0:
-        raise ParameterError(f"mu must be 0 or more, not {mu:g}.")
+    mu = parameters.extended("mu", mu)
     # delta at epsilon = 0 is erf(mu / sqrt 8).
     if math.erf(mu * _SQRT_HALF / 2) * (1 + _LOG_ERROR) <= delta:
         return 0.0

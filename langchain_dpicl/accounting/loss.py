@@ -38,6 +38,9 @@ from langchain_dpicl.accounting.events import Event
 _TAIL = 1e-16
 _MAX_STEP = 16.0
 _TOLERATED_NOISE = 3e-3
+MAX_USES = 1_000_000
+"""Uses beyond which no bound is computed: time and rounding errors grow with them."""
+
 _TILTED_SIZE = 8
 """A tilted window may be this much longer than the plain one."""
 
@@ -82,7 +85,7 @@ def loss_epsilon(
     Returns:
         An upper bound of epsilon, 0 or more. Infinite where double precision can't
         give one: delta below the numerical error (some 1e-15 for each use), or
-        noise so small that a loss of thousands is common.
+        noise so small that a loss of thousands is common; or more than `MAX_USES`.
 
     Example:
         >>> from langchain_dpicl.accounting import GaussianEvent
@@ -90,6 +93,8 @@ def loss_epsilon(
         >>> round(loss_epsilon([event], 1 / 835), 2)
         0.95
     """
+    if sum(event.count for event in events) > MAX_USES:
+        return math.inf
     step = grid_step(events, resolution)
     if not 0 < step <= _MAX_STEP:
         return math.inf

@@ -123,8 +123,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         8.0784
     """
     delta = parameters.delta(delta)
-    if math.isnan(rho) or rho < 0:
-        raise ParameterError(f"rho must be 0 or more, not {rho:g}.")
+    rho = parameters.extended("rho", rho)
     if rho == 0 or math.isinf(rho):
         return rho
     log_delta = math.log(delta)

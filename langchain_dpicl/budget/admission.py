@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from langchain_dpicl.budget.bundle import AnyDemand, Bundle
+from langchain_dpicl import parameters
+from langchain_dpicl.budget.bundle import AnyDemand, Bundle, require_demand
 from langchain_dpicl.budget.demand import Grant, Granted
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms, Charge
 from langchain_dpicl.units import Collect
+from langchain_dpicl.validation import checked
 
 
 def require_possible(
     terms: AccountTerms,
     demand: AnyDemand,
+    unit_key: str | None,
     n_units: int | None,
     *,
     charges_units: bool,
@@ -19,9 +22,14 @@ def require_possible(
     """Refuse what an account can't promise anything for, before it is charged.
 
     Raises:
-        InvalidParameterError: If delta is 1 / n_units or more, or if the account
-            charges units and the caller can't name them.
+        InvalidParameterError: If it is no demand, delta is 1 / n_units or more, or the
+            account charges units and the caller can't name them.
     """
+    require_demand(demand)
+    if unit_key is not None and not isinstance(unit_key, str):
+        raise InvalidParameterError("unit_key must be a metadata key's name, or None.")
+    if n_units is not None:
+        checked(parameters.count, n_units, "n_units", minimum=0)
     if n_units is not None and terms.delta * n_units >= 1:
         raise InvalidParameterError(
             f"delta {terms.delta:g} is too large for a corpus of {n_units} units: "

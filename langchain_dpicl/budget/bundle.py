@@ -61,6 +61,8 @@ class Bundle:
     partition: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.demands, (list, tuple)):
+            raise InvalidParameterError("demands must be a list of demands.")
         object.__setattr__(self, "demands", tuple(self.demands))
         if not 0 < len(self.demands) <= MAX_BRANCHES:
             raise InvalidParameterError(
@@ -130,6 +132,19 @@ class Bundle:
 
 AnyDemand: TypeAlias = Demand | Bundle
 """What an account may be asked to pay for."""
+
+
+def require_demand(demand: object) -> None:
+    """Refuse what can't be paid for.
+
+    Raises:
+        InvalidParameterError: If it is neither a demand nor a bundle.
+    """
+    if not isinstance(demand, (Demand, Bundle)):
+        raise InvalidParameterError(
+            "An account pays for a Demand or a Bundle (parser.demand() is one), not "
+            f"for a value of type {type(demand).__name__}."
+        )
 
 
 def read_parts(demand: AnyDemand, events: tuple[Event, ...]) -> tuple[Granted, ...]:

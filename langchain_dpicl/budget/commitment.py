@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from langchain_dpicl.accounting import Event
-from langchain_dpicl.budget.bundle import AnyDemand
+from langchain_dpicl.budget.bundle import AnyDemand, require_demand
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.budget.pricing import price_release
 from langchain_dpicl.budget.report import is_planned
@@ -74,6 +74,7 @@ class Commitment:
             InvalidParameterError: If noise is left open that nothing determines.
             LedgerError: If the ledger can't be read.
         """
+        require_demand(demand)
         if self._terms.filter is not None:
             return price_release(demand, self._terms.filter, self._queries)
         plan = self._ledger.state(self._terms.name).plan

@@ -129,12 +129,15 @@ class Demand:
             parameters.positive("share", self.share)
             if self.delta0 is not None:
                 parameters.delta(self.delta0, "delta0")
-            for part in self.parts:
+            for part in _parts(self.parts):
                 if isinstance(part, GaussianPart):
                     if part.noise_multiplier is not None:
                         parameters.noise_multiplier(part.noise_multiplier)
-                elif part.epsilon is not None:
+                    continue
+                if part.epsilon is not None:
                     parameters.epsilon(part.epsilon)
+                if isinstance(part, ExponentialPart):
+                    parameters.positive("ratio", part.ratio)
         except ParameterError as error:
             raise InvalidParameterError(str(error)) from None
         if self.sampling_rate < 1 and len(self.parts) > 1:
@@ -197,6 +200,14 @@ class Demand:
         if isinstance(part, ExponentialPart):
             return ExponentialEvent(epsilon, self.uses)
         return PureEvent(epsilon, self.uses)
+
+
+def _parts(parts: Any) -> tuple[Part, ...]:
+    if not isinstance(parts, tuple) or not all(isinstance(p, Part) for p in parts):
+        raise ParameterError(
+            "parts must be a tuple of GaussianPart, ExponentialPart and PurePart."
+        )
+    return parts
 
 
 def _require_uses(uses: int) -> None:

@@ -12,12 +12,14 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from langchain_dpicl import mechanisms
+from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl.budget.bundle import require_demand
 from langchain_dpicl.budget.demand import Demand, read_parameters
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.validation import checked
 
 PASS_RATE = 0.95
 
@@ -108,8 +110,9 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
 
     Raises:
         PlanMismatchError: If there is no such plan.
-        InvalidParameterError: If there are fewer than one group or two choices, or
-            the release is not a choice among counts (ESA by cosine).
+        InvalidParameterError: If an argument is out of its range (there is a group and
+            two choices at least), or the release is not a choice among counts (ESA by
+            cosine).
         ParameterError: If `max_words` is out of its range.
 
     Example:
@@ -119,8 +122,10 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         >>> found.is_possible, 40 < found.required_lead < 50
         (True, True)
     """
-    if groups < 1 or choices < 2:  # noqa: PLR2004 - a choice is among two at least
-        raise InvalidParameterError("There must be a group and two choices at least.")
+    require_demand(demand)
+    groups = checked(parameters.count, groups, "groups")
+    choices = checked(parameters.count, choices, "choices", minimum=2)
+    public_calls = checked(parameters.count, public_calls, "public_calls", minimum=0)
     if demand.mechanism == "esa/cosine":
         raise InvalidParameterError(
             "What a noisy sum of embeddings can tell apart depends on the candidates: "
@@ -148,7 +153,8 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         noise = z * sensitivity.vote_l2(relation)
         # Two noisy counts, each against the winner's: a union bound over the others.
         tail = (1 - PASS_RATE) / (choices - 1)
-        lead = noise * math.sqrt(2) * NormalDist().inv_cdf(1 - tail)
+        # Of a tail so thin that 1 - tail is 1 there is a quantile all the same.
+        lead = noise * math.sqrt(2) * -NormalDist().inv_cdf(tail)
     elif eps is not None:
         # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
         scale = 2 * sensitivity.joint_utility(relation) / eps

@@ -231,7 +231,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             LedgerError: If the ledger can't be used or the account is closed.
         """
         terms = self._terms
-        require_possible(terms, demand, n_units, charges_units=charges_units)
+        require_possible(terms, demand, unit_key, n_units, charges_units=charges_units)
         plan = self._commitment.plan_for(demand, unit_key)
         if terms.filter is None:
             expected = plan.events

@@ -6,12 +6,13 @@ import functools
 import math
 from collections.abc import Callable
 
-from langchain_dpicl import accounting
-from langchain_dpicl.accounting import Event, GaussianEvent, unsampled_epsilon
-from langchain_dpicl.budget.bundle import AnyDemand
+from langchain_dpicl import accounting, parameters
+from langchain_dpicl.accounting import Event, GaussianEvent, repeat, unsampled_epsilon
+from langchain_dpicl.budget.bundle import AnyDemand, require_demand
 from langchain_dpicl.budget.demand import Demand, PurePart
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.validation import checked
 
 
 def plan_queries(
@@ -42,6 +43,7 @@ def plan_queries(
     Raises:
         PlanMismatchError: If no noise, or not the fixed one, keeps within the budget,
             or the two accountants disagree.
+        InvalidParameterError: If an argument is out of its range or no demand.
 
     Example:
         >>> from langchain_dpicl.budget import Demand, GaussianPart
@@ -51,6 +53,10 @@ def plan_queries(
         >>> round(events[0].noise_multiplier, 2)
         2.92
     """
+    require_demand(demand)
+    epsilon = checked(parameters.epsilon, epsilon)
+    delta = checked(parameters.delta, delta)
+    queries = checked(parameters.count, queries, "queries")
     events_at: Callable[[float], tuple[Event, ...]]
     if isinstance(demand, Demand):
         delta0 = _delta0(demand, delta, queries, sharing=1)
@@ -93,7 +99,7 @@ def _planned(
 ) -> tuple[Event, ...]:
     if demand.is_fixed:
         events = events_at(1.0)
-        cost = accounting.compose(list(events) * queries, delta)
+        cost = _cost(events, delta, queries)
         if not cost <= epsilon:
             raise PlanMismatchError(
                 f"{queries} releases by {demand.mechanism} with the noise you fixed "
@@ -143,7 +149,7 @@ def _require_second_opinion(
     ]
     if not sampled:
         return
-    check = accounting.cross_check(list(events) * queries, delta)
+    check = accounting.cross_check(repeat(events, queries), delta)
     if not check.agrees:
         raise PlanMismatchError(
             f"Two independent accountants disagree on this plan: {check}. Nothing is "
@@ -152,9 +158,16 @@ def _require_second_opinion(
         )
 
 
+def _cost(events: tuple[Event, ...], delta: float, queries: int) -> float:
+    try:
+        return accounting.spent(events, queries, delta)
+    except ParameterError as error:
+        raise PlanMismatchError(f"No plan adds up so many releases: {error}") from None
+
+
 def is_affordable(
     events: tuple[Event, ...], *, epsilon: float, delta: float, queries: int
 ) -> bool:
     """Return whether `queries` such releases stay within (epsilon, delta)."""
-    cost = accounting.compose(list(events) * queries, delta)
+    cost = _cost(events, delta, queries)
     return math.isfinite(cost) and cost <= epsilon

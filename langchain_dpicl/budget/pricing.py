@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 
 from langchain_dpicl.accounting import STEPS, Event, PrivacyFilter
-from langchain_dpicl.budget.bundle import AnyDemand
+from langchain_dpicl.budget.bundle import AnyDemand, require_demand
 from langchain_dpicl.budget.demand import Demand, GaussianPart
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.parameters import (
@@ -61,6 +61,7 @@ def price_release(
         >>> round(price_release(vote, gdp, 20)[0].noise_multiplier, 2)
         2.99
     """
+    require_demand(demand)
     if not demand.is_fixed and queries is None:
         raise InvalidParameterError(
             f"The account has no plan, and this {demand.mechanism} release leaves its "

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import STEPS, Cost, Event, PrivacyFilter
-from langchain_dpicl.budget.bundle import AnyDemand, Bundle
+from langchain_dpicl.accounting.events import EVENT_TYPES
+from langchain_dpicl.budget.bundle import AnyDemand, Bundle, require_demand
 from langchain_dpicl.budget.demand import Demand
 from langchain_dpicl.budget.planning import is_affordable
 from langchain_dpicl.budget.pricing import price_release
@@ -62,7 +63,12 @@ def would_pay(
     state: AccountState,
     asked: AnyDemand | Event | Sequence[Event] | None,
 ) -> bool:
-    """Return whether an account would pay for one more release."""
+    """Return whether an account would pay for one more release.
+
+    Raises:
+        InvalidParameterError: If what is asked about is no release.
+    """
+    _require_release(asked)
     if state.closed:
         return False
     if terms.filter is not None:
@@ -80,7 +86,9 @@ def require_payment(
     Raises:
         BudgetExhaustedError: If it can't pay.
         LedgerError: If it is closed.
+        InvalidParameterError: If it is no demand.
     """
+    require_demand(demand)
     if terms.filter is not None:
         charged(state, price_release(demand, terms.filter, queries))
     elif state.plan is not None:
@@ -93,6 +101,13 @@ def is_planned(demand: AnyDemand, plan: Plan | None) -> bool:
         return True
     known = {key: value for key, value in plan.demand.items() if key != "unit_key"}
     return known == demand.to_dict()
+
+
+def _require_release(asked: object) -> None:
+    found = asked if isinstance(asked, (list, tuple)) else [asked]
+    if asked is None or all(isinstance(one, EVENT_TYPES) for one in found):
+        return
+    require_demand(asked)
 
 
 def _plan_pays(

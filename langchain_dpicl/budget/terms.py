@@ -44,7 +44,7 @@ def account_terms(
     try:
         epsilon, delta = parameters.epsilon(epsilon), parameters.delta(delta)
         if queries is not None:
-            queries = parameters.count(queries, "queries")
+            queries = _queries(queries)
         _require_known(accounting, scope)
         if accounting is None:
             return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
@@ -84,6 +84,13 @@ def described(terms: AccountTerms, queries: int | None) -> str:
     return ", ".join(parts)
 
 
+def _queries(number: int) -> int:
+    # Every database's integers hold it, and a filter's steps can be shared into it.
+    if parameters.count(number, "queries") > STEPS:
+        raise ParameterError(f"queries must be at most {STEPS}.")
+    return int(number)
+
+
 def _require_known(accounting: Filter | None, scope: Scope) -> None:
     if accounting is not None and accounting not in FILTERS:
         raise InvalidParameterError(
@@ -112,10 +119,6 @@ def _plan(
     if delta0_share is not None or order is not None:
         raise InvalidParameterError(
             "delta0_share and order go with accounting=; a plan needs neither."
-        )
-    if scope == "unit" and queries > STEPS:
-        raise InvalidParameterError(
-            f"With scope='unit' queries must be at most {STEPS}."
         )
     terms = AccountTerms(name, epsilon, delta, queries, scope=scope)
     return terms, queries

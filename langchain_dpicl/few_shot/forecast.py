@@ -179,4 +179,4 @@ def required_lead(
         return scale * math.log(others * PASS_RATE / (1 - PASS_RATE))
     tail = (1 - PASS_RATE) / others
     deviation = noise_of_mean(noise, n_groups) * math.sqrt(2.0)
-    return deviation * NormalDist().inv_cdf(1 - tail)
+    return deviation * -NormalDist().inv_cdf(tail)

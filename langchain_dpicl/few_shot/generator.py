@@ -288,11 +288,6 @@ class DPFewShotGenerator(Frozen):
         """
         terms = self._terms
         if label_sizes is not None:
-            if not isinstance(label_sizes, Mapping):
-                raise InvalidParameterError(
-                    "label_sizes is a mapping from each label to its number of units, "
-                    f"not {type(label_sizes).__name__}."
-                )
             terms = replace(terms, label_sizes=label_sizes)
             terms.check()
         if terms.label_sizes is None:

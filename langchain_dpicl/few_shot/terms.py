@@ -207,6 +207,11 @@ class Terms(Writing):
             self._keep("epsilon", parameters.epsilon)
         if self.label_sizes is None:
             return
+        if not isinstance(self.label_sizes, Mapping):
+            raise InvalidParameterError(
+                "label_sizes is a mapping from each label to its number of units, not "
+                f"{type(self.label_sizes).__name__}."
+            )
         if set(self.label_sizes) != set(self.classes):
             raise InvalidParameterError(
                 "label_sizes must give a number of units for each of "
