@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from rich.console import Console
 from rich.markup import escape
 
 from langchain_dpicl._version import __version__
+
+BROKEN_PIPE = 141
+"""What a shell says of a program that wrote into a closed pipe."""
 
 DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
 
@@ -23,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0 on success, 1 for an error that the message explains, 2 for
-        wrong usage.
+        wrong usage, 130 after Ctrl-C, 141 where the reader of the output has gone.
 
     Example:
         >>> main(
@@ -38,7 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from langchain_dpicl.parameters import ParameterError
 
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        # What is not written yet, here and not while Python ends.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough, as `head` does; nothing more can be told.
+        _forget_output()
+        return BROKEN_PIPE
     except (DPError, ParameterError, OSError) as error:
         if options.json:
             print(json.dumps({"error": type(error).__name__, "message": str(error)}))  # noqa: T201 - the command's output
@@ -51,6 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped. What was charged stays charged.", file=sys.stderr)  # noqa: T201 - the command's output
         return 130
+    return status
+
+
+def _forget_output() -> None:
+    """Have Python write what is left of the output to nowhere as it ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from langchain_dpicl import parameters
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.cli.loading import (
+    is_encodable,
     load_embedding,
     load_model,
     read_corpus,
@@ -113,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
     else:
-        _conclude(console, options, budget, answers, stop)
+        _conclude(console, budget, answers, stop)
     return 0
 
 
@@ -136,6 +137,8 @@ def _task(options: argparse.Namespace) -> Task:
             "--corpus needs --unit-key FIELD, the field that says whose record each "
             "line is, and at least one --question TEXT."
         )
+    if not all(map(is_encodable, options.question)):
+        raise InvalidParameterError("--question must be a text in UTF-8.")
     return Task(
         name=Path(options.corpus).stem,
         documents=read_corpus(
@@ -155,6 +158,9 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
             unanimous answer would come out.
         UnitError: If there are fewer units than groups, or a record has no unit.
     """
+    for name in ("first", "docs_per_group"):
+        if (number := getattr(options, name)) is not None:
+            parameters.count(number, name)
     n_units = task.n_units
     if options.groups > n_units:
         raise UnitError(
@@ -331,7 +337,6 @@ def _mark(right: bool | None) -> str:  # noqa: FBT001 - three states of a check
 
 def _conclude(
     console: Console,
-    options: argparse.Namespace,
     budget: PrivacyBudgetHandler,
     answers: list[Answered],
     stop: str,
@@ -342,7 +347,7 @@ def _conclude(
         console.print(f"\n[bold yellow]Stopped.[/] {escape(stop)}")
     spent = budget.spent()
     console.print(
-        f"\nAccount {budget.account!r} in {options.ledger}: epsilon "
+        f"\nAccount {budget.account!r} in {budget.ledger!r}: epsilon "
         f"{spent.epsilon:.2f} of {budget.epsilon:g} spent on {spent.queries} of "
         f"{budget.queries} answers."
     )

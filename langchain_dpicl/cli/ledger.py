@@ -6,7 +6,6 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.budget.report import spent_after
+from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     AccountState,
@@ -202,7 +202,7 @@ def _units(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, An
         for balance in balances:
             yield {"tag": balance.tag, "share": _share(terms, balance.spent)}
         return
-    lines = Path(options.id_file).read_text(encoding="utf-8").splitlines()
+    lines = read_text(options.id_file).splitlines()
     wanted = {line: ledger.unit_tag(terms.name, line) for line in lines if line.strip()}
     tags = set(wanted.values())
     spent = {found.tag: found.spent for found in balances if found.tag in tags}

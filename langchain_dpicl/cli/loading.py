@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
         UnitError: If a line has no unit id, or there is no record.
     """
     documents: list[Document] = []
-    with Path(path).open(encoding="utf-8") as lines:
+    with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -43,6 +44,11 @@ def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
                 raise InvalidParameterError(
                     f"Line {number} has no text in the field {text_key!r}: name the "
                     "field with --text-key."
+                )
+            if not is_encodable(text):
+                raise InvalidParameterError(
+                    f"Line {number} has half a character in the field {text_key!r}, "
+                    "which no model can be sent."
                 )
             if unit_key not in record:
                 raise UnitError(
@@ -56,14 +62,37 @@ def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
     return documents
 
 
-def _object(line: str, number: int) -> dict[str, Any]:
+def _object(line: bytes, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except ValueError:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise InvalidParameterError(f"Line {number} is not a JSON object.")
+        raise InvalidParameterError(f"Line {number} is not a JSON object in UTF-8.")
     return record
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether a text has whole characters only; JSON can write half of one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        InvalidParameterError: If it is not UTF-8. The message shows nothing of it.
+    """
+    text = None
+    with suppress(UnicodeDecodeError):
+        text = Path(path).read_text(encoding="utf-8")
+    if text is None:
+        raise InvalidParameterError(f"{path} is not a text in UTF-8.")
+    return text
 
 
 def load_model(name: str) -> Any:

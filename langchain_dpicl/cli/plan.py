@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from langchain_dpicl import parameters
 from langchain_dpicl.budget import (
     Demand,
     ExponentialPart,
@@ -55,6 +56,7 @@ PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 
 def run(options: argparse.Namespace) -> int:
     """Print the table, or JSON, and draw the plot if one is asked for."""
+    _check(options)
     found = {name: _forecast(name, options, options.epsilon) for name in METHODS}
     if options.plot:
         _plot(options)
@@ -73,6 +75,20 @@ def run(options: argparse.Namespace) -> int:
         return 0
     _print(options, found)
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse numbers that are wrong for every method.
+
+    Raises:
+        ParameterError: If one is out of its range.
+    """
+    parameters.epsilon(options.epsilon)
+    parameters.delta(options.delta)
+    parameters.count(options.queries, "queries")
+    parameters.count(options.groups, "groups")
+    parameters.count(options.choices, "choices", minimum=2)
+    parameters.sampling_rate(options.sampling_rate)
 
 
 def _forecast(

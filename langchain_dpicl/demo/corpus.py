@@ -11,7 +11,8 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.demo import wording
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.parameters import ParameterError, count
+from langchain_dpicl.parameters import count
+from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +22,9 @@ DOMINANCE = 0.76
 """Chance that a patient has what is typical of a diagnosis or a drug."""
 
 _FIRST_VISIT = date(2024, 1, 8)
+MAX_NOTES = 1_000_000
+"""Most notes of a clinic."""
+
 _SECRET_PRIME = 9_999_991  # Multiples of a step stay distinct below a prime.
 _SECRET_STEP = 7_654_321
 
@@ -61,17 +65,21 @@ def patients(
         The patients, in order of their ids.
 
     Raises:
-        InvalidParameterError: If a number is not an integer of at least 1.
+        InvalidParameterError: If a number is not an integer of at least 1, or there
+            would be more than `MAX_NOTES`.
 
     Example:
         >>> [patient.patient_id for patient in patients(2)]
         ['P0001', 'P0002']
     """
-    try:
-        count(n_patients, "n_patients")
-        count(notes_per_patient, "notes_per_patient")
-    except ParameterError as error:
-        raise InvalidParameterError(str(error)) from None
+    notes = checked(count, n_patients, "n_patients") * checked(
+        count, notes_per_patient, "notes_per_patient"
+    )
+    if notes > MAX_NOTES:
+        raise InvalidParameterError(
+            f"n_patients times notes_per_patient must be at most {MAX_NOTES}: all "
+            "notes are in memory at once."
+        )
     return [
         _patient(number, name, notes_per_patient, seed)
         for number, name in enumerate(_names(n_patients, seed))
@@ -97,7 +105,8 @@ def clinic(
         (the name), `visit` (an ISO date), and `secret`.
 
     Raises:
-        InvalidParameterError: If a number is not an integer of at least 1.
+        InvalidParameterError: If a number is not an integer of at least 1, or there
+            would be more than `MAX_NOTES`.
 
     Example:
         >>> notes = clinic(n_patients=3, notes_per_patient=2)
