@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.source import SecureRandom
 
 
-@hiding_in(
-    *("from_documents", "afrom_documents", "from_vectorstore", "afrom_vectorstore"),
-    *("add_documents", "aadd_documents", "delete_unit", "refresh", "arefresh"),
-)
+@hiding_in("documents", "vectorstore", "delete_unit", "refresh")
 class RetrievedGroups(RetrievingSource):
     """Slots retrieved for a question; one unit touches one slot at most.
 
@@ -310,8 +307,7 @@ class RetrievedGroups(RetrievingSource):
 
         Raises:
             InvalidParameterError: If the place is taken, a document's metadata cannot
-                be written as JSON, or the records are in a store that searches by
-                itself.
+                be written as JSON, or the records' store searches by itself.
         """
         self._records.save(path, self._terms)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.units import Collect
 
 
-@hiding_in("from_documents", "add_documents", "delete_unit")
+@hiding_in("documents", "delete_unit")
 class SampledGroups(TermedSource):
     """Slots from a fresh Poisson sample of units, for in-context exemplars.
 

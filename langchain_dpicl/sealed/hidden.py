@@ -116,18 +116,21 @@ def hiding(call: Callable[P, T]) -> Callable[P, T]:
     return hidden
 
 
-def hiding_in(*names: str) -> Callable[[type[C]], type[C]]:
-    """Return a class decorator that is `hiding` for some methods and class methods."""
+def hiding_in(*words: str) -> Callable[[type[C]], type[C]]:
+    """Return a class decorator that is `hiding` for some methods and class methods.
+
+    Args:
+        words: The methods are those of the class whose names end with one of these.
+    """
 
     def decorate(kind: type[C]) -> type[C]:
-        for name in names:
-            method = vars(kind)[name]
-            hidden = (
-                classmethod(hiding(method.__func__))
-                if isinstance(method, classmethod)
-                else hiding(method)
-            )
-            setattr(kind, name, hidden)
+        for name, method in list(vars(kind).items()):
+            if not name.endswith(words):
+                continue
+            if isinstance(method, classmethod):
+                setattr(kind, name, classmethod(hiding(method.__func__)))
+            else:
+                setattr(kind, name, hiding(method))
         return kind
 
     return decorate

@@ -98,6 +98,7 @@ PUBLIC = {
     # what was charged and released
     "few_shot.lanes": {"Lane", "Lanes"},
     "ledger.base": {"AccountState", "AccountTerms", "Charge", "ChargeRecord", "Plan"},
+    "ledger.release_store": {"StoredRelease"},
     "ledger.rows": {"Account", "Last"},
     "outcome": {"Outcome"},
     "released.journal": {"Entry", "Journal"},
