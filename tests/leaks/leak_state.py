@@ -98,14 +98,17 @@ class LedgerFiles(Observer):
 
 
 class StoredAnswers(Observer):
-    """What the answer cache holds, read as a database."""
+    """What the ledger keeps of answers and releases, read as a database."""
 
     name = "answer_cache"
     sees = "nothing"
 
     def seen(self, stage: Stage) -> object:
         with sqlite3.connect(stage.folder / "ledger.db") as database:
-            rows = database.execute("SELECT * FROM dpicl_answer").fetchall()
+            rows = [
+                database.execute(f"SELECT * FROM {table}").fetchall()
+                for table in ("dpicl_answer", "dpicl_release", "dpicl_step")
+            ]
         database.close()
         return rows
 
