@@ -46,6 +46,8 @@ class Encoder:
         self._torch = torch
         self._tokenizer = _tokenizer()
         self._fixed = fixed
+        # Threads cost a model of this size more than they save.
+        torch.set_num_threads(1)
         torch.manual_seed(1)
         config = BertConfig(
             vocab_size=len(self._tokenizer),
