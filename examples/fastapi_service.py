@@ -2,6 +2,7 @@
 
     pip install . fastapi uvicorn httpx                      # in this repository
     python examples/fastapi_service.py                       # shows itself, and ends
+    dpicl ledger create --ledger sqlite:///service.db        # once, never at a start
     python examples/fastapi_service.py --serve --workers 2   # http://127.0.0.1:8000/docs
 
 Every worker opens the same account, so that all of them together stay within it:
@@ -70,7 +71,9 @@ def open_groups() -> RetrievedGroups:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    ledger = SQLLedger(os.environ.get("DPICL_LEDGER", "sqlite:///service.db"))
+    # A service whose ledger is lost must not begin a new one.
+    url = os.environ.get("DPICL_LEDGER", "sqlite:///service.db")
+    ledger = SQLLedger(url, create=False)
     app.state.budget = PrivacyBudgetHandler(
         epsilon=8,
         delta=1e-6,
@@ -239,5 +242,6 @@ if __name__ == "__main__":
     else:
         with TemporaryDirectory() as folder:
             os.environ["DPICL_LEDGER"] = f"sqlite:///{folder}/service.db"
+            SQLLedger(os.environ["DPICL_LEDGER"]).dispose()
             os.environ["DPICL_ANSWERS"] = "8"
             asyncio.run(demonstrate())

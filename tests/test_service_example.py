@@ -67,6 +67,7 @@ def workers(
     folder: Path, index: str, ledger_url: str
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Two processes of the service, each on a socket of its own."""
+    SQLLedger(ledger_url).dispose()
     environment = {
         **os.environ,
         "DPICL_LEDGER": ledger_url,
@@ -195,6 +196,7 @@ async def test_who_hangs_up_has_paid_and_a_closed_account_says_so(
     folder: Path, index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPICL_LEDGER", f"sqlite:///{folder}/service.db")
+    SQLLedger(f"sqlite:///{folder}/service.db").dispose()
     monkeypatch.setenv("DPICL_ANSWERS", "1")
     monkeypatch.setenv("DPICL_INDEX", index)
     service = SimpleNamespace(**runpy.run_path(str(SERVICE)))

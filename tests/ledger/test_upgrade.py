@@ -181,6 +181,7 @@ def test_version_2_keeps_its_journal_and_what_lay_among_its_answers(
     opened(connect()).charge("notes")
     step = "INSERT INTO dpicl_answer VALUES (1, 'step', '[17]')"
     for edit in (
+        "DROP TABLE dpicl_registry",
         "DROP TABLE dpicl_step",
         "DROP TABLE dpicl_release",
         "ALTER TABLE dpicl_account DROP COLUMN releases_digest",
@@ -191,6 +192,7 @@ def test_version_2_keeps_its_journal_and_what_lay_among_its_answers(
     assert upgrade_ledger(database.url) == 2
     assert in_database(database, differences) == []
     ledger = connect()
+    ledger.verify_accounts()
     assert ledger.charge("notes").sequence == 2
     ledger.start_release("notes", 2, "a kind", "{}")
     ledger.store_step("notes", 2, 0, "[18]")
