@@ -197,7 +197,6 @@ class LeakyLLM(BaseLLM):
     """A completion model that takes lists of prompts."""
 
     failing: str = "none"
-    batch_size: int = 4
 
     @property
     def _llm_type(self) -> str:

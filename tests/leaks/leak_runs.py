@@ -198,7 +198,14 @@ def _chain(
     groups = _groups(leak_parts.BrokenGroups if failure == "store" else source)
     made = leak_parts.PARSERS[parser](failure == "embedding")
     gate = PublicFirstGate() if parser == leak_parts.GATED else None
-    chain = DPChain(groups=groups, model=model, parser=made, cache=True, gate=gate)
+    chain = DPChain(
+        groups=groups,
+        model=model,
+        parser=made,
+        cache=True,
+        gate=gate,
+        prompts_per_call=4 if model_class is leak_parts.LeakyLLM else 1,
+    )
     stage.parts |= {
         "chain": chain,
         "groups": groups,
