@@ -90,6 +90,26 @@ def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
     assert budget.spent().queries == 1
 
 
+def test_the_oldest_release_that_was_paid_for_in_vain_is_made_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account(queries=2)
+
+    def table() -> GDPTable:
+        return GDPTable(people(500), people_schema(), budget=budget)
+
+    with monkeypatch.context() as patch:
+        failing = Failing(budget.ledger, "store_answer", after=1)
+        patch.setattr(budget.ledger, "store_answer", failing)
+        with pytest.raises(LedgerError, match="disk is full"):
+            table().release()
+    assert table().release().record()["charge"] == 2
+    assert table().release(resume=True).record()["charge"] == 1
+    # Now that none is left open, it is the newest that is taken again.
+    assert table().release(resume=True).record()["charge"] == 2
+    assert budget.spent().queries == 2
+
+
 def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     first = GDPTable(people(500), people_schema(), budget=account(ledger=url))
