@@ -150,6 +150,8 @@ def test_delta_too_large_for_the_corpus_is_refused_with_the_number(
         ({"parser": StrOutputParser()}, InvalidParameterError),
         ({"on_failure": "canary-7f3a"}, InvalidParameterError),
         ({"max_group_concurrency": 0}, InvalidParameterError),
+        ({"prompts_per_call": 0}, InvalidParameterError),
+        ({"prompts_per_call": 2}, InvalidParameterError),
         ({"epsilon": 3}, InvalidParameterError),
         (
             {"prompt": PromptTemplate.from_template("{question}")},
