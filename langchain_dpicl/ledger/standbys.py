@@ -18,16 +18,10 @@ from langchain_dpicl.exceptions import LedgerError
 _NAMES = "SELECT btrim(current_setting('synchronous_standby_names'))"
 
 # Without rights on statistics a role sees that somebody follows, and nothing of who it
-# is. A backup that runs is none, nor is one who reads changes row by row. A slot is
-# kept for a standby that is away for a while.
+# is. A slot is kept for a standby that is away for a while.
 _STANDBYS = """
-SELECT EXISTS (
-    SELECT FROM pg_stat_replication AS sender
-    WHERE sender.state IS DISTINCT FROM 'backup' AND NOT EXISTS (
-        SELECT FROM pg_replication_slots AS slot
-        WHERE slot.active_pid = sender.pid AND slot.slot_type = 'logical'
-    )
-) OR EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical')
+SELECT EXISTS (SELECT FROM pg_stat_replication)
+    OR EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical')
 """
 _FORBIDDEN = "42501"
 _GIVEN_UP = "dpicl_given_up"
