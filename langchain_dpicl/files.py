@@ -60,7 +60,11 @@ def link(draft: Path, target: Path) -> None:
     except OSError:
         # Some file systems know no links: take the name, for a moment without content.
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        draft.replace(target)
+        try:
+            draft.replace(target)
+        except OSError:
+            target.unlink()
+            raise
 
 
 def sync_directory(path: Path) -> None:
