@@ -5,9 +5,8 @@
 A durable charge can't be faster than the disk's sync. The reference is a bare loop of
 one-row transactions through Python's own sqlite3 with the ledger's settings (a rollback
 journal, synchronous=EXTRA: five syncs a transaction), with as many writers, on the same
-disk and in turn with ours; the
-disk's bare sync is shown too. `--dir` says on which disk (default: the folder for
-temporary files, which on some systems is memory).
+disk and in turn with ours; the disk's bare sync is shown too. `--dir` says on which
+disk (default: the folder for temporary files, which on some systems is memory).
 
 A PostgreSQL server is started for the other rows, with its files where temporary files
 go; `--url` names another one, whose tables stay there. Two references: rows of nobody,

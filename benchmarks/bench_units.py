@@ -182,7 +182,7 @@ def sqlite_lines(folder: Path, ids: Sequence[str], count: int) -> list[Line]:
     ledger = SQLLedger(f"sqlite:///{path}")
     ledger.open(AccountTerms("neighbor", 8.0, 1e-6, 1))  # number 1
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for setting in ("synchronous=FULL", "wal_autocheckpoint=8192"):
+        for setting in ("synchronous=EXTRA", "journal_mode=PERSIST"):
             connection.execute(f"PRAGMA {setting}")
         statement = BARE.format(rows=f"VALUES {ROWS}")
 
@@ -192,7 +192,6 @@ def sqlite_lines(folder: Path, ids: Sequence[str], count: int) -> list[Line]:
             connection.execute("COMMIT")
 
         def size() -> int:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             return path.stat().st_size
 
         lines = durable_lines("SQLite", ledger, ids, count, bare, size)

@@ -24,7 +24,15 @@ import pytest
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
 from langchain_dpicl.accounting import GaussianEvent
 from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
-from langchain_dpicl.ledger import AccountTerms, Plan, SQLLedger, open_ledger
+from langchain_dpicl.ledger import (
+    AccountTerms,
+    Plan,
+    SQLLedger,
+    backup_ledger,
+    open_ledger,
+    upgrade_ledger,
+)
+from langchain_dpicl.ledger.creation import new_ledger
 from langchain_dpicl.ledger.schema import SCHEMA_VERSION
 
 QUERIES = 20
@@ -460,6 +468,20 @@ def test_a_missing_ledger_is_not_made_where_it_must_be_there(
     assert list(tmp_path.iterdir()) == []
     SQLLedger(url).dispose()
     opening(url)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [SQLLedger, new_ledger, upgrade_ledger, lambda url: backup_ledger(url, "x.db")],
+    ids=["SQLLedger", "new_ledger", "upgrade_ledger", "backup_ledger"],
+)
+def test_a_path_that_leads_nowhere_is_a_ledger_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[str], object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file").touch()
+    with pytest.raises(LedgerError):
+        use("sqlite:///a file/a.db")
 
 
 def test_a_ledger_in_memory_is_never_there_already() -> None:
