@@ -75,7 +75,7 @@ class LedgerFile:
         return Path(os.path.realpath(self.path))
 
     def exists(self) -> bool:
-        """Return whether there is a file; where nobody can say, connecting tells why."""
+        """Return whether there is a file; True where only connecting can tell."""
         try:
             return self._found() is not None
         except OSError:

@@ -99,8 +99,7 @@ def test_the_oldest_release_that_was_paid_for_in_vain_is_made_first(
         return GDPTable(people(500), people_schema(), budget=budget)
 
     with monkeypatch.context() as patch:
-        failing = Failing(budget.ledger, "store_answer", after=1)
-        patch.setattr(budget.ledger, "store_answer", failing)
+        patch.setattr(budget.ledger, "store_step", failing)
         with pytest.raises(LedgerError, match="disk is full"):
             table().release()
     assert table().release().record()["charge"] == 2
