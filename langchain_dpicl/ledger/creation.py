@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -99,7 +100,7 @@ def new_ledger(url: str | URL) -> None:
         if file is None:
             found = database.run(schema_version, mode=Mode.READ) is not None
         else:
-            found = file.exists()
+            found = os.path.lexists(file.path)
         if found:
             raise LedgerError(
                 f"There is something at {database.name} already; it was left as it is."
