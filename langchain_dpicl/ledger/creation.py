@@ -100,7 +100,7 @@ def new_ledger(url: str | URL) -> None:
         if file is None:
             found = database.run(schema_version, mode=Mode.READ) is not None
         else:
-            found = os.path.lexists(file.path)
+            found = os.path.lexists(file.target)
         if found:
             raise LedgerError(
                 f"There is something at {database.name} already; it was left as it is."

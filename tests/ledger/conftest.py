@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,3 +54,13 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
     ledger = SQLLedger(database.url)
     yield ledger
     ledger.dispose()
+
+
+@pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder without slow syncs: what a kill leaves does not depend on them."""
+    if not Path("/dev/shm").is_dir():  # noqa: S108 - only here, and only if it is there
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)

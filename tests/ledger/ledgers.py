@@ -12,7 +12,8 @@ from typing import Any
 from postgres import PostgresServer
 
 from langchain_dpicl.accounting import DeltaEvent, GaussianEvent
-from langchain_dpicl.ledger import AccountTerms, Ledger, Plan
+from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, SQLLedger
 
 PLAN = Plan({"parts": []}, (GaussianEvent(1 / 3), DeltaEvent(1e-9)))
 UNIT_KEY = Plan({"unit_key": "patient"}, ())
@@ -26,6 +27,7 @@ UNIT_FILTERED = AccountTerms(
 RENYI = AccountTerms(
     "notes", 8.0, 1e-6, accounting="renyi", order=5.5, delta0_share=0.0
 )
+MANY = AccountTerms("notes", 8.0, 1e-6, 1_000_000)
 ALL_TERMS = [PLANNED, FILTERED, UNIT_PLANNED, UNIT_FILTERED, RENYI]
 
 NOISY = (GaussianEvent(4.0), DeltaEvent(1e-9))
@@ -83,3 +85,23 @@ def spend(ledger: Ledger, terms: AccountTerms = PLANNED) -> Any:
         None if terms.accounting == "plan" else NOISY[: 2 if terms.delta0_share else 1]
     )
     return ledger.charge(terms.name, events)
+
+
+def made(path: Path, terms: AccountTerms = MANY) -> SQLLedger:
+    """Open a SQLite ledger with an account that pays for as much as it takes."""
+    ledger = SQLLedger(f"sqlite:///{path}")
+    opened(ledger, terms)
+    return ledger
+
+
+def used_in(path: Path) -> int | None:
+    """Return the charges that a verified ledger holds; None if it is refused."""
+    ledger = None
+    try:
+        ledger = SQLLedger(f"sqlite:///{path}")
+        return ledger.verify("notes").used
+    except LedgerError:
+        return None
+    finally:
+        if ledger is not None:
+            ledger.dispose()
