@@ -118,9 +118,11 @@ class SampledGroups(TermedSource):
         ).check()
         taken, unit_ids = take_documents(documents, terms.unit_key)
         corpus = _Corpus.of(taken, unit_ids)
-        check_enough_units(
-            len(corpus.unit_ids) if n_units is None else n_units, terms.n_groups
-        )
+        if n_units is None:
+            n_units = len(corpus.unit_ids)
+        else:
+            checked(parameters.count, n_units, "n_units")
+        check_enough_units(n_units, terms.n_groups)
         return cls(terms, corpus, random)
 
     @staticmethod

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.relation import Relation
 
+MAX_CHOICES = 10_000
+"""Most values of k to choose from: each is looked at, after the charge."""
+
 _BOUNDS = 2
 
 
@@ -129,7 +132,10 @@ def permute_and_flip(
 
 
 def _choices(k_range: tuple[int, int] | Sequence[int]) -> Sequence[int]:
+    too_many = ParameterError(f"k_range must hold at most {MAX_CHOICES} values.")
     try:
+        if len(k_range) > MAX_CHOICES:
+            raise too_many
         values = [parameters.count(k, "k_range") for k in k_range]
     except TypeError:
         raise ParameterError(
@@ -141,6 +147,8 @@ def _choices(k_range: tuple[int, int] | Sequence[int]) -> Sequence[int]:
             raise ParameterError(
                 f"k_range must be (smallest, largest), not ({smallest}, {largest})."
             )
+        if largest - smallest >= MAX_CHOICES:
+            raise too_many
         return range(smallest, largest + 1)
     if not values:
         raise ParameterError("k_range must hold at least one value.")

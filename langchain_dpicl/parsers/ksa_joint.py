@@ -9,7 +9,7 @@ from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
+from langchain_dpicl import mechanisms, parameters
 from langchain_dpicl.budget import Demand, ExponentialPart
 from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.exceptions import InvalidParameterError
@@ -24,6 +24,7 @@ from langchain_dpicl.parsers.words import (
 from langchain_dpicl.prompts import RANKED_KEYWORD_PROMPT
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import Slot
+from langchain_dpicl.validation import checked
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
 
@@ -89,8 +90,7 @@ class KSAJointOutputParser(DPOutputParser):
     @override
     def check(self) -> None:
         """Refuse a k that makes no sense or does not fit the domain."""
-        if self.k < 1:
-            raise InvalidParameterError(f"k must be at least 1, not {self.k}.")
+        checked(parameters.count, self.k, "k")
         if not callable(self.domain):
             self._entries(self.domain)
         self.demand()

@@ -7,14 +7,16 @@ from typing import Any
 
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
+from langchain_dpicl import mechanisms, parameters
 from langchain_dpicl.budget import Demand, ExponentialPart, GaussianPart
 from langchain_dpicl.budget.demand import SELECTION_RATIO, Grant, Part
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms.selection import MAX_CHOICES
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import Slot
+from langchain_dpicl.validation import checked
 
 
 class KSAPTROutputParser(KeywordOutputParser):
@@ -70,9 +72,11 @@ class KSAPTROutputParser(KeywordOutputParser):
     @override
     def check(self) -> None:
         """Refuse a k or a range that makes no sense."""
-        if min(self._range) < 1 or self._range[0] > self._range[1]:
+        first, last = (checked(parameters.count, k, "k") for k in self._range)
+        if not 0 <= last - first < MAX_CHOICES:
             raise InvalidParameterError(
-                f"k must be at least 1, or a range (first, last) of such, not {self.k}."
+                "k must be a number, or a range (first, last) of at most "
+                f"{MAX_CHOICES} such, not {self.k}."
             )
         self.demand()
 

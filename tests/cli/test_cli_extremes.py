@@ -18,7 +18,7 @@ from langchain_dpicl.ledger import AccountTerms, Plan, SQLLedger
 
 DEMO = ["demo", "--patients=300", "--groups=50", "--epsilon=20", "--first=1"]
 VALUES = ["0", "-1", "2.5", "1" + "0" * 30, "9223372036854775808", "1e-320", "1e400"]
-VALUES += ["nan", "inf", "-inf", "x", "", "1-", "3-1", "9" * 5000]
+VALUES += ["nan", "inf", "-inf", "x", "", "1-", "3-1", "1-" + "9" * 12, "9" * 5000]
 
 RUN = "import sys; from langchain_dpicl.cli import main; sys.exit(main())"
 

@@ -1,0 +1,135 @@
+"""Tables, their forecasts and chunks, asked with numbers that nobody means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+from extremes import soon, sweep
+from table_parts import JOBS, account, people, people_schema
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    LDPClient,
+    LDPTable,
+    NumericColumn,
+    TableSchema,
+)
+
+SCHEMA = TableSchema(
+    label="ill",
+    columns=[
+        CategoricalColumn(name="job", values=JOBS),
+        CategoricalColumn(name="ill", values=["0", "1"]),
+    ],
+)
+ROWS = [{name: row[name] for name in ("job", "ill")} for row in people(40)]
+SOURCES: dict[str, Any] = {
+    "mappings": ROWS,
+    "pandas": pd.DataFrame(ROWS),
+    "polars": pl.DataFrame(ROWS),
+    "lazy polars": pl.DataFrame(ROWS).lazy(),
+    "frames": [pd.DataFrame(ROWS[:20]), pd.DataFrame(ROWS[20:])],
+}
+LARGEST = 2**63 - 1
+
+
+def reports(chunk_size: int, source: Any = ROWS) -> list[dict[str, str]]:
+    return list(LDPClient(SCHEMA, epsilon=2.0).reports(source, chunk_size=chunk_size))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_chunks(name: str) -> None:
+    sweep(
+        lambda chunk_size: reports(chunk_size, SOURCES[name]),
+        {"chunk_size": 10},
+    )
+    for size in (2**31, 2**62, LARGEST):
+        with soon(size):
+            assert len(reports(size, SOURCES[name])) == len(ROWS)
+    with pytest.raises(InvalidParameterError, match="chunk_size"):
+        reports(2**63, SOURCES[name])
+
+
+def test_chunks_of_tables_and_of_reports() -> None:
+    made = reports(10)
+
+    def release(chunk_size: int) -> None:
+        budget = account(accounting="pure", queries=None)
+        LDPTable(
+            ROWS, SCHEMA, epsilon=2.0, budget=budget, chunk_size=chunk_size
+        ).release()
+        LDPTable.from_reports(made, SCHEMA, epsilon=2.0, chunk_size=chunk_size)
+
+    sweep(release, {"chunk_size": 10})
+    with soon("the largest"):
+        release(LARGEST)
+
+
+@pytest.mark.parametrize("model", ["joint", "tree", "auto"])
+def test_forecasts_of_reports(model: Any) -> None:
+    def advice(n_rows: int, epsilon: float = 2.0) -> str:
+        table = LDPTable(ROWS, SCHEMA, epsilon=epsilon, model=model)
+        return table.forecast(n_rows).advice()
+
+    sweep(advice, {"n_rows": 100, "epsilon": 1.0})
+    assert advice(LARGEST)
+    for n_rows in (10**29, 2**63):
+        with pytest.raises(InvalidParameterError, match="n_rows"):
+            advice(n_rows)
+
+
+def test_forecasts_of_statistics() -> None:
+    def advice(n_rows: int) -> str:
+        return (
+            GDPTable(people(9), people_schema(), budget=account())
+            .forecast(n_rows)
+            .advice()
+        )
+
+    sweep(advice, {"n_rows": 100})
+    assert advice(LARGEST)
+    with pytest.raises(InvalidParameterError, match="n_rows"):
+        advice(10**29)
+
+
+def test_terms_of_statistics() -> None:
+    rows = [{**row, "who": number // 2} for number, row in enumerate(people(40))]
+    sweep(
+        lambda **terms: GDPTable(
+            rows,
+            people_schema(),
+            unit_key="who",
+            extra_columns="ignore",
+            budget=account(),
+            **terms,
+        ).release(),
+        {"sampling_rate": 0.5, "rows_per_unit": 2, "epsilon": 2.0},
+    )
+
+
+def test_terms_of_reports() -> None:
+    good = {"epsilon": 2.0, "rows_per_unit": 1, "chunk_size": 100}
+    sweep(lambda **terms: LDPTable(ROWS, SCHEMA, **terms), good)
+    sweep(lambda epsilon: LDPClient(SCHEMA, epsilon=epsilon), {"epsilon": 2.0})
+
+
+@pytest.mark.parametrize("kind", ["number", "integer"])
+def test_columns(kind: Any) -> None:
+    def column(lower: float, upper: float, edge: float, bins: Any = None) -> None:
+        edges = [edge] if bins is None else bins
+        NumericColumn(name="x", kind=kind, lower=lower, upper=upper, bins=edges)
+
+    sweep(column, {"lower": 0, "upper": 10, "edge": 5})
+    sweep(lambda bins: column(0, 10, 5, bins), {"bins": 5})
+    sweep(
+        lambda value: CategoricalColumn(name="x", values=["a", value]), {"value": "b"}
+    )
+    sweep(
+        lambda values: CategoricalColumn(name="x", values=values),
+        {"values": ["a", "b"]},
+    )
