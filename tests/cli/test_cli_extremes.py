@@ -134,7 +134,10 @@ def test_a_question_that_is_no_text(
     path.write_bytes(b"".join(RECORD % n for n in range(60)))
     # What a shell passes on for the byte FF.
     wrong = os.fsdecode(b"--question=\xff")
-    assert ended(["demo", f"--corpus={path}", "--unit-key=who", wrong], capsys) == 1
+    arguments = ["demo", f"--corpus={path}", "--unit-key=who", wrong]
+    arguments += ["--groups=40", "--epsilon=40", "--queries=1"]
+    assert ended(arguments, capsys) == 1
+    assert not Path(".demo").exists()
     folder = ["demo", f"--corpus={tmp_path}", "--unit-key=who", "--question=What?"]
     assert main(folder) == 1
 
