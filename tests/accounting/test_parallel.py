@@ -225,7 +225,8 @@ def test_too_many_ways_are_bounded_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(list(one_by_one(merge(events)))) == 9
     monkeypatch.setattr("langchain_dpicl.accounting.composition.MAX_COMBINATIONS", 8)
     looser = compose([*events, DeltaEvent(1e-12)], 1e-5)
-    assert exact < looser < 1.5 * exact
+    # Not by the little that the failure takes: by what Renyi divergences lose.
+    assert 1.01 * exact < looser < 1.5 * exact
     assert parallel.MAX_COMBINATIONS >= 14 * 14
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from fakes import AsyncScriptedModel, ScriptedModel
+from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import LLM, BaseLLM, FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMResult
@@ -24,6 +26,7 @@ from langchain_dpicl.exceptions import (
     UnsealableModelError,
 )
 from langchain_dpicl.sealed import SealedModel
+from langchain_dpicl.sealed.calls import _without_observers
 from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
 
 
@@ -52,6 +55,25 @@ def odd_is_bad(text: str) -> str:
 EXPECTED = [
     FAILED if i == 3 else ABSTAIN if i == 5 else Slot(f"answer {i}") for i in range(8)
 ]
+
+
+class Hearing(BaseCallbackHandler):
+    """What somebody hangs on a model of their own."""
+
+
+@pytest.mark.parametrize(
+    "observer",
+    [{"callbacks": [Hearing()]}, {"verbose": True}, {"cache": InMemoryCache()}],
+)
+def test_each_of_a_models_own_observers_stays_outside(
+    observer: dict[str, Any],
+) -> None:
+    model = ScriptedModel(reply=str, **observer)
+    inside = _without_observers(model)
+    assert (inside.callbacks, inside.verbose, inside.cache) == (None, False, False)
+    # The caller's own model keeps them.
+    assert (model.callbacks, model.verbose, model.cache) != (None, False, False)
+    assert all(getattr(model, name) == kept for name, kept in observer.items())
 
 
 class BatchedLLM(BaseLLM):
