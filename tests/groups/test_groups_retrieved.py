@@ -169,6 +169,20 @@ def test_threads_find_the_same(monkeypatch: Any) -> None:
     assert eligible_ids(units, prepared) == eligible
 
 
+def test_the_callers_own_searches_keep_their_threads() -> None:
+    before = shards.faiss.omp_get_max_threads()
+    try:
+        shards.faiss.omp_set_num_threads(3)
+        inside: list[int] = shards._search_shards(
+            lambda _shard: shards.faiss.omp_get_max_threads(),
+            [None, None],  # type: ignore[list-item] # what is searched is no matter
+        )
+        assert inside == [1, 1]
+        assert shards.faiss.omp_get_max_threads() == 3
+    finally:
+        shards.faiss.omp_set_num_threads(before)
+
+
 def test_a_cap_keeps_a_fresh_uniform_subset() -> None:
     groups = build(
         grouping="unit",
