@@ -183,7 +183,20 @@ class DeltaEvent:
     failure probability, whatever else is composed.
 
     For a release on a Poisson sample of rate q give q * delta0: the unit has to be
-    in the sample for the failure to matter.
+    in the sample for the failure to matter. That covers both orders of the neighbors.
+    Let the release with the unit, A, and without, B, have P(S) - e^eps Q(S) <= delta0 +
+    (1 - delta0) D(eps) for every real eps, both ways, D being the curve of the event
+    beside it and D_q the same with sampling, in the same order. With r = e^eps:
+
+    * (1-q) B + q A against B: this is q times the curve of A against B at the eps' with
+      e^eps' = (r - 1 + q) / q (no more than 1 - r if that is not above 0), so at most
+      q delta0 + (1 - delta0) D_q(eps).
+    * B against (1-q) B + q A: it is c = 1 - (1-q) r times the curve of B against A at
+      the eps' with e^eps' = q r / c (and 0 if c <= 0), so at most c delta0 + (1 -
+      delta0) D_q(eps). For eps >= 0, c <= q. For eps < 0 what c is above q, (1-q) (1 -
+      r), is at most (1-q) D_q(eps), as no curve is below 1 - r.
+
+    Both are at most q delta0 + (1 - q delta0) D_q(eps).
 
     Example:
         >>> DeltaEvent(1e-9, count=20)

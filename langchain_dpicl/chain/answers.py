@@ -5,7 +5,8 @@ Privacy:
     post-processing: no unit, no noise, no event. The key is made of public things only:
     the input, the prompts, the model's name, and the parameters of the parser and of
     the group source. It does not know the records, so an answer may be older than the
-    corpus.
+    corpus. A model is its class and name: bound arguments, temperature and address are
+    left out, so that an answer may have been made with others.
 """
 
 from __future__ import annotations

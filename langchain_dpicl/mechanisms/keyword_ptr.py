@@ -18,6 +18,18 @@ that are released.
    post-processing (the set or None) of a Gaussian mechanism on max(T, d_k); the same
    if d_k(x') > T. If neither exceeds T, both fail except with probability delta0.
 
+*At every real eps*, as composing and sampling want it: let delta_G be the curve of the
+Gaussian mechanism, P(S) - e^eps Q(S) <= delta_G(eps) for all real eps. In the first two
+cases that holds for both outputs. In the last, both are None where K <= t, the same
+noise for both, and whatever they like where K > t, with probability p <= delta0:
+
+    P(M(x) in S) - e^eps P(M(x') in S)  <=  p + (1-p) max(0, 1 - e^eps)
+                                        <=  delta0 + (1-delta0) delta_G(eps),
+
+since no curve is below max(0, 1 - e^eps). This is the curve of a Gaussian mechanism
+that fails altogether with probability delta0; what follows from it for samples is
+proved at `accounting.DeltaEvent`.
+
 *Fewer than k words seen.* Then H(k) = 0 = d_k, and every neighbor has d_k <= Delta = T:
 the last case. Returning None even on a pass keeps both failing except with
 probability delta0, and no set of fewer than k words ever leaves.

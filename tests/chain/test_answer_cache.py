@@ -277,6 +277,25 @@ def test_every_template_and_the_model_are_in_the_key(
     assert privacy(other.invoke(QUESTION))["charge"] == 2
 
 
+def test_how_a_model_is_called_is_not_in_the_key(groups: RetrievedGroups) -> None:
+    chain, _ = make(groups)
+    paid = chain.invoke(QUESTION)
+    for model in (
+        ScriptedModel(reply=lambda _: "Something else"),
+        ScriptedModel(reply=reply).bind(temperature=1.0, stop=["cough"]),
+    ):
+        other = DPChain(
+            groups=groups,
+            model=model,
+            parser=KSAPTROutputParser(k=1),
+            budget=chain.budget,
+            cache=True,
+        )
+        found = other.invoke(QUESTION)
+        assert privacy(found)["status"] == "cached"
+        assert found.text == paid.text
+
+
 @pytest.mark.parametrize(
     "parser",
     [
