@@ -128,6 +128,22 @@ def test_without_queries_noise_must_be_named() -> None:
     assert budget.remaining().queries is None
 
 
+@pytest.mark.parametrize(
+    ("demand", "names"),
+    [
+        (VOTE, "noise_multiplier="),
+        (Demand("joint", (ExponentialPart(),)), "epsilon="),
+        (
+            Demand("ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True),
+            "noise_multiplier=, epsilon=, delta0=",
+        ),
+    ],
+)
+def test_the_arguments_that_fix_the_noise_are_named(demand: Demand, names: str) -> None:
+    with pytest.raises(InvalidParameterError, match=rf"\({names}\)"):
+        handler().admit(demand)
+
+
 def test_delta0_needs_its_share_of_delta() -> None:
     budget = handler(queries=5, delta0_share=0.0)
     with pytest.raises(PlanMismatchError, match="sets no part of delta aside"):
