@@ -15,8 +15,9 @@ so a per-unit account and sampled groups draw and ask anew.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
@@ -32,6 +33,7 @@ from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.progress import GroupProgress
+from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed import Hidden, SealedModel, arun_sealed, run_sealed
 from langchain_dpicl.slots import Slot
 
@@ -66,155 +68,96 @@ class PrivatePart:
             return first
         return (self.gate or self.parser).demand(rate)
 
-    # -- sync --------------------------------------------------------------------
-
-    def release(self, asked: Asked) -> Iterator[Step | Released]:
-        """Answer a question whose public part is done; what is released comes last."""
+    def release(self, asked: Asked) -> Flow[Released]:
+        """Hand on the private steps of a prepared question; return the release."""
         settled = self.parser.settled(asked.prepared)
         if settled is not None:
-            yield Released(asked, settled)
-            return
+            return Released(asked, settled)
         grants: tuple[Grant, ...] = ()
         if (first := self.groups.preliminary) is not None:
-            grants = (self._admit(asked, first),)
+            grants = ((yield self._admit(asked, first)),)
             yield _charged(first, grants[-1])
-            asked, chosen = self._refine(asked, grants[-1])
+            asked, chosen = _refined(asked, (yield self._refine(asked, grants[-1])))
             yield chosen
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
             demand = self.gate.demand(self.groups.sampling_rate)
-            grants = (*grants, self._admit(asked, demand))
+            grants = (*grants, (yield self._admit(asked, demand)))
             yield _charged(demand, grants[-1])
             yield self._asking()
-            agreed, answers = self._test(asked, asked.public_answer, grants[-1])
+            tested = Hidden((yield self._test(asked, asked.public_answer, grants[-1])))
+            agreed, answers = tested.value[0], self._kept(tested, grants[-1])
             yield Step("gate", {"agreed": agreed})
             if agreed:
-                yield _agreed(asked, asked.public_answer, grants)
-                return
+                return _agreed(asked, asked.public_answer, grants)
             asked = asked.knowing({"gate": "disagreed"})
         demand = self.parser.demand(self.groups.sampling_rate)
-        grants = (*grants, self._admit(asked, demand))
+        grants = (*grants, (yield self._admit(asked, demand)))
         yield _charged(demand, grants[-1])
         if answers is None:
             yield self._asking()
-        yield Released(asked, self._merge(asked, grants[-1], answers), grants)
+        outcome = yield self._merge(asked, grants[-1], answers)
+        return Released(asked, outcome, grants)
 
-    def _admit(self, asked: Asked, demand: Demand) -> Grant:
-        return asked.budget.admit(demand, **self._payers())
+    def _admit(self, asked: Asked, demand: Demand) -> Do:
+        budget, payers = asked.budget, self._payers()
+        return Do(
+            partial(budget.admit, demand, **payers),
+            partial(budget.aadmit, demand, **payers),
+        )
 
-    def _refine(self, asked: Asked, grant: Grant) -> tuple[Asked, Step]:
+    def _refine(self, asked: Asked, grant: Grant) -> Do:
         payment = Payment.of(grant)
+        terms = {"grant": grant, **payment.arguments}
 
-        def refine() -> Refined:
-            found = self.groups.refine(asked.embedded, grant=grant, **payment.arguments)
-            payment.require_made(self.groups)
-            return found
-
-        return _refined(asked, run_sealed(refine))
-
-    def _test(
-        self, asked: Asked, public: PublicAnswer, grant: Grant
-    ) -> tuple[bool, Hidden[list[Slot]] | None]:
-        def test() -> tuple[bool, list[Slot]]:
-            slots = self._answers(asked, grant)
-            return self._passes(slots, public, grant), slots
-
-        hidden = Hidden(run_sealed(test))
-        return hidden.value[0], self._kept(hidden, grant)
-
-    def _merge(
-        self, asked: Asked, grant: Grant, answers: Hidden[list[Slot]] | None
-    ) -> Outcome:
-        def merge() -> Outcome:
-            slots = answers.value if answers else self._answers(asked, grant)
-            return self.parser.release(slots, **self._terms(asked, grant))
-
-        return run_sealed(merge)
-
-    def _answers(self, asked: Asked, grant: Grant) -> list[Slot]:
-        payment = Payment.of(grant)
-        drawn = self.groups.draw_prepared(asked.embedded, **payment.arguments)
-        payment.require_made(self.groups, most=1)
-        prompts = self._group_prompts(drawn, asked)
-        with self.progress.asking(prompts.calls, self.groups.n_groups) as done:
-            return prompts.slots(self.sealed.answer(prompts.prompts, done))
-
-    # -- async -------------------------------------------------------------------
-
-    async def arelease(self, asked: Asked) -> AsyncGenerator[Step | Released, None]:
-        """Answer a question whose public part is done; see `release`."""
-        settled = self.parser.settled(asked.prepared)
-        if settled is not None:
-            yield Released(asked, settled)
-            return
-        grants: tuple[Grant, ...] = ()
-        if (first := self.groups.preliminary) is not None:
-            grants = (await self._aadmit(asked, first),)
-            yield _charged(first, grants[-1])
-            asked, chosen = await self._arefine(asked, grants[-1])
-            yield chosen
-        answers: Hidden[list[Slot]] | None = None
-        if self.gate is not None and asked.public_answer is not None:
-            demand = self.gate.demand(self.groups.sampling_rate)
-            grants = (*grants, await self._aadmit(asked, demand))
-            yield _charged(demand, grants[-1])
-            yield self._asking()
-            agreed, answers = await self._atest(asked, asked.public_answer, grants[-1])
-            yield Step("gate", {"agreed": agreed})
-            if agreed:
-                yield _agreed(asked, asked.public_answer, grants)
-                return
-            asked = asked.knowing({"gate": "disagreed"})
-        demand = self.parser.demand(self.groups.sampling_rate)
-        grants = (*grants, await self._aadmit(asked, demand))
-        yield _charged(demand, grants[-1])
-        if answers is None:
-            yield self._asking()
-        yield Released(asked, await self._amerge(asked, grants[-1], answers), grants)
-
-    async def _aadmit(self, asked: Asked, demand: Demand) -> Grant:
-        return await asked.budget.aadmit(demand, **self._payers())
-
-    async def _arefine(self, asked: Asked, grant: Grant) -> tuple[Asked, Step]:
-        payment = Payment.of(grant)
-
-        async def refine() -> Refined:
-            found = await self.groups.arefine(
-                asked.embedded, grant=grant, **payment.arguments
+        def refine() -> Flow[Refined]:
+            found: Refined = yield Do(
+                partial(self.groups.refine, asked.embedded, **terms),
+                partial(self.groups.arefine, asked.embedded, **terms),
             )
             payment.require_made(self.groups)
             return found
 
-        return _refined(asked, await arun_sealed(refine))
+        return _sealed(refine)
 
-    async def _atest(
-        self, asked: Asked, public: PublicAnswer, grant: Grant
-    ) -> tuple[bool, Hidden[list[Slot]] | None]:
-        async def test() -> tuple[bool, list[Slot]]:
-            slots = await self._aanswers(asked, grant)
+    def _test(self, asked: Asked, public: PublicAnswer, grant: Grant) -> Do:
+        def test() -> Flow[tuple[bool, list[Slot]]]:
+            slots = yield from self._answers(asked, grant)
             return self._passes(slots, public, grant), slots
 
-        hidden = Hidden(await arun_sealed(test))
-        return hidden.value[0], self._kept(hidden, grant)
+        return _sealed(test)
 
-    async def _amerge(
+    def _merge(
         self, asked: Asked, grant: Grant, answers: Hidden[list[Slot]] | None
-    ) -> Outcome:
-        async def merge() -> Outcome:
-            slots = answers.value if answers else await self._aanswers(asked, grant)
-            return await self.parser.arelease(slots, **self._terms(asked, grant))
+    ) -> Do:
+        def merge() -> Flow[Outcome]:
+            slots = (
+                answers.value if answers else (yield from self._answers(asked, grant))
+            )
+            terms = self._terms(asked, grant)
+            outcome: Outcome = yield Do(
+                partial(self.parser.release, slots, **terms),
+                partial(self.parser.arelease, slots, **terms),
+            )
+            return outcome
 
-        return await arun_sealed(merge)
+        return _sealed(merge)
 
-    async def _aanswers(self, asked: Asked, grant: Grant) -> list[Slot]:
+    def _answers(self, asked: Asked, grant: Grant) -> Flow[list[Slot]]:
         payment = Payment.of(grant)
-        drawn = await self.groups.adraw_prepared(asked.embedded, **payment.arguments)
+        arguments = payment.arguments
+        drawn = yield Do(
+            partial(self.groups.draw_prepared, asked.embedded, **arguments),
+            partial(self.groups.adraw_prepared, asked.embedded, **arguments),
+        )
         payment.require_made(self.groups, most=1)
         prompts = self._group_prompts(drawn, asked)
         with self.progress.asking(prompts.calls, self.groups.n_groups) as done:
-            return prompts.slots(await self.sealed.aanswer(prompts.prompts, done))
-
-    # -- what both share ---------------------------------------------------------
+            answers = yield Do(
+                partial(self.sealed.answer, prompts.prompts, done),
+                partial(self.sealed.aanswer, prompts.prompts, done),
+            )
+        return prompts.slots(answers)
 
     def _asking(self) -> Step:
         return Step("groups", {"groups": self.groups.n_groups})
@@ -259,6 +202,14 @@ class PrivatePart:
             "slot_count": self.groups.n_groups,
             "prepared": asked.prepared,
         }
+
+
+def _sealed(steps: Callable[[], Flow[Any]]) -> Do:
+    """Run steps out of every observer's sight."""
+    return Do(
+        lambda: run_sealed(lambda: result(steps())),
+        lambda: arun_sealed(lambda: aresult(steps())),
+    )
 
 
 def _charged(demand: Demand, grant: Grant) -> Step:

@@ -13,10 +13,17 @@ the charge and releases nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import aclosing, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
@@ -33,6 +40,7 @@ from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.record import privacy_record
+from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
 
 STEP_EVENT = "dpicl_step"
 """Name of the custom event that tells of a step."""
@@ -69,189 +77,143 @@ class QueryRunner:
     cache: bool
     longest: int | None = None
 
-    # -- the steps, sync ---------------------------------------------------------
+    # -- the four ways to ask, one order of steps -----------------------------------
 
     def answer(self, value: Any, run_manager: Any, config: RunnableConfig) -> AIMessage:
         """Answer one question."""
         child = patch_config(config, callbacks=run_manager.get_child())
-        asking = self._begin(value, run_manager)
-        if (known := self._recall(asking)) is not None:
-            return known
-        for step in self._ask(asking, child):
-            if isinstance(step, Step):
-                _tell(step, child)
-            else:
-                released = step
-        wording = self._word(released)
-        try:
-            _tell(released.step, child)
-        except BaseException:
-            # Paid for, whatever a handler makes of it.
-            self._remember(asking, self._message(wording.unsaid, released))
-            raise
-        said, failed = "", False
-        if wording.prompt is not None:
-            try:
-                (said,) = self.public.answers(wording.prompt, 1, child)
-            except PublicCallError:
-                failed = True
-        rest, status = wording.rest(said, failed=failed)
-        return self._remember(asking, self._message((said + rest, status), released))
+        with closing(run(self._steps(value, run_manager, child, whole=True))) as steps:
+            for item in steps:
+                if isinstance(item, Step):
+                    _tell(item, child)
+                elif isinstance(item, AIMessage):
+                    message = item
+        return message
 
     def stream(
         self, chunks: Iterator[Any], run_manager: Any, config: RunnableConfig
     ) -> Iterator[AIMessage]:
         """Answer one question; the last, public call comes piece by piece."""
         child = patch_config(config, callbacks=run_manager.get_child())
-        asking = self._begin(_collect(chunks), run_manager)
-        if (known := self._recall(asking)) is not None:
-            yield _chunk(known)
-            return
-        for step in self._ask(asking, child):
-            if isinstance(step, Step):
-                yield _tell(step, child)
-            else:
-                released = step
-        wording = self._word(released)
-        said, failed, whole = "", False, False
-        try:
-            yield _tell(released.step, child)
-            if wording.prompt is not None:
-                try:
-                    for piece in self.public.stream(wording.prompt, child):
-                        said += piece
-                        yield AIMessageChunk(content=piece)
-                except PublicCallError:
-                    failed = True
-            whole = True
-        finally:
-            # Whoever stops listening half-way has paid, and can ask again for nothing.
-            rest, status = wording.rest(said, failed=failed)
-            text = said + rest if whole else wording.unsaid[0]
-            self._remember(asking, self._message((text, status), released))
-        yield _chunk(self._message((rest, status), released))
-
-    def _ask(self, asking: Asking, child: RunnableConfig) -> Iterator[Step | Released]:
-        """Yield the steps of the public and the private part; the release is last."""
-        question, count = asking.question, self._zero_shot_answers
-        prompt = self.private.prompting.public(question)
-        if count:
-            asking.budget.require_payable(self.private.first_demand)
-        embedded = self.private.groups.prepare(question.text)
-        if count:
-            yield Step("public", {"answers": count})
-        zero_shot = self.public.answers(prompt, count, child)
-        public = self._public_input(question, zero_shot)
-        prepared = self.private.parser.prepare(public)
-        asked = self._asked(asking, embedded, public, prepared)
-        yield from self.private.release(asked)
-
-    # -- the same steps, async ---------------------------------------------------
+        value = _collect(chunks)
+        with closing(run(self._steps(value, run_manager, child, whole=False))) as steps:
+            for item in steps:
+                yield _tell(item, child) if isinstance(item, Step) else _chunk(item)
 
     async def aanswer(
         self, value: Any, run_manager: Any, config: RunnableConfig
     ) -> AIMessage:
         """Answer one question; see `answer`."""
         child = patch_config(config, callbacks=run_manager.get_child())
-        asking = self._begin(value, run_manager)
-        if (known := await self._arecall(asking)) is not None:
-            return known
-        async with aclosing(self._aask(asking, child)) as steps:
-            async for step in steps:
-                if isinstance(step, Step):
-                    await _atell(step, child)
-                else:
-                    released = step
-        wording = self._word(released)
-        try:
-            await _atell(released.step, child)
-        except BaseException:
-            # Paid for, whatever a handler makes of it.
-            await self._aremember(asking, self._message(wording.unsaid, released))
-            raise
-        said, failed = "", False
-        if wording.prompt is not None:
-            try:
-                (said,) = await self.public.aanswers(wording.prompt, 1, child)
-            except PublicCallError:
-                failed = True
-        rest, status = wording.rest(said, failed=failed)
-        message = self._message((said + rest, status), released)
-        return await self._aremember(asking, message)
+        flow = self._steps(value, run_manager, child, whole=True)
+        async with aclosing(arun(flow)) as steps:
+            async for item in steps:
+                if isinstance(item, Step):
+                    await _atell(item, child)
+                elif isinstance(item, AIMessage):
+                    message = item
+        return message
 
     async def astream(
         self, chunks: AsyncIterator[Any], run_manager: Any, config: RunnableConfig
     ) -> AsyncIterator[AIMessage]:
         """Answer one question piece by piece; see `stream`."""
         child = patch_config(config, callbacks=run_manager.get_child())
-        asking = self._begin(_collect([chunk async for chunk in chunks]), run_manager)
-        if (known := await self._arecall(asking)) is not None:
-            yield _chunk(known)
-            return
-        async with aclosing(self._aask(asking, child)) as steps:
-            async for step in steps:
-                if isinstance(step, Step):
-                    yield await _atell(step, child)
+        value = _collect([chunk async for chunk in chunks])
+        flow = self._steps(value, run_manager, child, whole=False)
+        async with aclosing(arun(flow)) as steps:
+            async for item in steps:
+                if isinstance(item, Step):
+                    yield await _atell(item, child)
                 else:
-                    released = step
-        wording = self._word(released)
-        said, failed, whole = "", False, False
-        try:
-            yield await _atell(released.step, child)
-            if wording.prompt is not None:
-                try:
-                    async for piece in self.public.astream(wording.prompt, child):
-                        said += piece
-                        yield AIMessageChunk(content=piece)
-                except PublicCallError:
-                    failed = True
-            whole = True
-        finally:
-            # Whoever stops listening half-way has paid, and can ask again for nothing.
-            rest, status = wording.rest(said, failed=failed)
-            text = said + rest if whole else wording.unsaid[0]
-            await self._aremember(asking, self._message((text, status), released))
-        yield _chunk(self._message((rest, status), released))
+                    yield _chunk(item)
 
-    async def _aask(
-        self, asking: Asking, child: RunnableConfig
-    ) -> AsyncGenerator[Step | Released, None]:
-        """Yield the steps of the public and the private part; see `_ask`."""
-        question, count = asking.question, self._zero_shot_answers
-        prompt = self.private.prompting.public(question)
+    # -- the order of the steps -----------------------------------------------------
+
+    def _steps(
+        self, value: Any, run_manager: Any, child: RunnableConfig, *, whole: bool
+    ) -> Flow[None]:
+        """Hand on the steps of a query, pieces of its wording, and last its message.
+
+        From the release on, an answer is stored whatever stops the caller: it is paid
+        for, and the next one to ask gets it for nothing.
+        """
+        asking = self._begin(value, run_manager)
+        if known := (yield self._recall(asking)):
+            yield known
+            return
+        released = yield from self._ask(asking, child)
+        wording = self._word(released)
+        spoken = self._spoken(wording, child, whole=whole)
+        failed = finished = False
+        try:
+            yield released.step
+            try:
+                yield spoken
+            except PublicCallError:
+                failed = True
+            finished = True
+        finally:
+            said = "".join(spoken.handed_on)
+            rest, status = wording.rest(said, failed=failed)
+            kept = (said + rest, status) if finished else wording.unsaid
+            yield self._remember(asking, self._message(kept, released))
+        yield self._message(kept if whole else (rest, status), released)
+
+    def _spoken(self, wording: Wording, child: RunnableConfig, *, whole: bool) -> Each:
+        public, prompt = self.public, wording.prompt
+        if prompt is None:
+            return Each(tuple, partial(_aeach, _anothing))
+        if whole:
+            return Each(
+                partial(public.answers, prompt, 1, child),
+                partial(_aeach, partial(public.aanswers, prompt, 1, child)),
+            )
+        return Each(
+            partial(public.stream, prompt, child),
+            partial(public.astream, prompt, child),
+        )
+
+    def _ask(self, asking: Asking, child: RunnableConfig) -> Flow[Released]:
+        """Hand on the steps of the public and the private part; return the release."""
+        question, count, private = (
+            asking.question,
+            self._zero_shot_answers,
+            self.private,
+        )
+        prompt = private.prompting.public(question)
         if count:
-            first = self.private.first_demand
-            await asyncio.to_thread(asking.budget.require_payable, first)
-        embedded = await self.private.groups.aprepare(question.text)
+            first = private.first_demand
+            yield in_thread(partial(asking.budget.require_payable, first))
+        groups, text = private.groups, question.text
+        embedded = yield Do(
+            partial(groups.prepare, text), partial(groups.aprepare, text)
+        )
         if count:
             yield Step("public", {"answers": count})
-        zero_shot = await self.public.aanswers(prompt, count, child)
+        zero_shot = yield Do(
+            partial(self.public.answers, prompt, count, child),
+            partial(self.public.aanswers, prompt, count, child),
+        )
         public = self._public_input(question, zero_shot)
-        prepared = await self.private.parser.aprepare(public)
+        prepared = yield Do(
+            partial(private.parser.prepare, public),
+            partial(private.parser.aprepare, public),
+        )
         asked = self._asked(asking, embedded, public, prepared)
-        async with aclosing(self.private.arelease(asked)) as steps:
-            async for step in steps:
-                yield step
+        return (yield from private.release(asked))
 
-    # -- answers that were paid for before ---------------------------------------
+    # -- answers that were paid for before ------------------------------------------
 
-    def _recall(self, asking: Asking) -> AIMessage | None:
-        return asking.stored.recall() if asking.stored else None
+    def _recall(self, asking: Asking) -> Do:
+        return in_thread(asking.stored.recall) if asking.stored else _NOTHING
 
-    async def _arecall(self, asking: Asking) -> AIMessage | None:
-        return await asyncio.to_thread(self._recall, asking) if self.cache else None
+    def _remember(self, asking: Asking, message: AIMessage) -> Do:
+        if not asking.stored:
+            return _NOTHING
+        return in_thread(partial(asking.stored.remember, message))
 
-    def _remember(self, asking: Asking, message: AIMessage) -> AIMessage:
-        if asking.stored:
-            asking.stored.remember(message)
-        return message
-
-    async def _aremember(self, asking: Asking, message: AIMessage) -> AIMessage:
-        if self.cache:
-            await asyncio.to_thread(self._remember, asking, message)
-        return message
-
-    # -- what both share ---------------------------------------------------------
+    # -- public decisions --------------------------------------------------------------
 
     def _begin(self, value: Any, run_manager: Any) -> Asking:
         budget = find_budget(self.budget, run_manager)
@@ -350,7 +312,21 @@ class QueryRunner:
         return {"privacy": record}
 
 
-def _chunk(message: AIMessage) -> AIMessageChunk:
+async def _aeach(call: Callable[[], Awaitable[Iterable[str]]]) -> AsyncIterator[str]:
+    for piece in await call():
+        yield piece
+
+
+async def _anothing() -> tuple[()]:
+    return ()
+
+
+_NOTHING = Do(lambda: None, _anothing)
+
+
+def _chunk(message: AIMessage | str) -> AIMessageChunk:
+    if isinstance(message, str):
+        return AIMessageChunk(content=message)
     return AIMessageChunk(
         content=message.content,
         response_metadata=message.response_metadata,

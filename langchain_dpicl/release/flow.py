@@ -1,0 +1,144 @@
+"""One order of steps, for callers that block and for callers that await.
+
+A *flow* is a generator. It yields `Do` to have a call made, and receives what the call
+returned. It yields `Each` to have the pieces of a call handed on. It yields anything
+else to hand it to the caller. Errors, cancellation and an early `close()` are raised
+inside the flow, at the step where they happened; a `finally` there may yield `Do` too.
+
+`run` and `arun` drive a flow. A flow that hands nothing on is driven by `result` and
+`aresult`. A step is written once, so both ways of calling have the same order of steps.
+httpx drives its `auth_flow` in the same way.
+
+Example:
+    >>> def greeting(name: str) -> Flow[str]:
+    ...     title = yield Do(lambda: "Dr.", look_up_title)
+    ...     return f"Good morning, {title} {name}"
+    >>> async def look_up_title() -> str:
+    ...     return "Prof."
+    >>> result(greeting("Who"))
+    'Good morning, Dr. Who'
+    >>> import asyncio
+    >>> asyncio.run(aresult(greeting("Who")))
+    'Good morning, Prof. Who'
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+)
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Flow: TypeAlias = Generator[Any, Any, T]
+
+
+@dataclass(frozen=True, repr=False)
+class Do:
+    """One call, in its blocking and its awaiting form."""
+
+    blocking: Callable[[], Any]
+    awaiting: Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True, repr=False)
+class Each:
+    """One call whose pieces are handed on as they come.
+
+    Attributes:
+        blocking: Gives the pieces.
+        awaiting: Gives them to a caller that awaits.
+        handed_on: The pieces so far, also after an error.
+    """
+
+    blocking: Callable[[], Iterable[Any]]
+    awaiting: Callable[[], AsyncIterable[Any]]
+    handed_on: list[Any] = field(default_factory=list)
+
+
+def in_thread(call: Callable[[], Any]) -> Do:
+    """Return a blocking call that waits in a thread where the caller awaits.
+
+    A caller that is canceled while it waits does not stop the call: what the call
+    writes is written, as in the blocking form.
+    """
+    return Do(call, lambda: asyncio.shield(asyncio.to_thread(call)))
+
+
+def run(flow: Flow[Any]) -> Generator[Any, None, None]:
+    """Drive a flow on this thread; yield what it hands on."""
+    item = _advance(flow.__next__)
+    while item is not _END:
+        value = None
+        try:
+            if isinstance(item, Do):
+                value = item.blocking()
+            elif isinstance(item, Each):
+                for piece in item.blocking():
+                    item.handed_on.append(piece)
+                    yield piece
+            else:
+                yield item
+        except BaseException as error:  # noqa: BLE001  # raised where the flow stands
+            item = _advance(flow.throw, error)
+        else:
+            item = _advance(flow.send, value)
+
+
+async def arun(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
+    """Drive a flow on this event loop; yield what it hands on."""
+    item = _advance(flow.__next__)
+    while item is not _END:
+        value = None
+        try:
+            if isinstance(item, Do):
+                value = await item.awaiting()
+            elif isinstance(item, Each):
+                async for piece in item.awaiting():
+                    item.handed_on.append(piece)
+                    yield piece
+            else:
+                yield item
+        except BaseException as error:  # noqa: BLE001  # raised where the flow stands
+            item = _advance(flow.throw, error)
+        else:
+            item = _advance(flow.send, value)
+
+
+def result(flow: Flow[T]) -> T:
+    """Drive a flow that hands nothing on; return what it returns."""
+    found: list[T] = []
+    for _ in run(_kept(flow, found)):
+        raise TypeError(_HANDS_ON)
+    return found[0]
+
+
+async def aresult(flow: Flow[T]) -> T:
+    """Drive a flow that hands nothing on; see `result`."""
+    found: list[T] = []
+    async for _ in arun(_kept(flow, found)):
+        raise TypeError(_HANDS_ON)
+    return found[0]
+
+
+_END = object()
+_HANDS_ON = "This flow hands items on: drive it with run() or arun()."
+
+
+def _kept(flow: Flow[T], found: list[T]) -> Flow[None]:
+    found.append((yield from flow))
+
+
+def _advance(step: Callable[..., Any], *given: Any) -> Any:
+    try:
+        return step(*given)
+    except StopIteration:
+        return _END
