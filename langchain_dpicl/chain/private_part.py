@@ -15,7 +15,7 @@ so a per-unit account and sampled groups draw and ask anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,8 +33,8 @@ from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.progress import GroupProgress
-from langchain_dpicl.release.flow import Do, Flow, aresult, result
-from langchain_dpicl.sealed import Hidden, SealedModel, arun_sealed, run_sealed
+from langchain_dpicl.release.flow import Do, Flow
+from langchain_dpicl.sealed import Hidden, SealedModel, sealed
 from langchain_dpicl.slots import Slot
 
 
@@ -118,14 +118,14 @@ class PrivatePart:
             payment.require_made(self.groups)
             return found
 
-        return _sealed(refine)
+        return sealed(refine)
 
     def _test(self, asked: Asked, public: PublicAnswer, grant: Grant) -> Do:
         def test() -> Flow[tuple[bool, list[Slot]]]:
             slots = yield from self._answers(asked, grant)
             return self._passes(slots, public, grant), slots
 
-        return _sealed(test)
+        return sealed(test)
 
     def _merge(
         self, asked: Asked, grant: Grant, answers: Hidden[list[Slot]] | None
@@ -141,7 +141,7 @@ class PrivatePart:
             )
             return outcome
 
-        return _sealed(merge)
+        return sealed(merge)
 
     def _answers(self, asked: Asked, grant: Grant) -> Flow[list[Slot]]:
         payment = Payment.of(grant)
@@ -202,14 +202,6 @@ class PrivatePart:
             "slot_count": self.groups.n_groups,
             "prepared": asked.prepared,
         }
-
-
-def _sealed(steps: Callable[[], Flow[Any]]) -> Do:
-    """Run steps out of every observer's sight."""
-    return Do(
-        lambda: run_sealed(lambda: result(steps())),
-        lambda: arun_sealed(lambda: aresult(steps())),
-    )
 
 
 def _charged(demand: Demand, grant: Grant) -> Step:

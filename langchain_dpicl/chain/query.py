@@ -211,7 +211,7 @@ class QueryRunner:
     def _remember(self, asking: Asking, message: AIMessage) -> Do:
         if not asking.stored:
             return _NOTHING
-        return in_thread(partial(asking.stored.remember, message))
+        return in_thread(partial(asking.stored.remember, message), shielded=True)
 
     # -- public decisions --------------------------------------------------------------
 

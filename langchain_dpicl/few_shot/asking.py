@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.vocabulary import public_prompts, told, vocabularies
 from langchain_dpicl.few_shot.writing import Writing
 from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.release.flow import Do, Flow
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +44,7 @@ class Asking:
     prompting: FewShotPrompting
     random: SecureRandom
 
-    def top(self, lanes: Lanes) -> list[Tokens] | None:
+    def top(self, lanes: Lanes) -> Flow[list[Tokens] | None]:
         """Return the active lanes' likeliest tokens, of the instruction alone.
 
         Raises:
@@ -51,20 +53,15 @@ class Asking:
         prompts = public_prompts(self.prompting, lanes.active())
         if self.writing.top_k_public is None:
             return None
+        asked = prompts, self.choices
         with _public_call():
-            top = self.model.top_tokens(prompts, self.choices)
+            top = yield Do(
+                partial(self.model.top_tokens, *asked),
+                partial(self.model.atop_tokens, *asked),
+            )
         return self._checked(prompts, top)
 
-    async def atop(self, lanes: Lanes) -> list[Tokens] | None:
-        """Return the active lanes' likeliest tokens; see `top`."""
-        prompts = public_prompts(self.prompting, lanes.active())
-        if self.writing.top_k_public is None:
-            return None
-        with _public_call():
-            top = await self.model.atop_tokens(prompts, self.choices)
-        return self._checked(prompts, top)
-
-    def probe(self, lanes: Lanes) -> list[Tokens] | None:
+    def probe(self, lanes: Lanes) -> Flow[list[Tokens] | None]:
         """Ask the first public questions; refuse a model that can't answer them.
 
         Returns:
@@ -73,24 +70,17 @@ class Asking:
         Raises:
             PublicCallError: If the model fails, or tells what no probabilities are.
         """
-        top = self.top(lanes)
+        top = yield from self.top(lanes)
         active = lanes.active()
         chosen = vocabularies(self.model, active, top)
+        asked = (
+            public_prompts(self.prompting, active),
+            [each.asked for each in chosen],
+        )
         with _public_call():
-            answers = self.model.log_probabilities(
-                public_prompts(self.prompting, active), [each.asked for each in chosen]
-            )
-        told(answers, chosen)
-        return top
-
-    async def aprobe(self, lanes: Lanes) -> list[Tokens] | None:
-        """Ask the first public questions; see `probe`."""
-        top = await self.atop(lanes)
-        active = lanes.active()
-        chosen = vocabularies(self.model, active, top)
-        with _public_call():
-            answers = await self.model.alog_probabilities(
-                public_prompts(self.prompting, active), [each.asked for each in chosen]
+            answers = yield Do(
+                partial(self.model.log_probabilities, *asked),
+                partial(self.model.alog_probabilities, *asked),
             )
         told(answers, chosen)
         return top

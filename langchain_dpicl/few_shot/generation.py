@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.lanes import Lanes
@@ -14,8 +14,9 @@ from langchain_dpicl.few_shot.step import Step
 from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import vocabularies
 from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.released.journal import Entry, damaged
-from langchain_dpicl.sealed import arun_sealed, run_sealed
+from langchain_dpicl.sealed import sealed
 
 
 @dataclass(repr=False)
@@ -54,35 +55,29 @@ class Generation:
         """Whether all examples are complete."""
         return not self.lanes.active()
 
-    def advance(self, top: list[Tokens] | None = None) -> int:
+    def advance(self, top: list[Tokens] | None = None) -> Flow[int]:
         """Take a step: sample, ask, release, store. Return how many tokens came.
 
         Args:
             top: The public vocabulary, where it was asked for already.
         """
-        step = self._step(self.asking.top(self.lanes) if top is None else top)
-
-        def private() -> list[int]:
-            asked = step.draw()
-            return step.release(asked, answered(self.asking.model, asked))
-
-        return self._take(self.entry.release(self.taken, run_sealed(private)))
-
-    async def aadvance(self, top: list[Tokens] | None = None) -> int:
-        """Take a step; see `advance`."""
-        found = await self.asking.atop(self.lanes) if top is None else top
-        step = self._step(found)
-
-        async def private() -> list[int]:
-            asked = await asyncio.to_thread(step.draw)
-            answers = await aanswered(self.asking.model, asked)
-            return await asyncio.to_thread(step.release, asked, answers)
-
-        tokens = await arun_sealed(private)
+        if top is None:
+            top = yield from self.asking.top(self.lanes)
+        tokens = yield sealed(partial(self._released, self._step(top)))
+        keep = partial(self.entry.release, self.taken, tokens)
         # Both may wait: for a disk, and for a server that spells tokens.
-        return await asyncio.to_thread(
-            lambda: self._take(self.entry.release(self.taken, tokens))
+        stored = yield in_thread(keep, shielded=True)
+        taken: int = yield in_thread(partial(self._take, stored))
+        return taken
+
+    def _released(self, step: Step) -> Flow[list[int]]:
+        model = self.asking.model
+        asked = yield in_thread(step.draw)
+        answers = yield Do(
+            partial(answered, model, asked), partial(aanswered, model, asked)
         )
+        tokens: list[int] = yield in_thread(partial(step.release, asked, answers))
+        return tokens
 
     def _step(self, top: list[Tokens] | None) -> Step:
         lanes = self.lanes.active()

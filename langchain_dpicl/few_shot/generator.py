@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from langchain_dpicl import parameters
@@ -25,6 +25,7 @@ from langchain_dpicl.few_shot.writing import read_labels, read_stop
 from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.validation import checked
@@ -230,16 +231,7 @@ class DPFewShotGenerator(Frozen):
         hidden = Hidden(records)
         # Whatever fails from here on, tracebacks show this frame and no record.
         del records
-        order = self._order(hidden, per_label, resume=resume)
-        # The first public questions come before the charge: a model that can't do
-        # what is needed costs nothing.
-        top = None if order.stored else self._asking.probe(order.lanes())
-        generation = order.begin()
-        with going_on(generation, progress=progress) as advance:
-            while not generation.ended:
-                advance(generation.advance(top))
-                top = None
-        return released_examples(generation, order.per_label)
+        return result(self._steps(hidden, per_label, resume=resume, progress=progress))
 
     async def agenerate(
         self,
@@ -256,12 +248,29 @@ class DPFewShotGenerator(Frozen):
         """
         hidden = Hidden(records)
         del records  # As in `generate`.
-        order = await asyncio.to_thread(self._order, hidden, per_label, resume=resume)
-        top = None if order.stored else await self._asking.aprobe(order.lanes())
-        generation = await asyncio.to_thread(order.begin)
+        return await aresult(
+            self._steps(hidden, per_label, resume=resume, progress=progress)
+        )
+
+    def _steps(
+        self,
+        records: Hidden[Iterable[Any]],
+        per_label: int,
+        *,
+        resume: bool,
+        progress: bool | None,
+    ) -> Flow[ReleasedExamples]:
+        read = partial(self._order, records, per_label, resume=resume)
+        order = yield in_thread(read)
+        top = None
+        if not order.stored:
+            # The first public questions come before the charge: a model that can't do
+            # what is needed costs nothing.
+            top = yield from self._asking.probe(order.lanes())
+        generation = yield in_thread(order.begin, shielded=True)
         with going_on(generation, progress=progress) as advance:
             while not generation.ended:
-                advance(await generation.aadvance(top))
+                advance((yield from generation.advance(top)))
                 top = None
         return released_examples(generation, order.per_label)
 

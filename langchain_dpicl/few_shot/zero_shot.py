@@ -27,6 +27,7 @@ from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.progress import is_watched, progress_bar
+from langchain_dpicl.release.flow import result
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.validation import checked
 
@@ -145,7 +146,7 @@ class ZeroShotGenerator(Frozen):
             "Writing examples", lanes.most_steps, shown=shown, speed="tokens/s"
         ) as advance:
             while active := lanes.active():
-                top = self._asking.top(lanes)
+                top = result(self._asking.top(lanes))
                 chosen = vocabularies(self._asking.model, active, top)
                 prompts = public_prompts(self._asking.prompting, active)
                 answers = self._asking.model.log_probabilities(

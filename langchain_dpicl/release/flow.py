@@ -64,13 +64,20 @@ class Each:
     handed_on: list[Any] = field(default_factory=list)
 
 
-def in_thread(call: Callable[[], Any]) -> Do:
-    """Return a blocking call that waits in a thread where the caller awaits.
+def in_thread(call: Callable[[], Any], *, shielded: bool = False) -> Do:
+    """Return a blocking call that runs in a thread where the caller awaits.
 
-    A caller that is canceled while it waits does not stop the call: what the call
-    writes is written, as in the blocking form.
+    Args:
+        call: What to run.
+        shielded: Whether it runs to its end also where the caller is canceled, as the
+            blocking form does: for what must be written. Its result must be public,
+            as it is the result of a task, which asyncio's debug mode logs.
     """
-    return Do(call, lambda: asyncio.shield(asyncio.to_thread(call)))
+
+    async def awaiting() -> Any:
+        return await asyncio.to_thread(call)
+
+    return Do(call, (lambda: asyncio.shield(awaiting())) if shielded else awaiting)
 
 
 def run(flow: Flow[Any]) -> Generator[Any, None, None]:

@@ -1,14 +1,20 @@
 """The sealed region: where private text is handled, and nothing else can look in.
 
 `SealedModel` calls a chat or completion model without any of LangChain's observers;
-`run_sealed` and `arun_sealed` run any private step so that neither tracing nor logging
-nor an exception carries its data out. Nothing else in the library calls a model's
-`_generate`.
+`sealed` runs a private flow so that neither tracing nor logging nor an exception
+carries its data out (`run_sealed` and `arun_sealed`: a function, a coroutine). Nothing
+else in the library calls a model's `_generate`.
 """
 
 from langchain_dpicl.sealed.calls import SealedModel
 from langchain_dpicl.sealed.hidden import Hidden
-from langchain_dpicl.sealed.region import aattempt, arun_sealed, attempt, run_sealed
+from langchain_dpicl.sealed.region import (
+    aattempt,
+    arun_sealed,
+    attempt,
+    run_sealed,
+    sealed,
+)
 
 __all__ = [
     "Hidden",
@@ -17,4 +23,5 @@ __all__ = [
     "arun_sealed",
     "attempt",
     "run_sealed",
+    "sealed",
 ]

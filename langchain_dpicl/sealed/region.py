@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.exceptions import DPError, GroupCallError
+from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.sealed.switches import install_switches
 from langchain_dpicl.sealed.telemetry import no_instrumentation
@@ -97,6 +98,14 @@ async def arun_sealed(step: Callable[[], Coroutine[Any, Any, T]]) -> T:
         await asyncio.gather(task, return_exceptions=True)
         raise
     return _unwrap(hidden.value)
+
+
+def sealed(steps: Callable[[], Flow[T]]) -> Do:
+    """Return the call that runs a private flow out of every observer's sight."""
+    return Do(
+        lambda: run_sealed(lambda: result(steps())),
+        lambda: arun_sealed(lambda: aresult(steps())),
+    )
 
 
 def attempt(step: Callable[[], T]) -> T | None:

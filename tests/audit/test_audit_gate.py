@@ -37,6 +37,7 @@ from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.steps import Asked
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import PublicAnswer
+from langchain_dpicl.release.flow import in_thread, run
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.slots import Slot, answered
 
@@ -70,12 +71,16 @@ class Recorder:
         self.seen = {**terms, "slots": [slot.text for slot in slots]}
         return Outcome(Status.RELEASED, "said")
 
+    arelease = release  # never awaited here
+
 
 class Repeats:
     """A model whose answer is its group's documents."""
 
     def answer(self, prompts: Sequence[PromptValue], done: object = None) -> list[Slot]:
         return [answered(prompt.to_string()) for prompt in prompts]
+
+    aanswer = answer  # never awaited here
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,7 @@ class GatedWorld(World):
             PublicAnswer("yes", lambda text: ANSWERS[query.rule](read_contents(text))),
         )
         with mock.patch.object(mechanisms, "exceeds", exceeds):
-            for _step in private.release(asked):
+            for _step in run(private.release(asked)):
                 pass
         [probability] = reach
         if parser.seen is None:
@@ -165,7 +170,8 @@ class TestsForNothing(PrivatePart):
         )
         prompts = self._group_prompts(free, asked)
         slots = prompts.slots(self.sealed.answer(prompts.prompts))
-        return self._passes(slots, public, grant), None
+        passed = self._passes(slots, public, grant)
+        return in_thread(lambda: (passed, None))
 
 
 def audit(

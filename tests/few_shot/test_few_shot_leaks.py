@@ -28,7 +28,8 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.few_shot import generation
 from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.step import Asked
-from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.release.flow import result
+from langchain_dpicl.sealed import Hidden, region
 
 RECORDS = [
     {
@@ -57,7 +58,7 @@ def parts() -> dict[str, Any]:
     made = generator()
     order = made._order(Hidden(RECORDS), 1, resume=False)
     begun = order.begin()
-    step = begun._step(begun.asking.top(begun.lanes))
+    step = begun._step(result(begun.asking.top(begun.lanes)))
     asked = step.draw()
     assert any(is_private(prompt.text) for prompt in asked.prompts)
     return {
@@ -228,8 +229,8 @@ async def test_twin_without_the_seal_frames_hold_records(
     async def acall(step: Any) -> Any:
         return await step()
 
-    monkeypatch.setattr(generation, "run_sealed", lambda step: step())
-    monkeypatch.setattr(generation, "arun_sealed", acall)
+    monkeypatch.setattr(region, "run_sealed", lambda step: step())
+    monkeypatch.setattr(region, "arun_sealed", acall)
     monkeypatch.setattr(generation, "answered", asked_plainly)
     monkeypatch.setattr(generation, "aanswered", aasked_plainly)
     monkeypatch.setattr(

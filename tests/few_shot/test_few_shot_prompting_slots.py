@@ -16,6 +16,7 @@ from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.prompting import FewShotPrompting, _writer
 from langchain_dpicl.few_shot.records import LABEL
+from langchain_dpicl.release.flow import result
 from langchain_dpicl.sealed import Hidden
 
 ODD = "\u00e9\u0301\u202e\u200d\U0001f469\u200d\U0001f52c\x00\x85\u2028{}{{label}}%s"
@@ -183,7 +184,7 @@ def asked_of(slots: list[list[Document]], template: Any = INSTRUCTION) -> Any:
     records = [record for record in records_of() if record["label"] == "color"]
     order = made._order(Hidden(records), 1, resume=False)
     begun = order.begin()
-    step = begun._step(begun.asking.top(begun.lanes))
+    step = begun._step(result(begun.asking.top(begun.lanes)))
     step = dataclasses.replace(
         step,
         sources={"color": Slots(slots)},

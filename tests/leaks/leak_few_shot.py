@@ -40,7 +40,7 @@ from langchain_dpicl.few_shot import (
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.ledger import SQLLedger
-from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.sealed import Hidden, region
 
 UNITS, GROUPS = 12, 4
 RECORDS = [
@@ -292,8 +292,8 @@ def unsealed() -> Iterator[None]:
         return await step()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generation, "run_sealed", lambda step: step())
-        patch.setattr(generation, "arun_sealed", acall)
+        patch.setattr(region, "run_sealed", lambda step: step())
+        patch.setattr(region, "arun_sealed", acall)
         # Nor is what an adapter raises kept back.
         patch.setattr(generation, "answered", asked_plainly)
         patch.setattr(generation, "aanswered", aasked_plainly)
