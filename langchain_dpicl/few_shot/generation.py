@@ -15,7 +15,7 @@ from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import vocabularies
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.flow import Do, Flow, in_thread
-from langchain_dpicl.released.journal import Entry, damaged
+from langchain_dpicl.release.store import Entry, damaged
 from langchain_dpicl.sealed import sealed
 
 

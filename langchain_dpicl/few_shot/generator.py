@@ -15,7 +15,7 @@ from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
-from langchain_dpicl.few_shot.order import Order, journal_of, lanes_of
+from langchain_dpicl.few_shot.order import Order, lanes_of, store_of
 from langchain_dpicl.few_shot.progress import going_on
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
@@ -329,7 +329,7 @@ class DPFewShotGenerator(Frozen):
         """
         budget = self._account()
         examples = checked(parameters.count, per_label, "per_label")
-        journal = journal_of(self._asking, self._terms, budget, examples)
+        store = store_of(self._asking, self._terms, budget, examples)
         return [
             released_examples(
                 Generation(
@@ -342,7 +342,7 @@ class DPFewShotGenerator(Frozen):
                 ).followed(),
                 examples,
             )
-            for entry in journal.entries()
+            for entry in store.entries()
         ]
 
     def _account(self) -> PrivacyBudgetHandler:

@@ -8,19 +8,13 @@ failure of model or ledger stops the generation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_dpicl import accounting, parameters
-from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import PureEvent, event_to_dict
+from langchain_dpicl.accounting import PureEvent
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import (
-    BudgetExhaustedError,
-    LedgerError,
-    PlanMismatchError,
-)
+from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.forecast import forecast, require_hope
 from langchain_dpicl.few_shot.generation import Generation
@@ -30,8 +24,9 @@ from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.result import record_of
 from langchain_dpicl.few_shot.terms import ALL, Terms
 from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.release.purchase import Purchase, header_of
+from langchain_dpicl.release.store import Entry, ReleaseStore
 from langchain_dpicl.released.checking import checked_record
-from langchain_dpicl.released.journal import Entry, Journal
 from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.validation import checked
 
@@ -43,24 +38,22 @@ class Order:
     Attributes:
         asking: Model and prompts.
         terms: The public terms.
-        budget: The account.
         records: The private records.
         per_label: Examples of each label.
-        rates: Each class's sampling rate.
-        sources: For each class, what draws its groups.
+        purchase: How it is paid for.
         stored: The stored generation to go on with; None to begin one.
         paid: What that one was charged.
+        sources: For each class, what draws its groups.
     """
 
     asking: Asking
     terms: Terms
-    budget: PrivacyBudgetHandler
     records: PrivateRecords
     per_label: int
-    rates: Mapping[str, float]
-    sources: Mapping[str, SampledGroups]
+    purchase: Purchase
     stored: Entry | None
     paid: Payment | None
+    sources: Mapping[str, SampledGroups] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -78,29 +71,19 @@ class Order:
         # What is refused in there has no frame that holds a record.
         held = without_frames(lambda: _read_records(records.value, terms))
         held.require_enough(terms.n_groups, terms.label_sizes)
-        journal = journal_of(asking, terms, budget, examples)
-        stored = _last(journal, asking, terms, examples) if resume else None
-        paid = None
+        purchase = purchase_of(asking, terms, budget, examples, resume=resume)
+        stored, paid = purchase.found(), None
+        if stored is None:
+            _require_lasting_labels(terms, budget)
+            rates = terms.rates(held.sizes)
+            stored = purchase.require_payable(terms.demand(rates, examples))
         if stored is not None:
             paid = paid_for(stored, terms, examples)
-        rates = terms.rates(held.sizes) if paid is None else paid.rates
-        sources = without_frames(
-            lambda: {
-                name: held.source(
-                    name,
-                    n_groups=terms.n_groups,
-                    sampling_rate=rates[name],
-                    records_per_unit=terms.records_per_unit,
-                    declared=(terms.label_sizes or {}).get(name),
-                    random=asking.random,
-                )
-                for name in terms.classes
-            }
-        )
-        order = cls(asking, terms, budget, held, examples, rates, sources, stored, paid)
-        if stored is None:
-            order._require_payable(journal)
-        return order
+            rates = dict(paid.rates)
+        order = cls(asking, terms, held, examples, purchase, stored, paid)
+        if paid is None:
+            order._require_possible(rates)
+        return replace(order, sources=order._sources(rates))
 
     def lanes(self) -> Lanes:
         """Return the examples that are to be made, before their first step."""
@@ -114,37 +97,53 @@ class Order:
             PlanMismatchError: If its plan is for another release, or none can be made.
             LedgerError: If the ledger can't be used.
         """
-        entry, paid = self.stored, self.paid
+        entry, paid, sources = self.stored, self.paid, self.sources
         if entry is None or paid is None:
-            entry, paid = self._charged()
+            terms, rates = self.terms, self.terms.rates(self.records.sizes)
+            entry = self.purchase.begun(
+                terms.demand(rates, self.per_label),
+                lambda grant: self._header(
+                    Payment.of(terms, rates, grant.parts, grant.events)
+                ),
+                unit_key=terms.fields.unit,
+                n_units=terms.n_units(self.records.n_units),
+            )
+            paid = paid_for(entry, terms, self.per_label)
+            if dict(paid.rates) != rates:  # Another process has begun it.
+                sources = self._sources(paid.rates)
         return Generation(
             asking=self.asking,
             terms=self.terms,
             lanes=self.lanes(),
             entry=entry,
-            sources=self.sources,
+            sources=sources,
             noise=paid.noise,
         ).followed()
 
-    def _require_payable(self, journal: Journal) -> None:
-        """Refuse what can't be paid for, or not be recorded afterwards.
+    def _sources(self, rates: Mapping[str, float]) -> dict[str, SampledGroups]:
+        terms = self.terms
+        return without_frames(
+            lambda: {
+                name: self.records.source(
+                    name,
+                    n_groups=terms.n_groups,
+                    sampling_rate=rates[name],
+                    records_per_unit=terms.records_per_unit,
+                    declared=(terms.label_sizes or {}).get(name),
+                    random=self.asking.random,
+                )
+                for name in terms.classes
+            }
+        )
 
-        An account that can't pay is asked first: then no model is.
-        """
-        terms, budget = self.terms, self.budget
-        _require_lasting_labels(terms, budget)
-        message = ""
-        try:
-            budget.require_payable(terms.demand(self.rates, self.per_label))
-        except BudgetExhaustedError as error:
-            message = f"{error}{_way_out(journal)}"
-        if message:
-            raise BudgetExhaustedError(message)
+    def _require_possible(self, rates: Mapping[str, float]) -> None:
+        """Refuse what the noise would hide, or what could not be recorded."""
+        terms, message = self.terms, ""
         try:
             found = forecast(
                 terms,
-                budget,
-                self.rates,
+                self.purchase.budget,
+                rates,
                 per_label=self.per_label,
                 choices=self.asking.choices,
             )
@@ -154,44 +153,52 @@ class Order:
             raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
         require_hope(found, terms)
         event = PureEvent(1.0)
-        trial = Payment(self.rates, dict(self.rates), (event,), 1)
-        header = {**_header(self, trial), "charge": None, "account": None}
-        entry = Entry(journal, 0, {**header, "epsilon": event.epsilon})
-        checked_record(
-            record_of(
-                Generation(self.asking, terms, self.lanes(), entry, {}, {}),
-                self.per_label,
-            )
-        )
-
-    def _charged(self) -> tuple[Entry, Payment]:
-        terms = self.terms
-        grant = self.budget.admit(
-            terms.demand(self.rates, self.per_label),
-            unit_key=terms.fields.unit,
-            n_units=terms.n_units(self.records.n_units),
-        )
-        paid = Payment.of(terms, self.rates, grant.parts, grant.events, grant.sequence)
-        header = {
-            **_header(self, paid),
-            "epsilon": accounting.compose(grant.events, self.budget.delta),
-            "account": self.budget.public_state(grant),
+        trial = {
+            **self._header(Payment(rates, dict(rates), (event,))),
+            **header_of((event,), None),
+            "epsilon": event.epsilon,
         }
-        journal = journal_of(self.asking, terms, self.budget, self.per_label)
-        message = ""
-        try:
-            return journal.start(header), paid
-        except LedgerError as error:
-            message = str(error)
-        raise LedgerError(
-            f"{message} The generation was charged (charge {paid.charge}), and its "
-            "beginning could not be stored, so it can't be gone on with."
-        )
+        entry = Entry(self.purchase.store, 0, trial)
+        generation = Generation(self.asking, terms, self.lanes(), entry, {}, {})
+        checked_record(record_of(generation, self.per_label))
+
+    def _header(self, paid: Payment) -> dict[str, Any]:
+        delta = self.purchase.budget.delta
+        return {
+            "rates": dict(paid.rates),
+            "noise": dict(paid.noise),
+            "sizes": "counted" if self.terms.label_sizes is None else "declared",
+            "delta": delta,
+            "epsilon": accounting.compose(paid.events, delta),
+        }
 
 
-def journal_of(
+def purchase_of(
+    asking: Asking,
+    terms: Terms,
+    budget: PrivacyBudgetHandler,
+    per_label: int,
+    *,
+    resume: bool,
+) -> Purchase:
+    """Return how generations of these terms are paid for."""
+
+    def ended(entry: Entry) -> bool:
+        lanes = lanes_of(asking, terms, per_label)
+        return Generation(asking, terms, lanes, entry, {}, {}).followed().ended
+
+    return Purchase(
+        store_of(asking, terms, budget, per_label),
+        ended,
+        "generation",
+        "generate(..., resume=True) continues or returns it, and released() reads it",
+        resume,
+    )
+
+
+def store_of(
     asking: Asking, terms: Terms, budget: PrivacyBudgetHandler, per_label: int
-) -> Journal:
+) -> ReleaseStore:
     """Return where generations of these terms are stored."""
     kind = terms.fingerprint(
         asking.prompting,
@@ -199,7 +206,7 @@ def journal_of(
         per_label,
         is_secure=asking.random.secure,
     )
-    return Journal(budget, kind, "few-shot")
+    return ReleaseStore(budget, kind, "few-shot")
 
 
 def lanes_of(asking: Asking, terms: Terms, per_label: int) -> Lanes:
@@ -219,29 +226,6 @@ def _read_records(records: Iterable[Any], terms: Terms) -> PrivateRecords:
         return PrivateRecords.read_open(records, terms.fields, ALL)
     return PrivateRecords.read(
         records, terms.labels, terms.fields, choose_label=terms.is_parallel
-    )
-
-
-def _last(
-    journal: Journal, asking: Asking, terms: Terms, per_label: int
-) -> Entry | None:
-    """Return the oldest generation that is not complete; else the newest one."""
-    entries = journal.entries()
-    for entry in entries:
-        lanes = lanes_of(asking, terms, per_label)
-        if not Generation(asking, terms, lanes, entry, {}, {}).followed().ended:
-            return entry
-    return entries[-1] if entries else None
-
-
-def _way_out(journal: Journal) -> str:
-    """Return what else there is to do where an account can't pay."""
-    if not journal.entries():
-        return ""
-    return (
-        " A generation of these very terms is stored in this account: "
-        "generate(..., resume=True) goes on with it, or returns it, and released() "
-        "reads it, at no charge."
     )
 
 
@@ -281,16 +265,3 @@ def _require_lasting_labels(terms: Terms, budget: PrivacyBudgetHandler) -> None:
             "plan does not cover. Open an account with accounting='renyi' besides "
             "queries=, which adds up what was charged; or one with queries=1."
         )
-
-
-def _header(order: Order, paid: Payment) -> dict[str, Any]:
-    return {
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "library": __version__,
-        "rates": dict(paid.rates),
-        "noise": dict(paid.noise),
-        "sizes": "counted" if order.terms.label_sizes is None else "declared",
-        "events": [event_to_dict(event) for event in paid.events],
-        "delta": order.budget.delta,
-        "charge": paid.charge,
-    }

@@ -250,8 +250,8 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
     entry = made.released()[0]
     kept = [path.read_bytes() for path in tmp_path.iterdir()]
     assert look([kept, entry, entry.record]).private == []
-    journal = generation_journal(made)
-    stored = journal.entries()[0]
+    store = generation_store(made)
+    stored = store.entries()[0]
     assert [stored.step(n) is None for n in range(5)] == [False] * 4 + [True]
     for n in range(4):
         (token,) = stored.step(n) or []
@@ -270,10 +270,10 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
     }
 
 
-def generation_journal(made: Any) -> Any:
-    from langchain_dpicl.few_shot.order import journal_of
+def generation_store(made: Any) -> Any:
+    from langchain_dpicl.few_shot.order import store_of
 
-    return journal_of(made._asking, made._terms, made._budget, 1)
+    return store_of(made._asking, made._terms, made._budget, 1)
 
 
 def test_the_bar_shows_public_numbers_alone(

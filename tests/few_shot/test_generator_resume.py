@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +30,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.few_shot import Decoder
 from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.release.store import ReleaseStore
 
 CALLS = 2 * 4 + 1
 """What a generation of four tokens asks: likely tokens and groups, four times, and
@@ -336,3 +341,49 @@ async def test_a_record_that_breaks_an_adapter_costs_its_slot_alone(
         await generator.agenerate(records)
     assert len(heights) == 4
     assert set(heights) <= {19, 20}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_of_several_at_once_one_pays_and_the_others_take_its_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    start = ReleaseStore.start
+
+    def late(self: Any, header: Any) -> Any:
+        # The others find the account spent, and no generation yet.
+        time.sleep(0.5)
+        return start(self, header)
+
+    monkeypatch.setattr(ReleaseStore, "start", late)
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    budget_of(ledger=url)
+    begun = threading.Barrier(3)
+
+    class Together(WordModel):
+        waits = True
+
+        def top_tokens(self, prompts: Any, k: int) -> Any:
+            if self.waits:
+                # All have looked for a stored generation by now, and found none.
+                self.waits = False
+                begun.wait(timeout=60)
+            return super().top_tokens(prompts, k)
+
+    def generated(_: int) -> Any:
+        generator = generator_of(Together(ending=None), budget=budget_of(ledger=url))
+        if is_async:
+            return asyncio.run(generator.agenerate(records_of(), resume=True))
+        return generator.generate(records_of(), resume=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(generated, range(3)))
+    assert found[0] == found[1] == found[2]
+    assert budget_of(ledger=url).spent().queries == 1
+
+
+def test_without_resume_a_spent_account_is_not_waited_for() -> None:
+    budget = budget_of()
+    first = generator_of(budget=budget).generate(records_of())
+    with pytest.raises(BudgetExhaustedError, match="resume=True"):
+        generator_of(budget=budget).generate(records_of())
+    assert generator_of(budget=budget).generate(records_of(), resume=True) == first

@@ -101,7 +101,7 @@ PUBLIC = {
     "ledger.release_store": {"StoredRelease"},
     "ledger.rows": {"Account", "Last"},
     "outcome": {"Outcome"},
-    "released.journal": {"Entry", "Journal"},
+    "release.store": {"Entry", "ReleaseStore"},
     "tabular.gdp.statistics": {"Estimate", "NoisyStatistics"},
     "tabular.ldp.result": {"Collected", "Payment"},
     # rows behind `Hidden`

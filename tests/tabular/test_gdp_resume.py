@@ -188,14 +188,14 @@ def test_damaged_numbers_are_refused(damage: str) -> None:
 def test_of_several_at_once_one_pays_and_the_others_take_its_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = release.Journal.start
+    start = release.ReleaseStore.start
 
     def late(self: Any, header: Any) -> Any:
         # The others find the account used up, and no release yet.
         time.sleep(0.5)
         return start(self, header)
 
-    monkeypatch.setattr(release.Journal, "start", late)
+    monkeypatch.setattr(release.ReleaseStore, "start", late)
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     started = threading.Barrier(4)
 
@@ -232,14 +232,14 @@ def test_who_starts_between_a_charge_and_its_release_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     budget = account()
-    start, charged = release.Journal.start, threading.Event()
+    start, charged = release.ReleaseStore.start, threading.Event()
 
     def late(self: Any, header: Any) -> Any:
         charged.set()
         time.sleep(0.5)
         return start(self, header)
 
-    monkeypatch.setattr(release.Journal, "start", late)
+    monkeypatch.setattr(release.ReleaseStore, "start", late)
     first = GDPTable(people(500), people_schema(), budget=budget)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(first.release)

@@ -11,23 +11,19 @@ Privacy:
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any
 
-from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Event, PureEvent, event_to_dict
+from langchain_dpicl.accounting import PureEvent
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.bundle import read_parts
-from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
+from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
+from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
-from langchain_dpicl.released.journal import Entry, Journal, damaged
 from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tallies
@@ -37,11 +33,6 @@ from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 NEIGHBORS = "all rows of one unit added or removed"
-
-_LOOKS, _PAUSE = 50, 0.1
-"""How often, and in what time, another process' release is looked for."""
-
-T = TypeVar("T")
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
 
@@ -70,64 +61,23 @@ class Release:
 
     def made(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
-        entry = self._last() if resume else None
+        terms, purchase = self.terms, self._purchase(resume=resume)
+        entry = purchase.found() or purchase.require_payable(terms.demand())
+        if entry is not None and (numbers := entry.step(0)) is not None:
+            return self._found(entry, numbers)
         if entry is None:
-            entry = self._asked(self._require_payable, resume=resume)
-        if entry is not None:
-            numbers = entry.step(0)
-            if numbers is not None:
-                return self._found(entry, numbers)
+            self._require_recordable()
         reader = self._reader(data)
         tallies = self._tallied(reader)
         require_rows(reader.n_rows)
-        if entry is None and resume:
-            # Another process may have released these terms while rows were read.
-            entry = self._last()
-        if entry is None:
-            entry = self._asked(lambda: self._charged(reader), resume=resume)
-        if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
-            raise damaged()
+        # Another process may have released these terms while rows were read.
+        entry = entry or purchase.begun(
+            terms.demand(), _costs, unit_key=terms.unit_key, n_units=reader.n_units
+        )
         numbers = entry.step(0)
         if numbers is None:
             numbers = self._drawn(entry, tallies)
         return self._found(entry, numbers)
-
-    def _asked(self, step: Callable[[], Entry | None], *, resume: bool) -> Entry | None:
-        """Ask the account; where it can't pay, maybe take what used it up."""
-        try:
-            return self._pay(step)
-        except BudgetExhaustedError:
-            entry = self._awaited() if resume else None
-            if entry is None:
-                raise
-            return entry
-
-    def _awaited(self) -> Entry | None:
-        """Return the release that another process was charged for just now.
-
-        Whoever uses an account up stores the beginning of its release right after its
-        charge: it may take a moment to be there.
-        """
-        for _ in range(_LOOKS):
-            entry = self._last()
-            if entry is not None:
-                return entry
-            time.sleep(_PAUSE)
-        return None
-
-    def _pay(self, step: Callable[[], T]) -> T:
-        """Run what asks the account; where it can't pay, say what is there."""
-        message = ""
-        try:
-            return step()
-        except BudgetExhaustedError as error:
-            message = str(error)
-        if self._journal().entries():
-            message += (
-                " A release of these very terms is stored in this account: "
-                "release(resume=True) takes it, at no charge."
-            )
-        raise BudgetExhaustedError(message)
 
     def _reader(self, data: Hidden[Any]) -> RowReader:
         terms = self.terms
@@ -156,36 +106,17 @@ class Release:
         without_frames(read)
         return Hidden(tallies)
 
-    def _require_payable(self) -> None:
-        """Refuse what can't be paid for, or not be recorded afterwards."""
-        demand = self.terms.demand()
-        self.budget.require_payable(demand)
-        part = self.budget.quote(demand)[0]
+    def _require_recordable(self) -> None:
+        """Refuse what could not be recorded afterwards."""
+        part = self.budget.quote(self.terms.demand())[0]
         self.terms.epsilons(part.epsilon or 0.0)
-        trial = _header((PureEvent(1.0),), 1, part.epsilon or 0.0, {"name": "trial"})
+        trial = {
+            **header_of((PureEvent(1.0),), 1),
+            "epsilon": 1.0,
+            "epsilon_before_sampling": part.epsilon or 0.0,
+            "account": {"name": "trial"},
+        }
         checked_record(self._record(trial))
-
-    def _charged(self, reader: RowReader) -> Entry:
-        grant = self.budget.admit(
-            self.terms.demand(),
-            unit_key=self.terms.unit_key,
-            n_units=reader.n_units,
-        )
-        header = _header(
-            grant.events,
-            grant.sequence,
-            grant.parts[0].epsilon or 0.0,
-            self.budget.public_state(grant),
-        )
-        message = ""
-        try:
-            return self._journal().start(header)
-        except LedgerError as error:
-            message = str(error)
-        raise LedgerError(
-            f"{message} The release was charged (charge {grant.sequence}), and its "
-            "beginning could not be stored, so it can't be gone on with."
-        )
 
     def _drawn(self, entry: Entry, tallies: Hidden[Tallies]) -> list[int]:
         terms = self.terms
@@ -224,28 +155,20 @@ class Release:
 
     def _paid(self, entry: Entry) -> float:
         """Return epsilon before sampling, computed from the charge."""
-        _, events = entry.charged()
-        epsilon = None
-        try:
-            epsilon = read_parts(self.terms.demand(), events)[0].epsilon
-        except (DPError, TypeError, ValueError):
-            # Events of another kind of release.
-            epsilon = None
-        if epsilon is None:
+        parts, _ = paid_for(entry, self.terms.demand)
+        if parts[0].epsilon is None:
             raise damaged()
-        return epsilon
+        return parts[0].epsilon
 
-    def _journal(self) -> Journal:
+    def _purchase(self, *, resume: bool) -> Purchase:
         kind = self.terms.fingerprint(is_secure=self.random.secure)
-        return Journal(self.budget, kind, MECHANISM)
-
-    def _last(self) -> Entry | None:
-        """Return the oldest release that was paid for and not made; else the newest."""
-        entries = self._journal().entries()
-        for entry in entries:
-            if entry.step(0) is None:
-                return entry
-        return entries[-1] if entries else None
+        return Purchase(
+            ReleaseStore(self.budget, kind, MECHANISM),
+            lambda entry: entry.step(0) is not None,
+            "release",
+            "release(resume=True) takes it",
+            resume,
+        )
 
     def _record(
         self, header: dict[str, Any], statistics: NoisyStatistics | None = None
@@ -293,15 +216,8 @@ class Release:
         return record
 
 
-def _header(
-    events: tuple[Event, ...], charge: int, epsilon: float, account: dict[str, Any]
-) -> dict[str, Any]:
+def _costs(grant: Grant) -> dict[str, Any]:
     return {
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "library": __version__,
-        "events": [event_to_dict(event) for event in events],
-        "epsilon": pure_epsilon(events),
-        "epsilon_before_sampling": epsilon,
-        "charge": charge,
-        "account": account,
+        "epsilon": pure_epsilon(grant.events),
+        "epsilon_before_sampling": grant.parts[0].epsilon or 0.0,
     }

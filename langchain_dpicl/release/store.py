@@ -33,7 +33,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Journal:
+class ReleaseStore:
     """The stored releases of one kind in one account.
 
     Args:
@@ -87,13 +87,13 @@ class Entry:
     """One stored release.
 
     Attributes:
-        journal: Where it is stored.
+        store: Where it is stored.
         charge: The number of the charge that paid for it.
         header: What it was started with: public.
         steps: What was stored of its steps when it was read, as text.
     """
 
-    journal: Journal
+    store: ReleaseStore
     charge: int
     header: dict[str, Any]
     steps: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Entry:
         Raises:
             LedgerError: If it can't be stored: then it is not released.
         """
-        budget, text = self.journal.budget, json.dumps(list(drawn))
+        budget, text = self.store.budget, json.dumps(list(drawn))
         stored = budget.ledger.store_step(budget.account, self.charge, number, text)
         if not isinstance(stored, str):
             # A ledger of somebody else's that does not say what it keeps.
@@ -136,7 +136,7 @@ class Entry:
         Raises:
             LedgerError: If the ledger has no such charge, or it was for something else.
         """
-        budget = self.journal.budget
+        budget = self.store.budget
         for record in budget.ledger.charges(budget.account):
             charge = record.charge
             if charge.sequence == self.charge:

@@ -9,7 +9,7 @@ from few_shot_fakes import budget_of
 
 from langchain_dpicl.budget import Demand, GaussianPart, PrivacyBudgetHandler
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.released.journal import Journal
+from langchain_dpicl.release.store import ReleaseStore
 
 KIND = "a kind"
 MAKER = "a maker"
@@ -30,13 +30,13 @@ def header(charge: int) -> dict[str, Any]:
 def test_two_releases_of_one_kind_are_kept_apart(
     budget: PrivacyBudgetHandler,
 ) -> None:
-    journal = Journal(budget, KIND, MAKER)
-    one, two = journal.start(header(1)), journal.start(header(2))
+    store = ReleaseStore(budget, KIND, MAKER)
+    one, two = store.start(header(1)), store.start(header(2))
     assert (one.charge, two.charge) == (1, 2)
     assert one.release(0, [1, 2]) == [1, 2]
     assert two.release(0, [3]) == [3]
     assert two.release(1, []) == []
-    again = Journal(budget, KIND, MAKER).entries()
+    again = ReleaseStore(budget, KIND, MAKER).entries()
     assert [entry.header for entry in again] == [header(1), header(2)]
     assert [entry.step(0) for entry in again] == [[1, 2], [3]]
     assert [entry.step(1) for entry in again] == [None, []]
@@ -45,9 +45,9 @@ def test_two_releases_of_one_kind_are_kept_apart(
 def test_other_kinds_and_other_accounts_see_nothing_of_it(
     budget: PrivacyBudgetHandler,
 ) -> None:
-    Journal(budget, KIND, MAKER).start(header(1)).release(0, [1])
-    assert Journal(budget, "another", MAKER).entries() == []
-    assert Journal(budget, KIND, "another").entries() == []
+    ReleaseStore(budget, KIND, MAKER).start(header(1)).release(0, [1])
+    assert ReleaseStore(budget, "another", MAKER).entries() == []
+    assert ReleaseStore(budget, KIND, "another").entries() == []
     other = PrivacyBudgetHandler(
         epsilon=50,
         delta=1e-5,
@@ -57,35 +57,35 @@ def test_other_kinds_and_other_accounts_see_nothing_of_it(
         account="other",
     )
     other.admit(Demand("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
-    assert Journal(other, KIND, MAKER).entries() == []
+    assert ReleaseStore(other, KIND, MAKER).entries() == []
 
 
 def test_the_first_draw_that_is_stored_is_the_released_one(
     budget: PrivacyBudgetHandler,
 ) -> None:
-    entry = Journal(budget, KIND, MAKER).start(header(1))
+    entry = ReleaseStore(budget, KIND, MAKER).start(header(1))
     assert entry.release(0, [4, 5]) == [4, 5]
     assert entry.release(0, [6, 7]) == [4, 5]
     # What was read before is not read again; whatever is stored is found by storing.
     assert entry.step(0) is None
-    (again,) = Journal(budget, KIND, MAKER).entries()
+    (again,) = ReleaseStore(budget, KIND, MAKER).entries()
     assert again.step(0) == [4, 5]
 
 
 def test_one_charge_starts_one_release(budget: PrivacyBudgetHandler) -> None:
-    journal = Journal(budget, KIND, MAKER)
-    journal.start(header(1)).release(0, [1])
-    for other in (journal, Journal(budget, "another", MAKER)):
+    store = ReleaseStore(budget, KIND, MAKER)
+    store.start(header(1)).release(0, [1])
+    for other in (store, ReleaseStore(budget, "another", MAKER)):
         with pytest.raises(LedgerError, match="started a release before"):
             other.start(header(1))
         with pytest.raises(LedgerError, match="no charge 3"):
             other.start(header(3))
-    assert [entry.steps for entry in journal.entries()] == [("[1]",)]
+    assert [entry.steps for entry in store.entries()] == [("[1]",)]
 
 
 def test_no_two_kinds_share_a_name(budget: PrivacyBudgetHandler) -> None:
     kinds = [
-        Journal(budget, kind, maker).kind
+        ReleaseStore(budget, kind, maker).kind
         for maker in ("m", "n", "ma")
         for kind in ("a", "b", "a0", "aa")
     ]
@@ -98,11 +98,11 @@ def test_no_two_kinds_share_a_name(budget: PrivacyBudgetHandler) -> None:
     ["", "nonsense", "[", "[" * 50_000, "null", "7", "[1]", "{}", '{"format": 2}'],
 )
 def test_damaged_starts_are_refused(damage: str, budget: PrivacyBudgetHandler) -> None:
-    journal = Journal(budget, KIND, MAKER)
-    journal.start(header(1))
-    budget.ledger.start_release(budget.account, 2, journal.kind, damage)
+    store = ReleaseStore(budget, KIND, MAKER)
+    store.start(header(1))
+    budget.ledger.start_release(budget.account, 2, store.kind, damage)
     with pytest.raises(LedgerError, match="can't be read") as caught:
-        journal.entries()
+        store.entries()
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
 
@@ -112,10 +112,10 @@ def test_damaged_starts_are_refused(damage: str, budget: PrivacyBudgetHandler) -
     ["", "nonsense", "{}", "7", "null", "[1.0]", '["1"]', "[true]", "[[1]]", "[null]"],
 )
 def test_damaged_steps_are_refused(damage: str, budget: PrivacyBudgetHandler) -> None:
-    journal = Journal(budget, KIND, MAKER)
-    entry = journal.start(header(1))
+    store = ReleaseStore(budget, KIND, MAKER)
+    entry = store.start(header(1))
     budget.ledger.store_step(budget.account, 1, 0, damage)
-    (again,) = journal.entries()
+    (again,) = store.entries()
     for read in (lambda: again.step(0), lambda: entry.release(0, [1])):
         with pytest.raises(LedgerError, match="can't be read"):
             read()
@@ -124,7 +124,7 @@ def test_damaged_steps_are_refused(damage: str, budget: PrivacyBudgetHandler) ->
 def test_a_ledger_that_keeps_nothing_releases_nothing(
     budget: PrivacyBudgetHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = Journal(budget, KIND, MAKER).start(header(1))
+    entry = ReleaseStore(budget, KIND, MAKER).start(header(1))
     monkeypatch.setattr(budget.ledger, "store_step", lambda *_: None)
     with pytest.raises(LedgerError, match="did not keep"):
         entry.release(0, [1])

@@ -1,0 +1,165 @@
+"""Paying for a release once, or finding the one that was paid for.
+
+The same for every kind of release:
+
+* Nothing is read and no model is asked for what the account can't pay.
+* A charge is followed at once by the header of its release (`store.py`).
+* With `resume`, a stored release of the same terms is taken instead of paying for
+  another one: the oldest that is not complete, else the newest. Where the account is
+  spent, the release of the process that spent it may be about to be stored: it is
+  waited for.
+
+Privacy:
+    A purchase reads public terms and what was released. It draws nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from langchain_dpicl._version import __version__
+from langchain_dpicl.accounting import Event, event_to_dict
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget.bundle import AnyDemand, read_parts
+from langchain_dpicl.budget.demand import Grant, Granted
+from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
+from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
+
+_LOOKS, _PAUSE = 50, 0.1
+"""How often, and in what time, the release of another process is looked for."""
+
+
+@dataclass(frozen=True, repr=False)
+class Purchase:
+    """How releases of the same terms are paid for.
+
+    Attributes:
+        store: Where they are stored.
+        is_complete: Whether a stored one has all of its steps.
+        noun: What one is called, in messages.
+        way_out: What takes a stored one, in messages.
+        resume: Whether a stored one is taken instead of paying for another.
+    """
+
+    store: ReleaseStore
+    is_complete: Callable[[Entry], bool]
+    noun: str
+    way_out: str
+    resume: bool
+
+    @property
+    def budget(self) -> PrivacyBudgetHandler:
+        """The account that pays."""
+        return self.store.budget
+
+    def found(self) -> Entry | None:
+        """Return the oldest stored release that is not complete, else the newest.
+
+        Raises:
+            LedgerError: If the ledger can't be read.
+        """
+        entries = self.store.entries() if self.resume else []
+        incomplete = (entry for entry in entries if not self.is_complete(entry))
+        return next(incomplete, entries[-1] if entries else None)
+
+    def require_payable(self, demand: AnyDemand) -> Entry | None:
+        """Refuse what can't be paid for.
+
+        Returns:
+            None; or the stored release of a process that spent the account meanwhile.
+
+        Raises:
+            BudgetExhaustedError: If the account can't pay.
+        """
+        return self._or_found(lambda: self.budget.require_payable(demand))
+
+    def begun(
+        self,
+        demand: AnyDemand,
+        terms: Callable[[Grant], dict[str, Any]],
+        *,
+        unit_key: str | None,
+        n_units: int | None,
+    ) -> Entry:
+        """Charge a release and store its header, or find the stored one.
+
+        Args:
+            demand: What it costs.
+            terms: The header's public terms, given the charge.
+            unit_key: What a unit is, for the account.
+            n_units: How many units there are, for the check of delta.
+
+        Raises:
+            BudgetExhaustedError: If the account can't pay.
+            LedgerError: If the ledger can't be used.
+        """
+
+        def charge() -> Entry:
+            grant = self.budget.admit(demand, unit_key=unit_key, n_units=n_units)
+            header = {
+                **header_of(grant.events, grant.sequence),
+                "account": self.budget.public_state(grant),
+                **terms(grant),
+            }
+            message = ""
+            try:
+                return self.store.start(header)
+            except LedgerError as error:
+                message = str(error)
+            raise LedgerError(
+                f"{message} Charge {grant.sequence} was made for this {self.noun}, and "
+                "its header could not be stored, so it can't be resumed."
+            )
+
+        entry = self.found() or self._or_found(charge)
+        if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
+            raise damaged()
+        return entry
+
+    def _or_found(self, step: Callable[[], Entry | None]) -> Entry | None:
+        message = ""
+        try:
+            return step()
+        except BudgetExhaustedError as error:
+            message = str(error)
+        for _ in range(_LOOKS if self.resume else 0):
+            if (entry := self.found()) is not None:
+                return entry
+            time.sleep(_PAUSE)
+        if self.store.entries():
+            message += (
+                f" A {self.noun} of the same terms is stored in this account: "
+                f"{self.way_out}, at no charge."
+            )
+        raise BudgetExhaustedError(message)
+
+
+def paid_for(
+    entry: Entry, demand: Callable[[], AnyDemand]
+) -> tuple[tuple[Granted, ...], tuple[Event, ...]]:
+    """Return a release's parameters, computed from its charge, and the charged events.
+
+    Raises:
+        LedgerError: If the ledger has no such charge, or it was for something else.
+    """
+    _, events = entry.charged()
+    try:
+        return read_parts(demand(), events), events
+    except (DPError, TypeError, ValueError):
+        pass
+    raise damaged()
+
+
+def header_of(events: tuple[Event, ...], charge: int | None) -> dict[str, Any]:
+    """Return what the header of every release holds."""
+    return {
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "library": __version__,
+        "events": [event_to_dict(event) for event in events],
+        "charge": charge,
+        "account": None,
+    }
