@@ -110,7 +110,8 @@ class Entry:
         Raises:
             LedgerError: If what is stored makes no sense.
         """
-        return _integers(self.steps[number]) if number < len(self.steps) else None
+        stored = self.text(number)
+        return None if stored is None else _integers(stored)
 
     def release(self, number: int, drawn: Sequence[int]) -> list[int]:
         """Store what a step drew; return what is released: the first that was stored.
@@ -118,14 +119,22 @@ class Entry:
         Raises:
             LedgerError: If it can't be stored: then it is not released.
         """
-        budget, text = self.store.budget, json.dumps(list(drawn))
-        stored = budget.ledger.store_step(budget.account, self.charge, number, text)
+        return _integers(self.keep(number, json.dumps(list(drawn))))
+
+    def text(self, number: int) -> str | None:
+        """Return what a step released, as text, or None if it was not stored yet."""
+        return self.steps[number] if number < len(self.steps) else None
+
+    def keep(self, number: int, drawn: str) -> str:
+        """Store what a step drew, as text; see `release`."""
+        budget = self.store.budget
+        stored = budget.ledger.store_step(budget.account, self.charge, number, drawn)
         if not isinstance(stored, str):
             # A ledger of somebody else's that does not say what it keeps.
             raise LedgerError(
                 "The ledger did not keep what was released; nothing more was."
             )
-        return _integers(stored)
+        return stored
 
     def charged(self) -> tuple[int, tuple[Event, ...]]:
         """Return the number and the events of the charge that this release had.

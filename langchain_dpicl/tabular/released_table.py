@@ -57,16 +57,20 @@ class ReleasedTable(Frozen, ABC):
         return self._binned
 
     @abstractmethod
-    def release(self) -> Self:
+    def release(self, *, resume: bool = False) -> Self:
         """Charge the account and release, once; return this table.
 
         A second call does nothing. `sample`, `examples`, `selector` and
         `classification_chain` call it where it was not called.
+
+        Args:
+            resume: If this account has paid for a release of the same terms, take that
+                one, at no charge.
         """
 
-    async def arelease(self) -> Self:
+    async def arelease(self, *, resume: bool = False) -> Self:
         """Release without blocking the event loop; see `release`."""
-        return await asyncio.to_thread(self.release)
+        return await asyncio.to_thread(self.release, resume=resume)
 
     @abstractmethod
     def summary(self) -> str:

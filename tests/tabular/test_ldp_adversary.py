@@ -181,7 +181,7 @@ def test_an_error_of_somebody_else_is_told_with_the_charge() -> None:
         yield ROW
         raise ForeignError("job", 1)
 
-    with pytest.raises(InvalidParameterError, match=r"job 1 Charge 1 .* stays"):
+    with pytest.raises(InvalidParameterError, match=r"job 1 Charge 1 .* was made"):
         table_of(rows(), budget=budget_of()).release()
 
 

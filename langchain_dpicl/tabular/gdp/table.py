@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -208,11 +207,6 @@ class GDPTable(ReleasedTable):
                 # Nothing reads the rows again.
                 self._data = Hidden(None)
             return self
-
-    @override
-    async def arelease(self, *, resume: bool = False) -> Self:
-        """Release without blocking the event loop; see `release`."""
-        return await asyncio.to_thread(self.release, resume=resume)
 
     def forecast(self, n_rows: int) -> TableForecast:
         """Return what a release could tell of so many rows; nothing is charged.

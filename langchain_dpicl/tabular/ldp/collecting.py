@@ -1,4 +1,4 @@
-"""From rows, or from reports, to counts: the one pass over private rows.
+"""From rows to counts of reports: the one pass over private rows.
 
 The account is charged before the first report is drawn. Rows that can be read twice
 are checked before that, at no cost; rows that come only once can't be.
@@ -6,25 +6,26 @@ are checked before that, at no cost; rows that come only once can't be.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+import base64
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.accounting import PureEvent
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.release.purchase import Purchase, paid_for
+from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -33,20 +34,13 @@ from langchain_dpicl.tabular.ldp.result import (
     Collected,
     Payment,
     reconstructed,
-    record_of,
     trial_record,
 )
-from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
+from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
 from langchain_dpicl.tabular.released_table import require_account, require_rows
-from langchain_dpicl.tabular.rows import RowReader, SQLRows, read_chunks
-from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
+from langchain_dpicl.tabular.rows import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.validation import checked
-
-Invalid = Literal["refuse", "drop"]
-
-MAX_EPSILON = 1e300
-"""Largest epsilon that a record can hold."""
 
 
 @dataclass
@@ -103,14 +97,18 @@ def collect(
     terms: LDPTerms,
     budget: PrivacyBudgetHandler | None,
     random: SecureRandom,
+    *,
+    resume: bool,
 ) -> Collected:
-    """Charge the account, then randomize and count all rows.
+    """Charge the account, then randomize and count all rows; or find the counts.
 
     Args:
         rows: The rows.
         terms: The public terms, checked.
         budget: The account.
         random: Where the noise comes from.
+        resume: Whether a collection of the same terms that this account has paid for
+            is taken, or made for its charge, instead of paying for another one.
 
     Raises:
         NoBudgetError: If there is no account.
@@ -124,169 +122,116 @@ def collect(
     Privacy:
         The event is pure epsilon under replacement of one unit's values; see
         `LDPTable`. Everything that can fail for public reasons fails before the
-        charge, and the charge is durable before the first report is drawn. An error
-        after it drops the reports that were drawn: nobody has seen them.
+        charge, and the charge is durable before the first report is drawn. The counts
+        are stored before they are returned: the first that are stored are released.
+        An error before that drops the reports that were drawn: nobody has seen them.
     """
-    account = require_account(budget)
+    purchase = _purchase(terms, require_account(budget), random, resume=resume)
+    entry = purchase.found()
+    if entry is None:
+        checked_record(trial_record(terms, random))
+        entry = purchase.require_payable(terms.demand())
+    if entry is not None and (stored := entry.text(0)) is not None:
+        return _released(entry, stored, terms, random)
     if rows is None or rows.is_spent:
         raise InvalidParameterError(
             "The rows came only once, and were read up to an error. Make a new table "
             "of them, best of a list, a frame or SQLRows."
         )
-    checked_record(trial_record(terms, random))
-    demand = terms.demand()
-    account.require_payable(demand)
-    expected = terms.row_epsilons(_known(account.quote(demand)[0].epsilon))
+    if entry is None:
+        entry = _begun(purchase, rows, terms, random)
+    if (stored := entry.text(0)) is None:
+        stored = entry.keep(0, _text_of(_counted(entry, rows, terms, random)))
+    return _released(entry, stored, terms, random)
+
+
+def _purchase(
+    terms: LDPTerms,
+    budget: PrivacyBudgetHandler,
+    random: SecureRandom,
+    *,
+    resume: bool,
+) -> Purchase:
+    return Purchase(
+        ReleaseStore(budget, terms.fingerprint(is_secure=random.secure), MECHANISM),
+        lambda entry: entry.text(0) is not None,
+        "collection",
+        "release(resume=True) takes it",
+        resume,
+    )
+
+
+def _begun(
+    purchase: Purchase, rows: Rows, terms: LDPTerms, random: SecureRandom
+) -> Entry:
+    """Check what can be checked, and pay."""
+    part = purchase.budget.quote(terms.demand())[0]
+    expected = terms.row_epsilons(known(part.epsilon))
     _require_estimate(terms, expected)
-    counts = _counts(terms)
+    counts_for(terms)
     n_units = None
     if not rows.come_once:
         n_units = _checked_rows(rows, terms, Reporter(terms.schema, expected, random))
-    grant = account.admit(demand, unit_key=terms.unit_key, n_units=n_units)
-    # What was charged decides, also where it isn't what was quoted.
-    epsilon = _known(grant.epsilon)
-    paid = replace(terms, epsilon=epsilon)
+    return purchase.begun(
+        terms.demand(), lambda _: {}, unit_key=terms.unit_key, n_units=n_units
+    )
+
+
+def _counted(
+    entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom
+) -> ReportCounts:
+    """Randomize and count the rows, by the noise that the charge paid for."""
+    counts, epsilons = counts_for(terms), terms.row_epsilons(_paid(entry, terms))
     message = ""
     kind: type[DPError] = InvalidParameterError
     try:
-        reporter = Reporter(terms.schema, paid.row_epsilons(epsilon), random)
+        reporter = Reporter(terms.schema, epsilons, random)
         for block in map(Hidden, rows.reader(terms, reporter, random).blocks()):
             counts.add(_matrix(terms, reporter.randomize(block.value)))
         require_rows(counts.n)
-        payment = Payment(
-            grant.events, epsilon, grant.sequence, account.public_state(grant)
-        )
-        return Collected.of(paid, counts, payment, random)
     except (DPError, ParameterError) as error:
         message = str(error)
         # Somebody else's subclass may be made of other arguments.
         is_ours = type(error).__module__ == DPError.__module__
         kind = type(error) if isinstance(error, DPError) and is_ours else kind
-    raise kind(f"{message} {_lost(rows, grant)}")
+    else:
+        return counts
+    raise kind(f"{message} {_unfinished(rows, entry)}")
 
 
-def count_reports(
-    reports: Iterable[Any],
-    terms: LDPTerms,
-    random: SecureRandom,
-    *,
-    invalid: Invalid,
-    reports_per_unit: int,
-    chunk_size: int,
-    said: Mapping[str, Any] | None = None,
+def _released(
+    entry: Entry, stored: str, terms: LDPTerms, random: SecureRandom
 ) -> Collected:
-    """Count reports that clients made; post-processing, nothing is charged.
-
-    Args:
-        reports: What `LDPClient.report` returned, many of them.
-        terms: The public terms of the clients: epsilon is what one report cost.
-        random: Where rows are drawn with, later.
-        invalid: What to do with a report that can't be read.
-        reports_per_unit: Most reports of one person.
-        chunk_size: How many reports are counted at once.
-        said: The clients' own terms, which tell whether their noise was for tests.
-
-    Raises:
-        InvalidParameterError: If there are none, or one can't be read.
-
-    Privacy:
-        What goes in is what clients sent: each is epsilon-locally private for the one
-        who sent it, and for somebody who sent m of them m epsilon. That m is at most
-        `reports_per_unit` is the collector's word.
-    """
-    epsilon = _known(terms.epsilon)
-    payment = _paid_by_clients(epsilon, reports_per_unit, said)
-    # Before reports are read, which may come only once.
-    checked_record(record_of(terms, payment, {}, random))
-    reporter = Reporter(terms.schema, terms.row_epsilons(epsilon), random)
-    counts = _counts(terms)
-    dropped = 0
-    for block in _read(_mappings(reports, terms), reporter, chunk_size):
-        kept = []
-        for place, codes in block:
-            if not isinstance(codes, str):
-                kept.append(codes)
-            elif invalid == "drop":
-                dropped += 1
-            else:
-                raise InvalidParameterError(
-                    f"Report {place} (counted from 0) can't be read: {codes}. Give "
-                    "invalid='drop' to count the others, if clients of other schemas "
-                    "or strangers may send reports."
-                )
-        if kept:
-            counts.add(np.array(kept, dtype=np.int64))
-    if not counts.n:
-        raise InvalidParameterError(
-            f"There are no reports that can be read ({dropped} were dropped)."
-        )
-    return Collected.of(terms, counts, payment, random, dropped)
+    """Return what stored counts say. What they cost is the charge's to say."""
+    epsilon, (_, events) = _paid(entry, terms), entry.charged()
+    payment = Payment(events, epsilon, entry.charge, entry.header.get("account"))
+    counts = _counts_of(stored, terms)
+    made = {name: entry.header.get(name) for name in ("created", "library")}
+    found = Collected.of(replace(terms, epsilon=epsilon), counts, payment, random)
+    return replace(found, record=checked_record({**found.record, **made}))
 
 
-def _paid_by_clients(
-    epsilon: float, reports_per_unit: int, said: Mapping[str, Any] | None
-) -> Payment:
-    """Return what clients have spent: on so many reports of one person each."""
-    event = checked(PureEvent, epsilon, reports_per_unit)
-    total = float(min(Fraction(epsilon) * reports_per_unit, Fraction(MAX_EPSILON)))
-    if total >= MAX_EPSILON:
-        raise InvalidParameterError(
-            f"epsilon, reports_per_unit times, must be below {MAX_EPSILON:g}: beyond "
-            "that no record of it can be written."
-        )
-    if Fraction(total) < Fraction(epsilon) * reports_per_unit:
-        total = math.nextafter(total, math.inf)  # A claim is rounded up.
-    return Payment(
-        (event,),
-        total,
-        charge=None,
-        account=None,
-        by="clients",
-        unit="one report"
-        if reports_per_unit == 1
-        else f"one person's reports, of which there are at most {reports_per_unit}",
-        neighbors="the row behind every report of one unit replaced by any other; who "
-        "reports, and how often, is public",
-        random=None
-        if said is None or said.get("random") == SECURE
-        else "the clients' noise was for tests, not private",
-    )
+def _paid(entry: Entry, terms: LDPTerms) -> float:
+    """Return epsilon, computed from the charge."""
+    parts, _ = paid_for(entry, terms.demand)
+    return known(parts[0].epsilon)
 
 
-def _read(
-    reports: Iterable[Any], reporter: Reporter, chunk_size: int
-) -> Iterator[list[tuple[int, list[int] | str]]]:
-    """Yield blocks of codes, or of what is wrong, with the reports' places."""
-    numbered = enumerate(reports)
-    while block := list(islice(numbered, chunk_size)):
-        yield [(place, _codes_of(report, reporter)) for place, report in block]
+def _text_of(counts: ReportCounts) -> str:
+    file = io.BytesIO()
+    # NumPy's stub has a keyword of np.savez_compressed in the way of arrays.
+    np.savez_compressed(file, **counts.to_arrays())  # type: ignore[arg-type]
+    return base64.b64encode(file.getvalue()).decode()
 
 
-def _mappings(reports: Any, terms: LDPTerms) -> Iterable[Any]:
-    """Return reports one by one, also out of a frame or a database."""
-    is_table = frame_library(reports) is not None or is_lazy_frame(reports)
-    if not is_table and not isinstance(reports, SQLRows):
-        if isinstance(reports, str | bytes | Mapping) or not isinstance(
-            reports, Iterable
-        ):
-            raise InvalidParameterError(
-                "reports must be an iterable of what LDPClient.report returned, a "
-                f"frame or SQLRows, not {type(reports).__name__}."
-            )
-        return reports
-    names = terms.schema.names
-    return (
-        dict(zip(names, values, strict=True))
-        for chunk in read_chunks(reports, names)
-        for values in zip(*(chunk.columns[name] for name in names), strict=True)
-    )
-
-
-def _codes_of(report: Any, reporter: Reporter) -> list[int] | str:
-    try:
-        return reporter.read(report)
-    except InvalidParameterError as error:
-        return str(error)
+def _counts_of(stored: str, terms: LDPTerms) -> ReportCounts:
+    with suppress(ValueError, EOFError, ParameterError, zipfile.BadZipFile):
+        file = io.BytesIO(base64.b64decode(stored, validate=True))
+        with np.load(file, allow_pickle=False) as arrays:
+            counts = ReportCounts.from_arrays(dict(arrays))
+        if counts.domain_sizes == tuple(terms.sizes.values()) and counts.n:
+            return counts
+    raise damaged()
 
 
 def _checked_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> int:
@@ -303,12 +248,13 @@ def _checked_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> int:
 
 def _require_estimate(terms: LDPTerms, epsilons: Mapping[str, float]) -> None:
     """Refuse budgets at which no number of reports could be made sense of."""
-    trial = _counts(terms)
+    trial = counts_for(terms)
     trial.add(np.zeros((1, len(epsilons)), dtype=np.int64))
     reconstructed(terms, epsilons, trial)
 
 
-def _counts(terms: LDPTerms) -> ReportCounts:
+def counts_for(terms: LDPTerms) -> ReportCounts:
+    """Return counts of no reports yet, for the terms' columns."""
     return checked(ReportCounts, list(terms.sizes.values()))
 
 
@@ -316,17 +262,19 @@ def _matrix(terms: LDPTerms, codes: Mapping[str, NDArray[np.int64]]) -> Any:
     return np.column_stack([codes[name] for name in terms.schema.names])
 
 
-def _known(epsilon: float | None) -> float:
+def known(epsilon: float | None) -> float:
+    """Return the epsilon of a demand, which has one pure part."""
     if epsilon is None:
         # A demand of one pure part is always granted an epsilon.
         raise InvalidParameterError("The account granted no epsilon.")
     return epsilon
 
 
-def _lost(rows: Rows, grant: Grant) -> str:
+def _unfinished(rows: Rows, entry: Entry) -> str:
     text = (
-        f"Charge {grant.sequence} of account {grant.account!r} was made before the "
-        "reports were drawn and stays; nothing was released."
+        f"Charge {entry.charge} of account {entry.store.budget.account!r} was made "
+        "before the reports were drawn; nothing was released. release(resume=True) on "
+        "a table of good rows and the same terms collects for this charge."
     )
     if rows.come_once:
         text += (

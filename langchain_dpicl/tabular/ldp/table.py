@@ -16,7 +16,8 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.ldp import storage
-from langchain_dpicl.tabular.ldp.collecting import Rows, collect, count_reports
+from langchain_dpicl.tabular.ldp.client_reports import count_reports
+from langchain_dpicl.tabular.ldp.collecting import Rows, collect
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
 from langchain_dpicl.tabular.ldp.fitting import Distribution
 from langchain_dpicl.tabular.ldp.forecast import LDPForecast, forecast
@@ -238,10 +239,15 @@ class LDPTable(ReleasedTable):
             "LDPTable.load(), which keep counts of reports alone."
         )
 
-    def release(self) -> Self:
+    def release(self, *, resume: bool = False) -> Self:
         """Charge the account, randomize all rows and count the reports; once.
 
         A second call does nothing. `sample` and `examples` call it where it was not.
+
+        Args:
+            resume: If this account has paid for a collection of the same terms, take
+                its counts, at no charge; the rows are read only where it was
+                interrupted between its charge and its counts.
 
         Raises:
             NoBudgetError: If there is no budget.
@@ -253,7 +259,7 @@ class LDPTable(ReleasedTable):
             PlanMismatchError: If its plan is for another release, or none can be made.
             LedgerError: If the ledger can't be used.
         """
-        self._result()
+        self._result(resume=resume)
         return self
 
     def forecast(self, n_rows: int) -> LDPForecast:
@@ -383,11 +389,11 @@ class LDPTable(ReleasedTable):
             random=random,
         )
 
-    def _result(self) -> Collected:
+    def _result(self, *, resume: bool = False) -> Collected:
         with self._lock:
             if self._collected is None:
                 self._collected = collect(
-                    self._rows, self._terms, self._budget, self._random
+                    self._rows, self._terms, self._budget, self._random, resume=resume
                 )
                 # Nothing needs the true rows any more.
                 self._rows = None

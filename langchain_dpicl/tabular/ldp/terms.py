@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -181,6 +183,18 @@ class LDPTerms:
             else self.row_epsilons(self.epsilon),
             "rows_per_unit": self.rows_per_unit,
         }
+
+    def fingerprint(self, *, is_secure: bool) -> str:
+        """Return what tells collections apart that are not the same measurement."""
+        split = self.split
+        public = {
+            **self.described(),
+            "split": dict(split) if isinstance(split, Mapping) else split,
+            "unit_key": self.unit_key,
+            "is_secure": is_secure,
+        }
+        data = json.dumps(public, sort_keys=True).encode()
+        return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def require_same_terms(own: LDPTerms, given: Mapping[str, Any] | None) -> None:
