@@ -7,15 +7,14 @@ is refused fails the call of all. So by default no call holds texts of two units
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl import parameters
+from langchain_dpicl.release.fan_out import fan_out
+from langchain_dpicl.release.flow import Do, in_thread
 from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
@@ -84,34 +83,11 @@ def calls_at_once(embedding: Any) -> int:
 def run_calls(
     step: Callable[[list[int]], _T], calls: Sequence[list[int]], embedding: Any
 ) -> list[_T]:
-    """Return `step(call)` for each call, in their order.
-
-    Each step runs in a copy of the caller's context. The first one that raises ends
-    all: no further one begins.
-    """
-    at_once = min(calls_at_once(embedding), len(calls))
-    context = contextvars.copy_context()
-    if at_once <= 1:
-        return [context.copy().run(step, call) for call in calls]
-    found: dict[int, _T] = {}
-    left = deque(enumerate(calls))
-
-    def work() -> None:
-        while left:
-            try:
-                place, call = left.popleft()
-            except IndexError:
-                # Another worker took the last one between our look and our grasp.
-                return
-            found[place] = context.copy().run(step, call)
-
-    with ThreadPoolExecutor(at_once, "dpicl-embedding") as pool:
-        try:
-            for job in as_completed([pool.submit(work) for _ in range(at_once)]):
-                job.result()
-        finally:
-            left.clear()
-    return [found[place] for place in range(len(calls))]
+    """Return `step(call)` for each call, in their order; see `fan_out`."""
+    found: list[_T] = _fan_out(
+        [in_thread(partial(step, call)) for call in calls], embedding
+    ).blocking()
+    return found
 
 
 async def arun_calls(
@@ -120,21 +96,14 @@ async def arun_calls(
     embedding: Any,
 ) -> list[_T]:
     """Return `await step(call)` for each call; the async twin of `run_calls`."""
-    found: dict[int, _T] = {}
-    left = deque(enumerate(calls))
+    steps = [Do(_never, partial(step, call)) for call in calls]
+    found: list[_T] = await _fan_out(steps, embedding).awaiting()
+    return found
 
-    async def work() -> None:
-        while left:
-            place, call = left.popleft()
-            found[place] = await step(call)
 
-    at_once = min(calls_at_once(embedding), len(calls))
-    workers = [asyncio.ensure_future(work()) for _ in range(at_once)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        # After a failure or a cancellation no call stays behind.
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-    return [found[place] for place in range(len(calls))]
+def _fan_out(calls: Sequence[Do], embedding: Any) -> Do:
+    return fan_out(calls, calls_at_once(embedding), name="dpicl-embedding")
+
+
+def _never() -> NoReturn:
+    raise TypeError("This call awaits.")

@@ -9,10 +9,7 @@ and keeps the provider's own retries, time-outs and bound arguments.
 from __future__ import annotations
 
 # ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
-import asyncio
-from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from langchain_core.language_models import (
@@ -30,9 +27,10 @@ from langchain_dpicl.exceptions import (
     UnsealableModelError,
 )
 from langchain_dpicl.progress import Advance, no_progress
+from langchain_dpicl.release.fan_out import fan_out
+from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.lists import aask_list, ask_list, require_lists
 from langchain_dpicl.sealed.region import (
-    Interrupted,
     aattempt,
     attempt,
     sealed_context,
@@ -114,51 +112,7 @@ class SealedModel:
         a server, an event loop or a lock, so one slow group would push others past
         any limit measured by the clock, and one unit would change many slots.
         """
-        return self._answer_all(prompts, deque(self._batches(prompts)), done)
-
-    def _answer_all(
-        self,
-        prompts: Sequence[PromptValue | None],
-        left: deque[list[int]],
-        done: Advance,
-    ) -> list[Slot]:
-        slots = [ABSTAIN] * len(prompts)
-        most = self._limit or THREADS
-        workers = min(most, len(left))
-        if not workers:
-            return slots
-        context = sealed_context()
-        jobs: list[Future[None]] = []
-
-        def work() -> None:
-            while left:
-                try:
-                    batch = left.popleft()
-                except IndexError:
-                    # Another worker took the last one between our look and our grasp.
-                    return
-                # A copy for each call: what one leaves in the context, no other sees.
-                asked = [prompts[i] for i in batch]
-                found = context.copy().run(self._answer_batch, asked)
-                if found is None:
-                    left.extend([i] for i in batch)
-                    jobs.extend(pool.submit(work) for _ in batch[1:])
-                    continue
-                for i, slot in zip(batch, found, strict=True):
-                    slots[i] = slot
-                done(len(batch))
-
-        with ThreadPoolExecutor(min(most, len(prompts)), "dpicl-sealed") as pool:
-            try:
-                # A thread costs more than a fast call: start one while calls are left.
-                while left and len(jobs) < workers:
-                    jobs.append(pool.submit(work))
-                # A worker may add to them, before it ends itself.
-                for job in jobs:
-                    job.result()
-            finally:
-                left.clear()
-        return slots
+        return result(self._steps(prompts, done))
 
     async def aanswer(
         self,
@@ -169,64 +123,55 @@ class SealedModel:
 
         A model without an asynchronous call of its own is asked on worker threads: the
         base classes would queue the calls on the event loop's small executor.
-        Cancelled, such a query makes no further call; those in flight end by
-        themselves, as a thread can't be stopped.
         """
+        return await aresult(self._steps(prompts, done))
+
+    def _steps(
+        self, prompts: Sequence[PromptValue | None], done: Advance
+    ) -> Flow[list[Slot]]:
+        slots, context = [ABSTAIN] * len(prompts), sealed_context()
         batches = self._batches(prompts)
-        if not self._is_async:
-            left = deque(batches)
-            try:
-                return await asyncio.to_thread(self._answer_all, prompts, left, done)
-            finally:
-                left.clear()
-        slots = [ABSTAIN] * len(prompts)
-        limit = asyncio.Semaphore(self._limit or max(len(prompts), 1))
-
-        async def answer_batch(batch: list[int]) -> None:
-            async with limit:
-                asked = [prompts[i] for i in batch]
-                found = await self._aanswer_batch(asked)
-            if found is None:
-                await asyncio.gather(*(answer_batch([i]) for i in batch))
-                return
-            for i, slot in zip(batch, found, strict=True):
-                slots[i] = slot
-            done(len(batch))
-
-        context = sealed_context()
-        tasks = [
-            context.copy().run(asyncio.ensure_future, answer_batch(batch))
-            for batch in batches
-        ]
-        try:
-            if tasks:
-                await asyncio.wait(tasks)
-        finally:
-            # Only a cancelled query leaves tasks behind: end them with it.
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        if any(isinstance(end, Interrupted) for end in ended):
-            raise KeyboardInterrupt
+        while batches:
+            calls = [self._call([prompts[i] for i in batch], done) for batch in batches]
+            found = yield fan_out(
+                calls,
+                self._limit or (len(prompts) if self._is_async else THREADS),
+                name="dpicl-sealed",
+                context=context,
+                on_threads=not self._is_async,
+            )
+            alone: list[list[int]] = []
+            for batch, answers in zip(batches, found, strict=True):
+                if answers is None:
+                    alone.extend([i] for i in batch)
+                    continue
+                for i, slot in zip(batch, answers, strict=True):
+                    slots[i] = slot
+            batches = alone
         return slots
 
-    def _batches(self, prompts: Sequence[PromptValue | None]) -> list[list[int]]:
-        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
-        return [asked[i : i + self._batch] for i in range(0, len(asked), self._batch)]
-
-    def _answer_batch(self, prompts: list[Any]) -> list[Slot] | None:
-        """Ask for one batch; return None if its prompts are to be asked one by one.
+    def _call(self, prompts: list[Any], done: Advance) -> Do:
+        """Return the call for one batch, which gives None if it must be split.
 
         One prompt that the provider refuses, or whose answer it leaves out, fails its
         whole batch. Taken as it is, one unit would silence every group in it.
         """
-        found = attempt(lambda: self._generate(prompts))
-        return [FAILED] if found is None and len(prompts) == 1 else found
 
-    async def _aanswer_batch(self, prompts: list[Any]) -> list[Slot] | None:
-        """Ask for one batch; see `_answer_batch`."""
-        found = await aattempt(lambda: self._agenerate(prompts))
-        return [FAILED] if found is None and len(prompts) == 1 else found
+        def ended(slots: list[Slot] | None) -> list[Slot] | None:
+            if slots is None and len(prompts) == 1:
+                slots = [FAILED]
+            if slots is not None:
+                done(len(prompts))
+            return slots
+
+        async def awaiting() -> list[Slot] | None:
+            return ended(await aattempt(lambda: self._agenerate(prompts)))
+
+        return Do(lambda: ended(attempt(lambda: self._generate(prompts))), awaiting)
+
+    def _batches(self, prompts: Sequence[PromptValue | None]) -> list[list[int]]:
+        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
+        return [asked[i : i + self._batch] for i in range(0, len(asked), self._batch)]
 
     def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
         model = self._model

@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.exceptions import DPError, GroupCallError
+from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.sealed.switches import install_switches
@@ -155,14 +156,6 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     if not task.cancelled():
         task.result()
     return answer[0] if answer else None
-
-
-class Interrupted(BaseException):
-    """Stands for a `KeyboardInterrupt` where tasks wait for each other.
-
-    asyncio lets that one out of the task and the event loop at once, with the frames of
-    the task: a traceback with locals would show private prompts. This one it keeps.
-    """
 
 
 class _Failure:

@@ -19,6 +19,7 @@ from langchain_dpicl.few_shot.models.openai_wire import (
     Wire,
     failure_of,
 )
+from langchain_dpicl.release.flow import aresult, result
 
 CANARY = "Zebra-7431"
 seen: contextvars.ContextVar[str] = contextvars.ContextVar("seen", default="outside")
@@ -51,9 +52,9 @@ async def both(
     sent = Sent(answer)
     monkeypatch.setattr(openai_wire, "_send", sent)
     wire = Wire(OpenAI(api_key="x"), most=4)
-    found = [wire.drive(asking(count))]
+    found = [result(wire.flow(asking(count)))]
     sent.is_async = True
-    return [*found, await wire.adrive(asking(count))]
+    return [*found, await aresult(wire.flow(asking(count)))]
 
 
 async def test_replies_stand_in_the_order_of_the_calls(
@@ -108,11 +109,11 @@ async def test_the_user_can_stop_the_program(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(openai_wire, "_send", sent)
     wire = Wire(OpenAI(api_key="x"))
     with pytest.raises(KeyboardInterrupt):
-        wire.drive(asking(9))
+        result(wire.flow(asking(9)))
     sent.is_async = True
     # Not the coroutine alone: the event loop must not see it before its tasks end.
     with pytest.raises(KeyboardInterrupt):
-        await wire.adrive(asking(9))
+        await aresult(wire.flow(asking(9)))
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

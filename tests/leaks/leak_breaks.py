@@ -79,7 +79,7 @@ async def _agenerate(self: Any, prompts: list[Any]) -> list[Slot]:
 def bare_threads() -> Iterator[None]:
     """Group calls run in threads in which nobody waits for an error."""
     with unsealed() as patch:
-        for name in ("answer", "_answer_all"):
+        for name in ("answer",):
             if hasattr(SealedModel, name):
                 patch.setattr(SealedModel, name, _in_threads)
         patch.setattr(calls, "_calls_asynchronously", lambda _model: False)

@@ -20,6 +20,7 @@ from langchain_dpicl.few_shot.models.openai_requests import Terms, detokenize, t
 from langchain_dpicl.few_shot.models.openai_tokenizers import LocalTokenizer
 from langchain_dpicl.few_shot.models.openai_wire import MOST_CALLS, Steps, Wire
 from langchain_dpicl.parameters import ParameterError, count
+from langchain_dpicl.release.flow import aresult, result
 
 OWN_OPTIONS = frozenset(
     {
@@ -171,11 +172,11 @@ class OpenAICompatibleNextToken(NextTokenModel):
             InvalidParameterError: If the model is unknown, the tokenizer another one,
                 or one or end tokens are needed and not given.
         """
-        self._wire.drive(self._checked(k))
+        result(self._wire.flow(self._checked(k)))
 
     async def acheck(self, k: int | None = None) -> None:
         """Find out what the server can do; see `check`."""
-        await self._wire.adrive(self._checked(k))
+        await aresult(self._wire.flow(self._checked(k)))
 
     @property
     def name(self) -> str:
@@ -206,15 +207,15 @@ class OpenAICompatibleNextToken(NextTokenModel):
         ids = [int(token) for token in tokens]
         if self._tokenizer is not None:
             return self._tokenizer.decode(ids)
-        return self._wire.drive(self._spelled(ids)) if ids else ""
+        return result(self._wire.flow(self._spelled(ids))) if ids else ""
 
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return the likeliest next tokens; see `NextTokenModel`."""
-        return self._wire.drive(self._likeliest(prompts, k))
+        return result(self._wire.flow(self._likeliest(prompts, k)))
 
     async def atop_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
         """Return the likeliest next tokens; see `NextTokenModel`."""
-        return await self._wire.adrive(self._likeliest(prompts, k))
+        return await aresult(self._wire.flow(self._likeliest(prompts, k)))
 
     def log_probabilities(
         self, prompts: Sequence[TokenPrompt], tokens: Sequence[Tokens | None]
@@ -228,13 +229,13 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 does not tell it, or tokens that it can't tell apart. No prompt has
                 been sent then.
         """
-        return self._wire.drive(self._figures(prompts, tokens))
+        return result(self._wire.flow(self._figures(prompts, tokens)))
 
     async def alog_probabilities(
         self, prompts: Sequence[TokenPrompt], tokens: Sequence[Tokens | None]
     ) -> list[LogProbabilities | None]:
         """Return how likely given tokens are; see `log_probabilities`."""
-        return await self._wire.adrive(self._figures(prompts, tokens))
+        return await aresult(self._wire.flow(self._figures(prompts, tokens)))
 
     def _known(self) -> Abilities:
         if self._abilities is None:

@@ -1,8 +1,8 @@
 """HTTP calls to a model server: many at once, and no failure but a value.
 
-What is to be asked is written as generators that yield lists of calls and are sent
-their replies (`Steps`). One driver runs them on threads, one on an event loop: the
-order of questions, and what is made of the answers, stand in one place.
+What is to be asked is written as generators that yield lists of calls and receive
+their replies (`Steps`); `Wire.flow` makes a flow of them. The order of questions, and
+what is made of the answers, stand in one place.
 
 Privacy:
     Calls hold private prompts, and so neither a call nor a failure says anything of
@@ -14,10 +14,7 @@ Privacy:
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,8 +22,9 @@ import httpx
 import openai
 from langchain_openai import OpenAI
 
+from langchain_dpicl.release.fan_out import fan_out
+from langchain_dpicl.release.flow import Do, Flow
 from langchain_dpicl.sealed import aattempt, attempt
-from langchain_dpicl.sealed.region import Interrupted
 
 T = TypeVar("T")
 
@@ -89,20 +87,6 @@ class Wire:
         """The server's host name."""
         return str(httpx.URL(str(_root(self.llm.client).base_url)).host)
 
-    def drive(self, steps: Steps[T]) -> T:
-        """Run steps, their calls on threads."""
-        return _drive(steps, self._all)
-
-    async def adrive(self, steps: Steps[T]) -> T:
-        """Run steps, their calls on this event loop."""
-        try:
-            calls = next(steps)
-            while True:
-                calls = steps.send(await self._aall(calls))
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-
     def _async_root(self) -> Any:
         """Return the SDK's asynchronous client, with connections of this event loop.
 
@@ -120,45 +104,45 @@ class Wire:
             self._loops[here] = root.copy(http_client=fresh)
         return self._loops[here]
 
-    def _all(self, calls: list[Call]) -> list[Reply]:
-        root = _root(self.llm.client)
-        slots = [_Slot(call) for call in calls]
-
-        def run(slot: _Slot) -> None:
-            attempt(lambda: slot.fill(_send(root, slot.call)))
-
-        _on_threads(run, slots, self.most)
-        return [slot.reply for slot in slots]
-
-    async def _aall(self, calls: list[Call]) -> list[Reply]:
-        root = self._async_root()
-        slots = [_Slot(call) for call in calls]
-
-        async def run(slot: _Slot) -> None:
-            async def send() -> None:
-                try:
-                    slot.reply = await _send(root, slot.call)()
-                except Exception as error:  # noqa: BLE001 - only its kind is kept
-                    slot.reply = failure_of(error)
-
-            await aattempt(send)
-
-        await _on_tasks(run, slots, self.most)
-        return [slot.reply for slot in slots]
-
-
-@dataclass(repr=False)
-class _Slot:
-    """A call and the place for its reply: no task or thread returns private text."""
-
-    call: Call
-    reply: Reply = field(default_factory=lambda: Failure(None, "no answer"))
-
-    def fill(self, send: Callable[[], Any]) -> None:
+    def flow(self, steps: Steps[T]) -> Flow[T]:
+        """Return the flow of steps whose calls this client makes."""
+        replies: list[Reply] | None = None
         try:
-            self.reply = send()
-        except Exception as error:  # noqa: BLE001 - only its kind is kept
-            self.reply = failure_of(error)
+            while True:
+                calls = steps.send(replies)  # type: ignore[arg-type]  # None begins
+                replies = yield fan_out(
+                    [self._reply(call) for call in calls],
+                    self.most,
+                    name="dpicl-next-token",
+                )
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    def _reply(self, call: Call) -> Do:
+        def blocking() -> Reply:
+            def send() -> Reply:
+                try:
+                    return _send(_root(self.llm.client), call)()
+                except Exception as error:  # noqa: BLE001 - only its kind is kept
+                    return failure_of(error)
+
+            return _or_none(attempt(send))
+
+        async def awaiting() -> Reply:
+            async def send() -> Reply:
+                try:
+                    return await _send(self._async_root(), call)()
+                except Exception as error:  # noqa: BLE001 - only its kind is kept
+                    return failure_of(error)
+
+            return _or_none(await aattempt(send))
+
+        return Do(blocking, awaiting)
+
+
+def _or_none(reply: Reply | None) -> Reply:
+    return Failure(None, "no answer") if reply is None else reply
 
 
 def failure_of(error: Exception) -> Failure:
@@ -170,16 +154,6 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, openai.APIConnectionError):
         return Failure(None, "no connection")
     return Failure(None, "unreadable answer")
-
-
-def _drive(steps: Steps[T], ask: Callable[[list[Call]], list[Reply]]) -> T:
-    try:
-        calls = next(steps)
-        while True:
-            calls = steps.send(ask(calls))
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
 
 
 def _root(completions: Any) -> Any:
@@ -195,59 +169,3 @@ def _send(root: Any, call: Call) -> Callable[[], Any]:
     if call.body is None:
         return lambda: root.get(path, cast_to=object)
     return lambda: root.post(path, cast_to=object, body=call.body)
-
-
-def _on_threads(
-    run: Callable[[_Slot], None], slots: Sequence[_Slot], most: int
-) -> None:
-    context = contextvars.copy_context()
-    if len(slots) <= 1:
-        for slot in slots:
-            context.run(run, slot)
-        return
-    left = deque(slots)
-
-    def work() -> None:
-        while left:
-            try:
-                slot = left.popleft()
-            except IndexError:
-                # Another worker took the last one between our look and our grasp.
-                return
-            # A copy for each call: what one leaves in the context, no other sees.
-            context.copy().run(run, slot)
-
-    workers = min(most, len(slots))
-    jobs: list[Future[None]] = []
-    with ThreadPoolExecutor(workers, "dpicl-next-token") as pool:
-        try:
-            while left and len(jobs) < workers:
-                jobs.append(pool.submit(work))
-            for job in jobs:
-                job.result()
-        finally:
-            left.clear()
-
-
-async def _on_tasks(
-    run: Callable[[_Slot], Coroutine[Any, Any, None]],
-    slots: Sequence[_Slot],
-    most: int,
-) -> None:
-    limit = asyncio.Semaphore(most)
-
-    async def work(slot: _Slot) -> None:
-        async with limit:
-            await run(slot)
-
-    tasks = [asyncio.ensure_future(work(slot)) for slot in slots]
-    try:
-        if tasks:
-            await asyncio.wait(tasks)
-    finally:
-        # Only a cancelled caller leaves tasks behind: end them with it.
-        for task in tasks:
-            task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    if any(isinstance(end, Interrupted) for end in ended):
-        raise KeyboardInterrupt
