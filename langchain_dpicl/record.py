@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.demand import Grant
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import DPOutputParser
+from langchain_dpicl.release.record import NEIGHBORS, release_record
 
 
 def privacy_record(
@@ -52,21 +51,21 @@ def privacy_record(
             "delta0": last.delta0 or None,
         }
         parameters.update({k: v for k, v in granted.items() if v is not None})
-    record: dict[str, Any] = {
-        "status": status.value,
-        "mechanism": mechanism or parser.demand(groups.sampling_rate).mechanism,
-        "parameters": parameters,
-        "keywords": list(outcome.keywords),
-        "ranking": list(outcome.ranking),
-        "details": {**(details or {}), **outcome.details},
-        "unit_key": groups.unit_key,
-        "relation": groups.relation.value,
-        "groups": groups.description,
-        "events": [event_to_dict(e) for grant in grants for e in grant.events],
-        "charge": last.sequence if last else None,
-        "account": budget.public_state(last),
-        "library": __version__,
-    }
-    if parser.random is not None and not parser.random.secure:
-        record["random"] = f"{parser.random!r}: for tests, not private"
-    return record
+    return release_record(
+        kind="answer",
+        status=status.value,
+        mechanism=mechanism or parser.demand(groups.sampling_rate).mechanism,
+        parameters=parameters,
+        unit=f"all records with the same {groups.unit_key!r}",
+        unit_key=groups.unit_key,
+        relation=groups.relation.value,
+        neighbors=NEIGHBORS,
+        events=[event for grant in grants for event in grant.events],
+        charge=last.sequence if last else None,
+        account=budget.public_state(last),
+        random=parser.random,
+        keywords=list(outcome.keywords),
+        ranking=list(outcome.ranking),
+        details={**(details or {}), **outcome.details},
+        groups=groups.description,
+    )

@@ -6,9 +6,8 @@ from typing import Any
 
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.outcome import Status
+from langchain_dpicl.release.record import NEIGHBORS, paid_part, release_record
 from langchain_dpicl.released import ReleasedExamples
-
-NEIGHBORS = "all records of one unit added or removed"
 
 
 def released_examples(generation: Generation, per_label: int) -> ReleasedExamples:
@@ -35,10 +34,11 @@ def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
     asking, header = generation.asking, generation.entry.header
     terms = generation.terms
     is_gaussian = terms.mechanism == "gaussian"
-    record: dict[str, Any] = {
-        "status": Status.RELEASED.value,
-        "mechanism": terms.release,
-        "parameters": {
+    return release_record(
+        kind="examples",
+        status=Status.RELEASED.value,
+        mechanism=terms.release,
+        parameters={
             **terms.described(),
             "per_label": per_label,
             "sampling_rates": header["rates"],
@@ -48,19 +48,11 @@ def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
             "tokens_released": generation.lanes.steps,
             "complete": generation.ended,
         },
-        "unit": terms.fields.described,
-        "unit_key": terms.fields.unit,
-        "relation": "replace",
-        "neighbors": NEIGHBORS,
-        "events": header["events"],
-        "epsilon": header["epsilon"],
-        "delta": header["delta"],
-        "charge": header["charge"],
-        "account": header["account"],
-        "model": asking.model.name,
-        "created": header["created"],
-        "library": header["library"],
-    }
-    if not asking.random.secure:
-        record["random"] = f"{asking.random!r}: for tests, not private"
-    return record
+        unit=terms.fields.described,
+        unit_key=terms.fields.unit,
+        relation="replace",
+        neighbors=NEIGHBORS,
+        model=asking.model.name,
+        random=asking.random,
+        **paid_part(header),
+    )

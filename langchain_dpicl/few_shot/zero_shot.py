@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 from langchain_dpicl import parameters
-from langchain_dpicl._version import __version__
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
@@ -28,6 +26,7 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.progress import is_watched, progress_bar
 from langchain_dpicl.release.flow import result
+from langchain_dpicl.release.record import release_record
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.validation import checked
 
@@ -200,21 +199,18 @@ class ZeroShotGenerator(Frozen):
                 {fields.text: text, fields.label: label}
                 for label, text in lanes.examples()
             ],
-            {
-                "status": "public",
-                "mechanism": "few-shot/zero-shot",
-                "parameters": {**self._writing.described(), "per_label": per_label},
-                "unit": "none: no record was read",
-                "unit_key": None,
-                "relation": None,
-                "neighbors": None,
-                "events": [],
-                "epsilon": 0.0,
-                "delta": 0.0,
-                "charge": None,
-                "account": None,
-                "model": self._asking.model.name,
-                "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "library": __version__,
-            },
+            release_record(
+                kind="examples",
+                status="public",
+                mechanism="few-shot/zero-shot",
+                parameters={**self._writing.described(), "per_label": per_label},
+                unit="none: no record was read",
+                unit_key=None,
+                relation=None,
+                neighbors=None,
+                epsilon=0.0,
+                delta=0.0,
+                model=self._asking.model.name,
+                random=None,
+            ),
         )

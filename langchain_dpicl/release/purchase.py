@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Any
 
 from langchain_dpicl._version import __version__
@@ -27,6 +26,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.bundle import AnyDemand, read_parts
 from langchain_dpicl.budget.demand import Grant, Granted
 from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
+from langchain_dpicl.release.record import now
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 
 _LOOKS, _PAUSE = 50, 0.1
@@ -157,7 +157,7 @@ def paid_for(
 def header_of(events: tuple[Event, ...], charge: int | None) -> dict[str, Any]:
     """Return what the header of every release holds."""
     return {
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": now(),
         "library": __version__,
         "events": [event_to_dict(event) for event in events],
         "charge": charge,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
+
+from pydantic import ValidationError
 
 from langchain_dpicl.accounting import (
     Event,
@@ -25,7 +25,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.relation import Relation
+from langchain_dpicl.release.record import ReleaseRecord
 
 MAX_EVENTS = 20_000
 """Events of one record, two for each of many labels; more are only there to be slow."""
@@ -35,14 +35,6 @@ TOLERANCE = 1e-6
 
 Bounds are computed numerically, and another version or processor may round otherwise.
 """
-
-# Python 3.10 reads no other dates, and later versions read many.
-_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?[+-]\d\d:\d\d", re.ASCII)
-_LARGEST = 1e300
-_VERSION = re.compile(
-    r"\d{1,9}(\.\d{1,9}){0,4}([.+-]?[A-Za-z][A-Za-z0-9.+-]{0,40})?", re.ASCII
-)
-_RELATIONS = frozenset(relation.value for relation in Relation)
 
 
 def checked_examples(examples: Iterable[Any]) -> list[dict[str, str]]:
@@ -98,19 +90,15 @@ def checked_record(record: Any) -> dict[str, Any]:
     plain = _as_json(record)
     if not isinstance(plain, dict):
         raise ReleaseError("A release's record is a dictionary.")
-    status = plain.get("status")
-    if status not in ("released", "public"):
+    if plain.get("status") not in ("released", "public"):
         raise unfit("status", "is neither 'released' nor 'public'")
-    for name, (fits, form) in _FORMS.items():
-        if name not in plain:
-            raise unfit(name, "is missing")
-        optional = status == "public" and name in _OF_PRIVATE_DATA
-        if not fits(plain[name]) and not (optional and plain[name] is None):
-            raise unfit(name, f"is not {form}")
+    name, reason = _misfit_of(plain)
+    if name:
+        raise unfit(name, reason)
     if plain["charge"] is not None and plain["account"] is None:
         raise unfit("account", "is missing beside a charge")
     events = events_of(plain)
-    if status == "public":
+    if plain["status"] == "public":
         _require_free(plain)
     elif not events:
         raise unfit("events", "is empty: what came from private data has a cost")
@@ -243,54 +231,24 @@ def _well_formed_all(value: Any) -> Any:
     return value
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or _is_text(value)
-
-
-def _is_number(value: Any) -> bool:
-    # Python compares integers of any size with floats, and can't convert them all.
-    return type(value) in (int, float) and 0 <= value <= _LARGEST
-
-
-def _is_date(value: Any) -> bool:
-    if not isinstance(value, str) or not _DATE.fullmatch(value):
-        return False
+def _misfit_of(record: dict[str, Any]) -> tuple[str, str]:
+    """Return the first field that is not as it should be, and why; or empty text."""
     try:
-        datetime.fromisoformat(value)
-    except ValueError:
-        return False
-    return True
+        ReleaseRecord.model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        missing = first["type"] == "missing" and len(first["loc"]) == 1
+        name = str(first["loc"][0]) if first["loc"] else "record"
+        reason = first["msg"][:1].lower() + first["msg"][1:]
+        return name, "is missing" if missing else f"does not hold: {reason}"
+    status = record["status"]
+    for name in sorted({"epsilon", "delta"} | _OF_PRIVATE_DATA):
+        optional = status == "public" and name in _OF_PRIVATE_DATA
+        if record[name] is None and not optional:
+            return name, "is null"
+    return "", ""
 
 
-_FORMS = {
-    "mechanism": (_is_text, "text"),
-    "parameters": (lambda v: isinstance(v, dict), "a dictionary"),
-    "unit": (_is_text, "text"),
-    "unit_key": (_is_text_or_none, "text or null"),
-    "relation": (
-        lambda v: isinstance(v, str) and v in _RELATIONS,
-        "a relation of slots that is known",
-    ),
-    "neighbors": (_is_text, "text"),
-    "events": (lambda v: isinstance(v, list), "a list"),
-    "epsilon": (_is_number, "a number from 0 to 1e300"),
-    "delta": (lambda v: _is_number(v) and v < 1, "a number from 0 to below 1"),
-    "charge": (lambda v: v is None or (type(v) is int and v > 0), "a count or null"),
-    "account": (
-        lambda v: v is None or (isinstance(v, dict) and _is_text(v.get("name"))),
-        "null or a dictionary with a name",
-    ),
-    "model": (_is_text_or_none, "text or null"),
-    "created": (_is_date, "a date and time with a time zone, in ISO 8601"),
-    "library": (
-        lambda v: isinstance(v, str) and _VERSION.fullmatch(v) is not None,
-        "a version number",
-    ),
-}
 _OF_PRIVATE_DATA = frozenset({"unit", "relation", "neighbors"})
 
 

@@ -22,6 +22,7 @@ from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
+from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
 from langchain_dpicl.sealed.hidden import Hidden, without_frames
@@ -188,32 +189,24 @@ class Release:
                 },
                 "groups_hidden_by_noise": statistics.seen.count(False),
             }
-        record = {
-            "status": Status.RELEASED.value,
-            "mechanism": MECHANISM,
-            "parameters": {
+        return release_record(
+            kind="table",
+            status=Status.RELEASED.value,
+            mechanism=MECHANISM,
+            parameters={
                 **terms.described(),
                 "epsilon_before_sampling": header["epsilon_before_sampling"],
                 **found,
             },
-            "unit": "one row"
+            unit="one row"
             if terms.unit_key is None
             else f"all rows with the same {terms.unit_key!r}",
-            "unit_key": terms.unit_key,
-            "relation": Relation.ADD_REMOVE.value,
-            "neighbors": NEIGHBORS,
-            "events": header["events"],
-            "epsilon": header["epsilon"],
-            "delta": 0.0,
-            "charge": header["charge"],
-            "account": header["account"],
-            "model": None,
-            "created": header["created"],
-            "library": header["library"],
-        }
-        if not self.random.secure:
-            record["random"] = f"{self.random!r}: for tests, not private"
-        return record
+            unit_key=terms.unit_key,
+            relation=Relation.ADD_REMOVE.value,
+            neighbors=NEIGHBORS,
+            random=self.random,
+            **paid_part({**header, "delta": 0.0}),
+        )
 
 
 def _costs(grant: Grant) -> dict[str, Any]:

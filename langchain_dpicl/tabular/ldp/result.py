@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
-from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Event, PureEvent, event_to_dict
+from langchain_dpicl.accounting import Event, PureEvent
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.outcome import Status
+from langchain_dpicl.release.record import release_record
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.fitting import Distribution, fit
 from langchain_dpicl.tabular.ldp.reporting import report_texts
@@ -139,33 +138,30 @@ def record_of(
         found: What is known about the estimate: sizes and errors, all of reports.
         random: Where the noise came from.
     """
-    record: dict[str, Any] = {
-        "status": Status.RELEASED.value,
-        "mechanism": MECHANISM,
-        "parameters": {
+    record = release_record(
+        kind="table",
+        status=Status.RELEASED.value,
+        mechanism=MECHANISM,
+        parameters={
             **terms.described(),
             "randomized_by": payment.by,
             **found,
             "text_key": "text",
             "label_key": "label",
         },
-        "unit": payment.unit or terms.unit,
-        "unit_key": terms.unit_key,
-        "relation": RELATION,
-        "neighbors": payment.neighbors or terms.neighbors,
-        "events": [event_to_dict(event) for event in payment.events],
-        "epsilon": payment.epsilon,
-        "delta": 0.0,
-        "charge": payment.charge,
-        "account": payment.account,
-        "model": None,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "library": __version__,
-    }
+        unit=payment.unit or terms.unit,
+        unit_key=terms.unit_key,
+        relation=RELATION,
+        neighbors=payment.neighbors or terms.neighbors,
+        events=payment.events,
+        epsilon=payment.epsilon,
+        delta=0.0,
+        charge=payment.charge,
+        account=payment.account,
+        random=random,
+    )
     if payment.random is not None:
         record["random"] = payment.random
-    elif not random.secure:
-        record["random"] = f"{random!r}: for tests, not private"
     return record
 
 

@@ -1,0 +1,192 @@
+"""The public record of every release: answers, examples and tables alike.
+
+One versioned form. `record.schema.json` beside this file is its JSON Schema, for
+programs in other languages; `ReleaseRecord` checks the same here.
+
+Privacy:
+    A record holds public parameters, what was charged, and what was released. Making,
+    keeping and showing it is post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from langchain_dpicl._version import __version__
+from langchain_dpicl.accounting import Event, event_to_dict
+from langchain_dpicl.mechanisms import SecureRandom
+
+VERSION = 1
+LARGEST = 1e300
+
+NEIGHBORS = "all records of one unit added or removed"
+
+
+def now() -> str:
+    """Return the time as records have it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _is_date(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+Text = Annotated[str, Field(min_length=1, pattern=r"\S")]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Date = Annotated[
+    str,
+    # Python 3.10 reads no other dates, and later versions read many.
+    Field(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
+        r"(\.[0-9]{6})?[+-][0-9]{2}:[0-9]{2}$"
+    ),
+    AfterValidator(_is_date),
+]
+Release = Annotated[
+    str,
+    Field(
+        pattern=r"^[0-9]{1,9}(\.[0-9]{1,9}){0,4}"
+        r"([.+-]?[A-Za-z][A-Za-z0-9.+-]{0,40})?$"
+    ),
+]
+
+
+class RecordAccount(BaseModel):
+    """The account that paid, after the charge."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: Text
+
+
+class ReleaseRecord(BaseModel):
+    """What may be known about a release. Further fields may stand beside these."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        strict=True,
+        json_schema_extra={"$schema": "https://json-schema.org/draft/2020-12/schema"},
+    )
+
+    version: Literal[1] = 1
+    """The form of the record."""
+
+    kind: Literal["answer", "examples", "table"] = "examples"
+    """What was released."""
+
+    status: Literal["released", "fallback", "abstained", "cached", "public"]
+    """How it came about; `public`: no private record had a part in it."""
+
+    mechanism: Text
+    """The mechanism's public name."""
+
+    parameters: dict[str, Any]
+    """Its public parameters, the noise among them."""
+
+    unit: Text | None
+    """What is protected."""
+
+    unit_key: Text | None
+    """The field that names a record's unit; None: each record is one."""
+
+    relation: Literal["add_remove", "replace"] | None
+    """How what the mechanism reads differs between neighbors."""
+
+    neighbors: Text | None
+    """How the private records of neighbors differ."""
+
+    events: list[dict[str, Any]]
+    """What was charged, as `accounting.event_from_dict` reads it."""
+
+    epsilon: Amount | None
+    """What the events cost at `delta`; None: see the account."""
+
+    delta: Annotated[float, Field(ge=0, lt=1)] | None
+    """The delta of `epsilon`."""
+
+    charge: Annotated[int, Field(gt=0)] | None
+    """The number of the charge in the account's journal."""
+
+    account: RecordAccount | None
+    """The account that paid, after it."""
+
+    model: Text | None
+    """The language model's name."""
+
+    created: Date
+    """When the release was charged."""
+
+    library: Release
+    """The version of the library."""
+
+
+def release_record(  # noqa: D417, PLR0913  # the fields of a record
+    *,
+    kind: Literal["answer", "examples", "table"],
+    status: str,
+    mechanism: str,
+    parameters: Mapping[str, Any],
+    unit: str | None,
+    unit_key: str | None,
+    relation: str | None,
+    neighbors: str | None,
+    random: SecureRandom | None,
+    events: Sequence[Event | Mapping[str, Any]] = (),
+    epsilon: float | None = None,
+    delta: float | None = None,
+    charge: int | None = None,
+    account: Mapping[str, Any] | None = None,
+    model: str | None = None,
+    created: str | None = None,
+    library: str = __version__,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return a record as JSON-able values; see `ReleaseRecord` for the fields.
+
+    Args:
+        random: Where the noise came from; the record says where it is for tests.
+        created: When it was charged; None: now.
+        **more: What only this kind of release has.
+    """
+    record: dict[str, Any] = {
+        "version": VERSION,
+        "kind": kind,
+        "status": status,
+        "mechanism": mechanism,
+        "parameters": dict(parameters),
+        "unit": unit,
+        "unit_key": unit_key,
+        "relation": relation,
+        "neighbors": neighbors,
+        "events": [
+            dict(event) if isinstance(event, Mapping) else event_to_dict(event)
+            for event in events
+        ],
+        "epsilon": epsilon,
+        "delta": delta,
+        "charge": charge,
+        "account": None if account is None else dict(account),
+        "model": model,
+        "created": created or now(),
+        "library": library,
+        **more,
+    }
+    if random is not None and not random.secure:
+        record["random"] = f"{random!r}: for tests, not private"
+    return record
+
+
+def paid_part(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the header of a stored release says of its cost, for its record."""
+    names = ("events", "epsilon", "delta", "charge", "account", "created", "library")
+    return {name: header[name] for name in names}
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a record, which `record.schema.json` holds."""
+    return ReleaseRecord.model_json_schema()
