@@ -206,6 +206,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         unit_key: str | None = None,
         n_units: int | None = None,
         charges_units: bool = False,
+        starts: tuple[str, Callable[[Grant], str]] | None = None,
     ) -> Grant:
         """Charge one release, durably, and return what it may do.
 
@@ -216,6 +217,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             n_units: Number of units in the corpus, to check delta against.
             charges_units: Whether the caller will name every unit that takes part to
                 the grant's `collect`.
+            starts: The stored release that the charge starts: its kind, and its header
+                given the grant. It is written together with the charge, or neither is.
 
         Returns:
             The parameters that the release must use; `parts` has them for each demand
@@ -239,15 +242,21 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             expected = price_release(demand, terms.filter, self._queries)
         # Before the charge: what does not fit is refused at no cost.
         parts = read_parts(demand, expected)
+
+        def grant_of(charge: Charge) -> Grant:
+            return granted(demand, parts, charge, self._collector(charge))
+
         charge = self._ledger.charge(
-            terms.name, None if terms.filter is None else expected
+            terms.name,
+            None if terms.filter is None else expected,
+            **_starting(starts, grant_of),
         )
         if charge.events != expected:
             raise PlanMismatchError(
                 f"Account {terms.name!r} was charged for another release than the one "
                 "planned; nothing was released."
             )
-        return granted(demand, parts, charge, self._collector(charge))
+        return grant_of(charge)
 
     async def aadmit(
         self,
@@ -407,3 +416,14 @@ def _open_handler(
         delta0_share=terms.delta0_share,
         order=terms.order,
     )
+
+
+def _starting(
+    starts: tuple[str, Callable[[Grant], str]] | None,
+    grant_of: Callable[[Charge], Grant],
+) -> dict[str, Any]:
+    if starts is None:
+        # A ledger of somebody else's need not know of releases.
+        return {}
+    kind, header = starts
+    return {"starts": (kind, lambda charge: header(grant_of(charge)))}

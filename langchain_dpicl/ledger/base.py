@@ -38,7 +38,7 @@ from langchain_dpicl.accounting import (
     event_to_dict,
 )
 from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
-from langchain_dpicl.ledger.release_store import ReleaseStore
+from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
 from langchain_dpicl.parameters import ParameterError
 
 NAME_LIMIT = 200
@@ -264,7 +264,13 @@ class Ledger(ReleaseStore):
         """
 
     @abstractmethod
-    def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
+    def charge(
+        self,
+        name: str,
+        events: Sequence[Event] | None = None,
+        *,
+        starts: Starts | None = None,
+    ) -> Charge:
         """Charge one release, durably, or raise.
 
         In a per-unit account this writes the release's price into the journal, and
@@ -273,6 +279,9 @@ class Ledger(ReleaseStore):
         Args:
             name: The account.
             events: What the release may spend. None is one use of the plan.
+            starts: The release that the charge starts: its kind, and its header given
+                the charge. Both are written together or not at all; see
+                `start_release`.
 
         Raises:
             BudgetExhaustedError: If the account can't pay.

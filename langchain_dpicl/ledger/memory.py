@@ -37,6 +37,7 @@ from langchain_dpicl.ledger.charging import (
     unknown_account,
 )
 from langchain_dpicl.ledger.release_store import (
+    Starts,
     StoredRelease,
     is_next,
     not_charged,
@@ -106,10 +107,19 @@ class MemoryLedger(Ledger):
                 self._accounts[name] = state
         return state.plan or plan
 
-    def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
+    def charge(
+        self,
+        name: str,
+        events: Sequence[Event] | None = None,
+        *,
+        starts: Starts | None = None,
+    ) -> Charge:
         """Charge one release, or raise."""
         with self._lock:
             state, charge = charged(self._account(name), events)
+            if starts is not None:
+                found = StoredRelease(charge.sequence, starts[0], starts[1](charge))
+                self._releases[name][charge.sequence] = found
             self._accounts[name] = state
             journal = self._journal[name]
             now = datetime.now(timezone.utc)

@@ -15,9 +15,18 @@ account's head covers every draw (`ledger/journal.py`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from langchain_dpicl.exceptions import LedgerError
+
+if TYPE_CHECKING:
+    from langchain_dpicl.ledger.base import Charge
+
+
+Starts: TypeAlias = "tuple[str, Callable[[Charge], str]]"
+"""A release that a charge starts: its kind, and its header given the charge."""
 
 
 @dataclass(frozen=True)

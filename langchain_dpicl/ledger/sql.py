@@ -52,7 +52,7 @@ from langchain_dpicl.ledger.registry import (
     lock_registry,
     require_registry,
 )
-from langchain_dpicl.ledger.release_store import StoredRelease
+from langchain_dpicl.ledger.release_store import Starts, StoredRelease
 from langchain_dpicl.ledger.rows import (
     Account,
     Last,
@@ -186,14 +186,27 @@ class SQLLedger(Ledger):
         self._check_first(name)
         return self._database.run(fix)
 
-    def charge(self, name: str, events: Sequence[Event] | None = None) -> Charge:
+    def charge(
+        self,
+        name: str,
+        events: Sequence[Event] | None = None,
+        *,
+        starts: Starts | None = None,
+    ) -> Charge:
         """Charge one release; the charge is on disk when this returns."""
         self._check_first(name)
         before = self._last.before(name)
 
         def write(connection: Connection) -> Charge:
             account, last = self._locked(connection, name)
-            return write_charge(connection, account, last, events)
+            charge = write_charge(connection, account, last, events)
+            if starts is not None:
+                account, last = self._locked(connection, name)
+                kind, header = starts[0], starts[1](charge)
+                release_rows.start_release(
+                    connection, account, last, charge.sequence, kind, header
+                )
+            return charge
 
         def write_quickly(
             connection: Connection, begun: Callable[[], None]
@@ -201,7 +214,7 @@ class SQLLedger(Ledger):
             return messages.charge(connection, name, self._checked[name], events, begun)
 
         charge = None
-        if self._database.engine.dialect.name == "postgresql":
+        if starts is None and self._database.engine.dialect.name == "postgresql":
             charge = self._database.attempt(write_quickly)
         charge = charge or self._database.run(write, mode=Mode.CHARGE)
         self._last.require_later(charge, before)

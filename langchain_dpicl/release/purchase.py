@@ -3,11 +3,11 @@
 The same for every kind of release:
 
 * Nothing is read and no model is asked for what the account can't pay.
-* A charge is followed at once by the header of its release (`store.py`).
+* A charge and the header of its release (`store.py`) are one transaction: no crash
+  leaves the one without the other.
 * With `resume`, a stored release of the same terms is taken instead of paying for
-  another one: the oldest that is not complete, else the newest. Where the account is
-  spent, the release of the process that spent it may be about to be stored: it is
-  waited for.
+  another one: the oldest that is not complete, else the newest. So of several processes
+  at once one pays, and the others take its release.
 
 Privacy:
     A purchase reads public terms and what was released. It draws nothing.
@@ -15,7 +15,6 @@ Privacy:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +24,9 @@ from langchain_dpicl.accounting import Event, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.bundle import AnyDemand, read_parts
 from langchain_dpicl.budget.demand import Grant, Granted
-from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
+from langchain_dpicl.exceptions import BudgetExhaustedError, DPError
 from langchain_dpicl.release.record import now
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
-
-_LOOKS, _PAUSE = 50, 0.1
-"""How often, and in what time, the release of another process is looked for."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,22 +94,27 @@ class Purchase:
             LedgerError: If the ledger can't be used.
         """
 
-        def charge() -> Entry:
-            grant = self.budget.admit(demand, unit_key=unit_key, n_units=n_units)
-            header = {
+        def header(grant: Grant) -> dict[str, Any]:
+            return {
                 **header_of(grant.events, grant.sequence),
                 "account": self.budget.public_state(grant),
                 **terms(grant),
             }
-            message = ""
-            try:
-                return self.store.start(header)
-            except LedgerError as error:
-                message = str(error)
-            raise LedgerError(
-                f"{message} Charge {grant.sequence} was made for this {self.noun}, and "
-                "its header could not be stored, so it can't be resumed."
+
+        def charge() -> Entry:
+            found: list[dict[str, Any]] = []
+
+            def text(grant: Grant) -> str:
+                found[:] = [header(grant)]
+                return self.store.header_text(found[0])
+
+            grant = self.budget.admit(
+                demand,
+                unit_key=unit_key,
+                n_units=n_units,
+                starts=(self.store.kind, text),
             )
+            return Entry(self.store, grant.sequence, found[0])
 
         entry = self.found() or self._or_found(charge)
         if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
@@ -126,10 +127,9 @@ class Purchase:
             return step()
         except BudgetExhaustedError as error:
             message = str(error)
-        for _ in range(_LOOKS if self.resume else 0):
-            if (entry := self.found()) is not None:
-                return entry
-            time.sleep(_PAUSE)
+        # The charge that spent the account has its header beside it.
+        if (entry := self.found()) is not None:
+            return entry
         if self.store.entries():
             message += (
                 f" A {self.noun} of the same terms is stored in this account: "

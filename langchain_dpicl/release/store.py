@@ -53,7 +53,7 @@ class ReleaseStore:
         return hashlib.blake2b(data, digest_size=32).hexdigest()
 
     def start(self, header: dict[str, Any]) -> Entry:
-        """Store the beginning of a release that was charged just now.
+        """Store the header of a release that was charged before.
 
         Args:
             header: What it is started with: public, with the charge's number.
@@ -62,10 +62,14 @@ class ReleaseStore:
             LedgerError: If the charge has started a release before, or the ledger
                 can't be used.
         """
-        text = json.dumps({"format": _FORMAT, **header}, sort_keys=True)
         budget, charge = self.budget, header["charge"]
+        text = self.header_text(header)
         budget.ledger.start_release(budget.account, charge, self.kind, text)
         return Entry(self, charge, header)
+
+    def header_text(self, header: dict[str, Any]) -> str:
+        """Return a header as it is stored."""
+        return json.dumps({"format": _FORMAT, **header}, sort_keys=True)
 
     def entries(self) -> list[Entry]:
         """Return all stored releases, oldest first.

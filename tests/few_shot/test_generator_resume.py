@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +29,6 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.few_shot import Decoder
 from langchain_dpicl.mechanisms import SeededRandom
-from langchain_dpicl.release.store import ReleaseStore
 
 CALLS = 2 * 4 + 1
 """What a generation of four tokens asks: likely tokens and groups, four times, and
@@ -345,16 +343,8 @@ async def test_a_record_that_breaks_an_adapter_costs_its_slot_alone(
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_of_several_at_once_one_pays_and_the_others_take_its_generation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_async: bool
+    tmp_path: Path, is_async: bool
 ) -> None:
-    start = ReleaseStore.start
-
-    def late(self: Any, header: Any) -> Any:
-        # The others find the account spent, and no generation yet.
-        time.sleep(0.5)
-        return start(self, header)
-
-    monkeypatch.setattr(ReleaseStore, "start", late)
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     budget_of(ledger=url)
     begun = threading.Barrier(3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     LedgerError,
 )
+from langchain_dpicl.release import purchase
 from langchain_dpicl.tabular import (
     GDPTable,
     NoisyStatistics,
@@ -66,28 +66,34 @@ def test_the_charge_is_there_when_the_noise_is_drawn(
     GDPTable(people(50), people_schema(), budget=budget).release()
 
 
-@pytest.mark.parametrize("stored", [0, 1])
 def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
-    stored: int, monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
 ) -> None:
     budget = account()
     with monkeypatch.context() as patch:
-        method = "store_step" if stored else "start_release"
-        patch.setattr(budget.ledger, method, failing)
+        patch.setattr(budget.ledger, "store_step", failing)
         table = GDPTable(people(500), people_schema(), budget=budget)
         with pytest.raises(LedgerError, match="disk is full"):
             table.release()
-    assert len(drawn) == stored
-    assert budget.spent().queries == 1
+    assert len(drawn) == 1
     again = GDPTable(people(500), people_schema(), budget=budget)
-    if stored:
-        # The beginning is in the ledger: the charge is not lost.
-        again.release(resume=True)
-        assert len(again.sample(2)) == 2
-    else:
-        with pytest.raises(BudgetExhaustedError):
-            again.release(resume=True)
+    again.release(resume=True)
+    assert len(again.sample(2)) == 2
     assert budget.spent().queries == 1
+
+
+@pytest.mark.parametrize("url", [":memory:", "sqlite:///{}/ledger.db"])
+def test_without_its_header_a_charge_is_not_made(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, drawn: list[Any]
+) -> None:
+    budget = account(ledger=url.format(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(purchase, "header_of", failing)
+        with pytest.raises(LedgerError, match="disk is full"):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    assert budget.spent().queries == 0
+    assert not drawn
+    GDPTable(people(500), people_schema(), budget=budget).release()
 
 
 def test_the_oldest_release_that_was_paid_for_in_vain_is_made_first(
@@ -186,16 +192,8 @@ def test_damaged_numbers_are_refused(damage: str) -> None:
 
 
 def test_of_several_at_once_one_pays_and_the_others_take_its_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    start = release.ReleaseStore.start
-
-    def late(self: Any, header: Any) -> Any:
-        # The others find the account used up, and no release yet.
-        time.sleep(0.5)
-        return start(self, header)
-
-    monkeypatch.setattr(release.ReleaseStore, "start", late)
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     started = threading.Barrier(4)
 
@@ -226,27 +224,3 @@ def test_where_the_account_is_used_up_the_stored_release_is_named() -> None:
     with pytest.raises(BudgetExhaustedError) as caught:
         other.release()
     assert "resume" not in str(caught.value)
-
-
-def test_who_starts_between_a_charge_and_its_release_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    budget = account()
-    start, charged = release.ReleaseStore.start, threading.Event()
-
-    def late(self: Any, header: Any) -> Any:
-        charged.set()
-        time.sleep(0.5)
-        return start(self, header)
-
-    monkeypatch.setattr(release.ReleaseStore, "start", late)
-    first = GDPTable(people(500), people_schema(), budget=budget)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(first.release)
-        assert charged.wait(timeout=60)
-        second = GDPTable(people(500), people_schema(), budget=budget)
-        found = second.release(resume=True).statistics
-        running.result()
-    for one, two in zip(found.tallies, first.statistics.tallies, strict=True):
-        assert (one == two).all()
-    assert budget.spent().queries == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from langchain_dpicl.exceptions import (
     LedgerError,
 )
 from langchain_dpicl.mechanisms.source import SeededRandom
-from langchain_dpicl.release.store import ReleaseStore
 from langchain_dpicl.tabular.ldp import collecting
 
 ROWS = MIXED * 50
@@ -113,16 +111,8 @@ def test_the_first_counts_that_are_stored_are_released(
 
 
 def test_of_several_at_once_one_pays_and_the_others_take_its_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    start = ReleaseStore.start
-
-    def late(self: Any, header: Any) -> Any:
-        # The others find the account spent, and no collection yet.
-        time.sleep(0.5)
-        return start(self, header)
-
-    monkeypatch.setattr(ReleaseStore, "start", late)
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     budget_of(url)
     begun = threading.Barrier(3)
