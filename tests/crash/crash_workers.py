@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import crash_accounts as accounts
+import crash_releases as releases
 import psycopg
 from crash_nursery import Log
 from sqlalchemy import Engine, event
@@ -104,8 +105,9 @@ def stop_at(
         parent_lives: Whether to wait any longer.
         url: The ledger.
         name: The account.
-        work: `create` (ledger, account and plan), `charge`, `charge_units` or `step`
-            (storing the next step of the first release).
+        work: `create` (ledger, account and plan), `charge`, `charge_units`, `step`
+            (storing the next step of the first release), or a kind of release that
+            `crash_releases` makes.
         point: Which point to stop at.
         until: The file to wait for; None to die.
     """
@@ -120,6 +122,10 @@ def stop_at(
     if work == "create":
         _arm(log, url, point, stop)
         accounts.open_account(SQLLedger(url), name)
+        return
+    if work in releases.KINDS:
+        _arm(log, url, point, stop)
+        log.write(announced=releases.release(work, url))
         return
     ledger = SQLLedger(url)
     accounts.open_account(ledger, name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import crash_accounts as accounts
 import crash_invariants as invariants
+import crash_releases as releases
 import pytest
 from crash_databases import Database, PostgresDatabase
 from crash_nursery import Nursery
@@ -133,6 +134,27 @@ def test_a_step_is_stored_and_noted_or_neither(
         assert after - before in points.charges(point), f"half a step {what}"
     ledger.dispose()
     database.check()
+
+
+@pytest.mark.parametrize("kind", sorted(releases.KINDS))
+def test_what_was_paid_for_is_resumed_after_death_at_any_write(
+    database: Database, nursery: Nursery, kind: str
+) -> None:
+    work = {"name": releases.ACCOUNT, "work": kind}
+    points = points_of(nursery, url=database.fresh(), **work)
+    writes = [point for point, what in enumerate(points.names) if _changes(what)]
+    assert len(writes) > 8, points
+    for point in writes:
+        url = database.fresh()
+        die(nursery, point, url=url, **work)
+        database.settle()
+        first = releases.release(kind, url)
+        ledger = SQLLedger(url)
+        assert len(ledger.charges(releases.ACCOUNT)) == 1, points.names[point]
+        ledger.verify(releases.ACCOUNT)
+        assert releases.release(kind, url) == first, "it was drawn again"
+        ledger.dispose()
+        database.check()
 
 
 def test_a_server_that_crashes_under_a_charge_makes_it_fail_or_stand(

@@ -1,0 +1,100 @@
+"""Releases in steps, as the crash tests make them, interrupt them and resume them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    LDPTable,
+    TableSchema,
+)
+
+ACCOUNT = "releases"
+SCHEMA = TableSchema(
+    label="pet",
+    columns=[
+        CategoricalColumn(name="job", values=["clerk", "nurse"]),
+        CategoricalColumn(name="pet", values=["cat", "dog"]),
+    ],
+)
+ROWS = [{"job": "clerk" if n % 3 else "nurse", "pet": "cat"} for n in range(60)]
+RECORDS = [{"text": f"late {n}", "label": "a"} for n in range(400)]
+
+
+class Words(NextTokenModel):
+    """Three tokens, one of which is likely."""
+
+    @property
+    def name(self) -> str:
+        return "three words"
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        return 3
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        return frozenset()
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(f" word{token}" for token in tokens)
+
+    def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Any]:
+        return [np.arange(k) for _ in prompts]
+
+    def log_probabilities(
+        self, prompts: Sequence[TokenPrompt], tokens: Sequence[Any]
+    ) -> list[Any]:
+        return [np.log([0.8, 0.1, 0.1]) for _ in prompts]
+
+
+def budget(url: str) -> PrivacyBudgetHandler:
+    return PrivacyBudgetHandler(
+        epsilon=8, delta=1e-6, queries=1, ledger=url, account=ACCOUNT
+    )
+
+
+def _table(url: str) -> Any:
+    return GDPTable(ROWS, SCHEMA, budget=budget(url)).release(resume=True).record()
+
+
+def _collection(url: str) -> Any:
+    table = LDPTable(ROWS, SCHEMA, budget=budget(url), progress=False)
+    return table.release(resume=True).record()
+
+
+def _generation(url: str) -> Any:
+    generator = DPFewShotGenerator(
+        Words(),
+        "Write words.",
+        ["a"],
+        n_groups=10,
+        records_per_group=2,
+        max_tokens=2,
+        top_k_public=None,
+        budget=budget(url),
+    )
+    examples = generator.generate(RECORDS, resume=True, progress=False)
+    return [list(examples), examples.record]
+
+
+KINDS: dict[str, Callable[[str], Any]] = {
+    "table": _table,
+    "collection": _collection,
+    "generation": _generation,
+}
+
+
+def release(kind: str, url: str) -> str:
+    """Make a release, or resume it; return a digest of what is given out."""
+    text = json.dumps(KINDS[kind](url), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
