@@ -82,42 +82,49 @@ def in_thread(call: Callable[[], Any], *, shielded: bool = False) -> Do:
 
 def run(flow: Flow[Any]) -> Generator[Any, None, None]:
     """Drive a flow on this thread; yield what it hands on."""
-    item = _advance(flow.__next__)
+    # What a call returned is in no variable when the flow raises: tracebacks show them.
+    held: list[Any] = []
+    item = _send(flow, held)
     while item is not _END:
-        value = None
         try:
             if isinstance(item, Do):
-                value = item.blocking()
+                held.append(item.blocking())
             elif isinstance(item, Each):
                 for piece in item.blocking():
                     item.handed_on.append(piece)
                     yield piece
             else:
                 yield item
-        except BaseException as error:  # noqa: BLE001  # raised where the flow stands
-            item = _advance(flow.throw, error)
+        except BaseException as error:  # noqa: BLE001, PERF203  # raised there
+            try:
+                item = flow.throw(error)
+            except StopIteration:
+                item = _END
         else:
-            item = _advance(flow.send, value)
+            item = _send(flow, held)
 
 
 async def arun(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
-    """Drive a flow on this event loop; yield what it hands on."""
-    item = _advance(flow.__next__)
+    """Drive a flow on this event loop; yield what it hands on; see `run`."""
+    held: list[Any] = []
+    item = _send(flow, held)
     while item is not _END:
-        value = None
         try:
             if isinstance(item, Do):
-                value = await item.awaiting()
+                held.append(await item.awaiting())
             elif isinstance(item, Each):
                 async for piece in item.awaiting():
                     item.handed_on.append(piece)
                     yield piece
             else:
                 yield item
-        except BaseException as error:  # noqa: BLE001  # raised where the flow stands
-            item = _advance(flow.throw, error)
+        except BaseException as error:  # noqa: BLE001, PERF203  # raised there
+            try:
+                item = flow.throw(error)
+            except StopIteration:
+                item = _END
         else:
-            item = _advance(flow.send, value)
+            item = _send(flow, held)
 
 
 def result(flow: Flow[T]) -> T:
@@ -144,8 +151,8 @@ def _kept(flow: Flow[T], found: list[T]) -> Flow[None]:
     found.append((yield from flow))
 
 
-def _advance(step: Callable[..., Any], *given: Any) -> Any:
+def _send(flow: Flow[Any], held: list[Any]) -> Any:
     try:
-        return step(*given)
+        return flow.send(held.pop() if held else None)
     except StopIteration:
         return _END
