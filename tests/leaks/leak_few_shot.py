@@ -316,9 +316,9 @@ def quoted_sizes() -> Iterator[None]:
         held = [each.page_content for each in asked.records.by_label["color"]]
         return {**real(asked, grant), "sizes": repr(held)}
 
-    real = order._header
+    real = order.Order._header
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "_header", header)
+        patch.setattr(order.Order, "_header", header)
         yield
 
 
