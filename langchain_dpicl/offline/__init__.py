@@ -6,7 +6,8 @@ around a model. They need no key, and behave like any LangChain `Embeddings` and
 obtained with them says anything about one.
 """
 
-from langchain_dpicl.offline.chat_model import UNKNOWN, OfflineChatModel
+from langchain_dpicl.offline.answering import UNKNOWN
+from langchain_dpicl.offline.chat_model import OfflineChatModel
 from langchain_dpicl.offline.embeddings import HashingEmbeddings
 from langchain_dpicl.offline.next_token import OfflineNextTokenModel
 

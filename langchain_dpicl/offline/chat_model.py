@@ -7,6 +7,7 @@ import math
 import re
 import secrets
 import time
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,8 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, Field, NonNegativeFloat
 
-from langchain_dpicl.offline.classify import label_prior, label_scores, tie_break
-from langchain_dpicl.offline.extract import candidates, option_support
-from langchain_dpicl.offline.followup import MARKER, standalone
-from langchain_dpicl.offline.question import understand
-from langchain_dpicl.offline.reading import Reading, read
+from langchain_dpicl.offline.answering import answer
+from langchain_dpicl.offline.reading import CONDENSING, read, standalone
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -31,9 +29,6 @@ if TYPE_CHECKING:
     )
     from langchain_core.messages import BaseMessage
 
-UNKNOWN = "I don't know."
-"""What the model says when the prompt holds nothing on the question."""
-
 _CHUNK = re.compile(r"\S+\s*|\s+")
 
 
@@ -43,16 +38,19 @@ class OfflineChatModel(BaseChatModel):
     It reads the prompt by the markers of this library's prompts and of common RAG
     prompts, and answers
 
-    * from records (`Records:` or `Context:`) with the sentence about the question's
-      subject whose content most of the records on that subject share;
-    * from labeled exemplars (`Text:`, `Label:`) with the label of the nearest ones,
-      mixed with a prior that looks at the labels' names only; without exemplars
-      (`Labels: a, b`) by this prior, ties broken by a hash of the text;
+    * from records (`Records:` or `Context:`) with a sentence, out of those that hold
+      the question's words, whose other words most such records share;
+    * from labeled exemplars (`Text:`, `Label:`) with the label of the nearest ones, by
+      words, or by facts where all are rows of a table ("The age is 37."); without
+      exemplars (`Labels: a, b`) with the label whose name the text holds, ties broken
+      by a hash of the text;
     * from options (`Options: a, b`) and records with the option that most records
       on the subject state, or that it does not know where none states any; without
       records with the option whose name the question holds, else the first, or a
       random one at a temperature above 0;
     * from word suggestions with a sentence made of them;
+    * to a request to rewrite a follow-up question with the question before, its words
+      replaced where the follow-up names others;
     * from nothing: that it does not know.
 
     A temperature above 0 draws the answer from a softmax of the scores divided by the
@@ -154,12 +152,8 @@ class OfflineChatModel(BaseChatModel):
         stop: list[str] | None,
         kwargs: dict[str, Any],
     ) -> ChatResult:
-        text, usage = self._reply(messages, stop, kwargs)
-        message = AIMessage(
-            content=text,
-            usage_metadata=usage,
-            response_metadata={"model_name": self.model_name, "finish_reason": "stop"},
-        )
+        text, told = self._reply(messages, stop, kwargs)
+        message = AIMessage(content=text, **told)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _chunks(
@@ -168,101 +162,51 @@ class OfflineChatModel(BaseChatModel):
         stop: list[str] | None,
         kwargs: dict[str, Any],
     ) -> Iterator[ChatGenerationChunk]:
-        text, usage = self._reply(messages, stop, kwargs)
+        text, told = self._reply(messages, stop, kwargs)
         for piece in _CHUNK.findall(text):
             yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
-        yield ChatGenerationChunk(
-            message=AIMessageChunk(
-                content="",
-                usage_metadata=usage,
-                response_metadata={
-                    "model_name": self.model_name,
-                    "finish_reason": "stop",
-                },
-                chunk_position="last",
-            )
-        )
+        last = AIMessageChunk(content="", chunk_position="last", **told)
+        yield ChatGenerationChunk(message=last)
 
     def _reply(
         self,
         messages: list[BaseMessage],
         stop: list[str] | None,
         kwargs: dict[str, Any],
-    ) -> tuple[str, UsageMetadata]:
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the answer, and its usage and metadata."""
         system = "\n\n".join(m.text for m in messages if m.type == "system")
-        human = "\n\n".join(m.text for m in messages if m.type in {"human", "chat"})
-        temperature = kwargs.get("temperature")
-        choose = _Chooser(
-            self.temperature if temperature is None else float(temperature),
-            kwargs.get("seed", self.seed),
-            f"{system}\0{human}",
-        )
-        if MARKER in system:
-            text = standalone([m.text for m in messages if m.type == "human"])
+        asked = [m.text for m in messages if m.type in {"human", "chat"}]
+        human = "\n\n".join(asked)
+        if CONDENSING in system:
+            text = standalone(asked)
         else:
-            text = _answer(read(system, human), choose)
-        for mark in stop or ():
-            text = text.split(mark, 1)[0] if mark else text
-        read_words = sum(len(message.text.split()) for message in messages)
-        said_words = len(text.split())
+            given = kwargs.get("temperature")
+            temperature = self.temperature if given is None else float(given)
+            seed = kwargs.get("seed", self.seed)
+            # No part of any privacy guarantee: the model's own variety.
+            name = f"{seed}\0{system}\0{human}".encode("utf-8", "surrogatepass")
+            random = secrets.SystemRandom() if seed is None else Random(name)  # noqa: S311 - as above.
+            choose = partial(_choice, temperature=temperature, random=random)
+            text = answer(read(system, human), choose)
+        for mark in filter(None, stop or ()):
+            text = text.split(mark, 1)[0]
+        words_read = sum(len(message.text.split()) for message in messages)
+        words_said = len(text.split())
         usage = UsageMetadata(
-            input_tokens=read_words,
-            output_tokens=said_words,
-            total_tokens=read_words + said_words,
+            input_tokens=words_read,
+            output_tokens=words_said,
+            total_tokens=words_read + words_said,
         )
-        return text, usage
+        metadata = {"model_name": self.model_name, "finish_reason": "stop"}
+        return text, {"usage_metadata": usage, "response_metadata": metadata}
 
 
-class _Chooser:
-    """Takes the best of scored things, or draws one at a temperature above 0."""
-
-    def __init__(self, temperature: float, seed: int | None, prompt: str) -> None:
-        self.temperature = temperature
-        self._seed = seed
-        self._prompt = prompt
-
-    def _seeded(self) -> Random:
-        name = f"{self._seed}\0{self._prompt}".encode("utf-8", "surrogatepass")
-        return Random(name)  # noqa: S311 - the model's own variety; nothing private hangs on it.
-
-    def __call__(self, scores: Sequence[float], *, ties: Sequence[bytes] = ()) -> int:
-        """Return an index; `ties` orders equal best scores, else the first wins."""
-        best = max(scores)
-        if self.temperature > 0:
-            weights = [math.exp((score - best) / self.temperature) for score in scores]
-            random = secrets.SystemRandom() if self._seed is None else self._seeded()
-            return random.choices(range(len(scores)), weights)[0]
-        equal = [at for at, score in enumerate(scores) if score >= best - 1e-12]
-        return min(equal, key=lambda at: ties[at]) if ties else equal[0]
-
-
-def _answer(prompt: Reading, choose: _Chooser) -> str:
-    if prompt.suggestions:
-        return f"The records point to: {', '.join(prompt.suggestions)}."
-    if prompt.labeling:
-        return _label(prompt, choose) if prompt.labels else UNKNOWN
-    choices = prompt.options or prompt.labels
-    if choices:
-        return _option(prompt, choices, choose)
-    found = candidates(understand(prompt.question), prompt.records)
-    if not found:
-        return UNKNOWN
-    return found[choose([candidate.score for candidate in found])].text
-
-
-def _label(prompt: Reading, choose: _Chooser) -> str:
-    scores = label_scores(prompt.question, prompt.labels, prompt.exemplars)
-    ties = [tie_break(prompt.question, label) for label in prompt.labels]
-    return prompt.labels[choose(scores, ties=ties)]
-
-
-def _option(prompt: Reading, choices: tuple[str, ...], choose: _Chooser) -> str:
-    if not prompt.records:
-        return choices[choose(label_prior(prompt.question, choices))]
-    counts = option_support(understand(prompt.question), prompt.records, choices)
-    if not any(counts):
-        return UNKNOWN
-    total = sum(counts)
-    # A draw never takes an option that no record states.
-    stated = [at for at, count in enumerate(counts) if count]
-    return choices[stated[choose([counts[at] / total for at in stated])]]
+def _choice(scores: Sequence[float], *, temperature: float, random: Random) -> int:
+    """Return the place of the best score, or of a draw at a temperature above 0."""
+    best = max(scores)
+    if temperature > 0:
+        weights = [math.exp((score - best) / temperature) for score in scores]
+        return random.choices(range(len(scores)), weights)[0]
+    # Of equals, which rounding may tell apart, the first.
+    return next(at for at, score in enumerate(scores) if score >= best - 1e-12)

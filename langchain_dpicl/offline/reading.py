@@ -8,32 +8,38 @@ cannot turn itself into one.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from langchain_dpicl.slots import hidden_repr
 
+_FLAGS = re.IGNORECASE | re.MULTILINE
 _CONTEXT = re.compile(
-    r"^[ \t]*(?:records|context|documents|passages|notes)[ \t]*:",
-    re.IGNORECASE | re.MULTILINE,
+    r"^[ \t]*(?:records|context|documents|passages|notes)[ \t]*:", _FLAGS
 )
-_QUESTION = re.compile(r"^[ \t]*question[ \t]*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+_QUESTION = re.compile(r"^[ \t]*question[ \t]*:[ \t]*", _FLAGS)
 _ANSWER = re.compile(r"\n[ \t]*(?:helpful )?answer[ \t]*:?[ \t]*\Z", re.IGNORECASE)
 _RULE = re.compile(r"\n[ \t]*\n?[ \t]*-{3,}[ \t]*\n")
 _BLANK = re.compile(r"\n[ \t]*\n")
 _SUGGESTIONS = re.compile(
-    r"with the following word suggestions"
-    r"(?: ranked by their frequency from high to low)?\s*:[ \t]*([^\n]*)",
+    r"with the following word suggestions(?: ranked [^:\n]*)?\s*:[ \t]*([^\n]*)",
     re.IGNORECASE,
 )
-_CHOICES = re.compile(r"\b(options|labels)[ \t]*:[ \t]*([^\n]+)", re.IGNORECASE)
-_BULLETS = re.compile(
-    r"\b(options|labels)[ \t]*:[ \t]*((?:\n[ \t]*[-*] .+)+)", re.IGNORECASE
+_CHOICES = re.compile(
+    r"\b(?:options|labels)[ \t]*:[ \t]*((?:\n[ \t]*[-*] .+)+|[^\n]+)", re.IGNORECASE
 )
 _EXEMPLAR = re.compile(
     r"^(?:text|input)[ \t]*:[ \t]*(?P<text>.*?)"
     r"\n[ \t]*(?:label|output)[ \t]*:[ \t]*(?P<label>[^\n]*)",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+    _FLAGS | re.DOTALL,
 )
+_REFERENCE = re.compile(
+    r"\b(on|of|for|with|in|to|from|by|about|after|take|takes)\s+(\w[\w-]*)",
+    re.IGNORECASE,
+)
+
+CONDENSING = "as one standalone question"
+"""What a system message says that asks for a question to be rewritten."""
 
 
 class Reading(NamedTuple):
@@ -48,11 +54,8 @@ class Reading(NamedTuple):
     exemplars: tuple[tuple[str, str], ...] = ()
     """Pairs of text and label."""
 
-    labels: tuple[str, ...] = ()
-    """Labels to choose from, where the prompt names them or shows exemplars."""
-
-    options: tuple[str, ...] = ()
-    """Answers to choose from."""
+    choices: tuple[str, ...] = ()
+    """Options or labels to choose from: those listed, else those of the exemplars."""
 
     suggestions: tuple[str, ...] = ()
     """Words that the answer must be made of, in the prompt's order."""
@@ -86,90 +89,86 @@ def read(system: str, human: str) -> Reading:
         and not _CONTEXT.search(prompt, 0, blocks[0].start())
     ):
         return _read_labeling(prompt, blocks)
-    frame, question, records = _split(prompt)
-    if not records and system and not _QUESTION.search(prompt):
-        # A system message that holds the context without naming it.
-        frame, question = system, human.strip()
-        records = _records("\n\n".join(_BLANK.split(system)[1:]))
+    frame, question, context = _split(_ANSWER.sub("", prompt))
+    # Records stand between rules, or between blank lines where there is no rule.
+    records = _RULE.split(context) if _RULE.search(context) else _BLANK.split(context)
+    suggestions = _SUGGESTIONS.search(frame)
     return Reading(
-        question=question,
-        records=records,
-        labels=_choices(frame, "labels"),
-        options=_choices(frame, "options"),
-        suggestions=_suggestions(frame),
+        question=_BLANK.split(question.strip(), maxsplit=1)[0].strip(),
+        records=tuple(record.strip() for record in records if record.strip()),
+        choices=_choices(frame),
+        suggestions=_items(suggestions[1]) if suggestions else (),
     )
 
 
+def standalone(questions: Sequence[str]) -> str:
+    """Return the last of a user's questions, made to stand alone.
+
+    "And on metformin?" puts its words into the places that they have in the question
+    before. Where there is no such place the question stays as it is.
+
+    Args:
+        questions: What the user has asked, the follow-up last.
+
+    Example:
+        >>> standalone(["What do patients on lisinopril report?", "And on metformin?"])
+        'What do patients on metformin report?'
+    """
+    *before, last = questions
+    whole = before[-1] if before else last
+    replaced = 0
+    for word, thing in _REFERENCE.findall(last):
+        place = re.compile(rf"\b({re.escape(word)})\s+\w[\w-]*", re.IGNORECASE)
+        whole, count = place.subn(rf"\1 {thing}", whole, count=1)
+        replaced += count
+    return whole if replaced else last
+
+
 def _read_labeling(prompt: str, blocks: list[re.Match[str]]) -> Reading:
-    frame = prompt[: blocks[0].start()]
     exemplars = tuple(
         (block["text"].strip(), block["label"].strip())
         for block in blocks[:-1]
         if block["label"].strip()
     )
-    # Without a list, the labels are those of the exemplars, in order of appearance.
-    labels = _choices(frame, "labels") or tuple(dict.fromkeys(y for _, y in exemplars))
+    listed = _choices(prompt[: blocks[0].start()])
     return Reading(
         question=blocks[-1]["text"].strip(),
         exemplars=exemplars,
-        labels=labels,
+        choices=listed or tuple(dict.fromkeys(label for _, label in exemplars)),
         labeling=True,
     )
 
 
-def _split(prompt: str) -> tuple[str, str, tuple[str, ...]]:
+def _split(prompt: str) -> tuple[str, str, str]:
     """Return the prompt without its records, the question, and the records."""
-    body = _ANSWER.sub("", prompt)
-    context = _CONTEXT.search(body)
-    asked = list(_QUESTION.finditer(body))
+    context = _CONTEXT.search(prompt)
+    asked = list(_QUESTION.finditer(prompt))
     if context is None:
-        question = body[asked[-1].end() :] if asked else body
-        return body, _first_paragraph(question), ()
+        return prompt, prompt[asked[-1].end() :] if asked else prompt, ""
+    frame, records = prompt[: context.start()], prompt[context.end() :]
     before = [match for match in asked if match.start() < context.start()]
-    if before:
-        start = before[-1].end()
-        question = _first_paragraph(body[start : context.start()])
-        return body[: context.start()], question, _records(body[context.end() :])
+    if before:  # Whatever the records say after that is no question.
+        return frame, frame[before[-1].end() :], records
     if asked:
-        question = _first_paragraph(body[asked[-1].end() :])
-        frame = f"{body[: context.start()]}\n{body[asked[-1].start() :]}"
-        return frame, question, _records(body[context.end() : asked[-1].start()])
-    *head, question = _BLANK.split(body[context.end() :].strip())
-    frame = f"{body[: context.start()]}\n{question}"
-    return frame, question, _records("\n\n".join(head))
+        question = prompt[asked[-1].end() :]
+        records = prompt[context.end() : asked[-1].start()]
+    else:
+        *head, question = _BLANK.split(records.strip())
+        records = "\n\n".join(head)
+    return f"{frame}\n{question}", question, records
 
 
-def _first_paragraph(text: str) -> str:
-    return _BLANK.split(text.strip(), maxsplit=1)[0].strip()
-
-
-def _records(context: str) -> tuple[str, ...]:
-    """Cut a context at its rules, or at its blank lines where it has none."""
-    parts = _RULE.split(context)
-    if len(parts) == 1:
-        parts = _BLANK.split(context)
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _choices(frame: str, kind: str) -> tuple[str, ...]:
-    for pattern in (_BULLETS, _CHOICES):
-        for match in pattern.finditer(frame):
-            if match[1].casefold() == kind:
-                return _items(match[2])
-    return ()
+def _choices(frame: str) -> tuple[str, ...]:
+    listed = _CHOICES.search(frame)
+    return _items(listed[1]) if listed else ()
 
 
 def _items(text: str) -> tuple[str, ...]:
     """Cut a list at bullets, else at semicolons or bars, else at commas."""
-    if "\n" in text.strip():
+    if text.startswith("\n"):
         parts = [line.strip().lstrip("-*") for line in text.splitlines()]
     else:
         mark = next((mark for mark in (";", "|") if mark in text), ",")
         parts = text.split(mark)
     items = (part.strip().rstrip(".").strip("\"' ") for part in parts)
     return tuple(dict.fromkeys(item for item in items if item))
-
-
-def _suggestions(frame: str) -> tuple[str, ...]:
-    match = _SUGGESTIONS.search(frame)
-    return _items(match[1]) if match else ()

@@ -54,37 +54,17 @@ GENERIC_WORDS = word_set(
 )
 """Words that occur around any subject: they count, but little."""
 
-_IRREGULAR = {
-    "men": "man",
-    "women": "woman",
-    "children": "child",
-    "people": "person",
-    "feet": "foot",
-    "teeth": "tooth",
-    "took": "tak",
-    "taken": "tak",
-    "gave": "giv",
-    "given": "giv",
-    "said": "say",
-    "told": "tell",
-    "felt": "feel",
-    "found": "find",
-    "got": "get",
-    "went": "go",
-    "came": "com",
-    "chose": "choos",
-    "chosen": "choos",
-    "kept": "keep",
-    "made": "mak",
-    "note": "note",
-    "notes": "note",
-    "noted": "note",
-    "saw": "see",
-    "seen": "see",
-    "slept": "sleep",
-    "used": "use",
-    "using": "use",
-}
+_IRREGULAR = dict(
+    pair.split(":")
+    for pair in word_set(
+        """
+        men:man women:woman children:child people:person feet:foot teeth:tooth took:tak
+        taken:tak gave:giv given:giv said:say told:tell felt:feel found:find got:get
+        went:go came:com chose:choos chosen:choos kept:keep made:mak note:note
+        notes:note noted:note saw:see seen:see slept:sleep used:use using:use
+        """
+    )
+)
 _VOWELS = frozenset("aeiouy")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from scipy import stats
 
-from langchain_dpicl.offline.classify import label_scores
+from langchain_dpicl.offline.answering import label_scores
 
 Record = Mapping[str, str]
 Attack = Callable[[Sequence[Record], Sequence[Record]], list[float]]

@@ -39,7 +39,6 @@ from langchain_dpicl.groups.stores.contract import StoredHit
 from langchain_dpicl.ledger.base import UnitBalance
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.offline.exemplars import Shown
-from langchain_dpicl.offline.extract import Candidate, _Record, _Sentence
 from langchain_dpicl.offline.reading import Reading
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.slots import Slot
@@ -128,12 +127,10 @@ PUBLIC = {
     "demo.corpus": {"Patient", "Treatment", "_Name"},
     "demo.questions": {"DemoQuestion"},
     "demo.wording": {"Condition"},
-    # the offline models' vocabulary, numbers and questions
+    # the offline models' vocabulary and numbers
     "offline.background": {"Passages"},
-    "offline.facts": {"Quantity"},
     "offline.next_token": {"_Step"},
     "offline.ngrams": {"Places"},
-    "offline.question": {"Question"},
 }
 """Classes that show their fields, module by module: nothing in them is private."""
 
@@ -213,10 +210,7 @@ PRIVATE: dict[type, Callable[[], Any]] = {
     Chunk: lambda: Chunk({"text": [TEXT]}, 1, [UNIT]),
     UnitBalance: lambda: UnitBalance(UNIT, (1, 0)),  # type: ignore[arg-type]
     Shown: lambda: Shown("", "", (TEXT,)),
-    Candidate: lambda: Candidate(TEXT, 1.0),
     Reading: lambda: Reading("Which?", records=(TEXT,)),
-    _Sentence: lambda: _Sentence(TEXT, *[frozenset[str]([TEXT])] * 4),
-    _Record: lambda: _Record([], frozenset([TEXT]), 1.0, []),
     ShardIndex: index,
     RetrievedGroups: groups,
     SampledGroups: lambda: SampledGroups.from_documents(

@@ -77,29 +77,16 @@ def test_an_id_must_match() -> None:
     assert ask(question, *notes) == notes[1]
 
 
-def test_denied_facts_do_not_count() -> None:
+def test_lines_of_a_form_state_what_is_so_and_what_is_not() -> None:
     question = "Which pain type is most common among patients with angina?"
     rows = (
+        "Pain type: dull. Angina: absent.",
         "Pain type: dull. Angina: no.",
-        "Pain type: dull. Angina: no.",
-        "Pain type: sharp. Angina: yes.",
-        "Pain type: dull. There was no angina.",
+        "Pain type: sharp. Angina: present.",
     )
     assert ask(question, *rows) == "Pain type: sharp."
-    without = "Which pain type is most common among patients without angina?"
-    assert ask(without, *rows) == "Pain type: dull."
-
-
-def test_a_condition_on_a_value_selects_records() -> None:
-    question = "What is the most common ECG among patients with flat slope?"
-    rows = ("ECG: normal. Slope: up.",) * 3 + ("ECG: odd. Slope: flat.",) * 2
-    assert ask(question, *rows) == "ECG: odd."
-    assert ask(question, *rows[:3]) == UNKNOWN
-
-
-def test_yes_and_no_are_answers() -> None:
-    rows = ("A man. Smoker: no.", "A woman. Smoker: yes.", "A man. Smoker: no.")
-    assert ask("Is smoker common among men?", *rows) == "Smoker: no."
+    assert ask(question.replace("with ", "without "), *rows) == "Pain type: dull."
+    assert ask("Which angina is most common among all?", *rows) == "Angina: present."
 
 
 @pytest.mark.parametrize(
@@ -141,8 +128,8 @@ def test_ordinary_rag_prompts_are_understood() -> None:
         "Context: {c}\n\n{q}",
     ):
         assert MODEL.invoke(template.format(q=SIDE_EFFECT, c=context)).text == wanted
-    messages = [SystemMessage(f"Be brief.\n\n{context}"), HumanMessage(SIDE_EFFECT)]
-    assert MODEL.invoke(messages).text == wanted
+    system = SystemMessage(f"Be brief.\n\nContext: {context}")
+    assert MODEL.invoke([system, HumanMessage(SIDE_EFFECT)]).text == wanted
 
 
 def test_it_composes_like_any_chat_model() -> None:

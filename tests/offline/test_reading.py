@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from langchain_dpicl.offline.question import understand
 from langchain_dpicl.offline.reading import read
 from langchain_dpicl.offline.words import sentences, stem
 
@@ -21,38 +20,16 @@ def test_a_records_own_question_is_no_instruction() -> None:
 
 
 def test_lists_are_cut_at_their_own_marks() -> None:
-    assert read("", "Options: a b, c.\nQuestion: x").options == ("a b", "c")
-    assert read("", "Options: a, b; c\nQuestion: x").options == ("a, b", "c")
-    assert read("", "Labels:\n- a, b\n- c\nQuestion: x").labels == ("a, b", "c")
+    assert read("", "Options: a b, c.\nQuestion: x").choices == ("a b", "c")
+    assert read("", "Options: a, b; c\nQuestion: x").choices == ("a, b", "c")
+    assert read("", "Options:\n- a, b.\nQuestion: x").choices == ("a, b",)
+    assert read("", "Labels:\n- a, b\n- c\nQuestion: x").choices == ("a, b", "c")
 
 
 def test_exemplars_with_several_lines() -> None:
     reading = read("Labels: x, y", "Text: one\ntwo\nLabel: x\n\nText: three\nLabel:")
     assert reading.exemplars == (("one\ntwo", "x"),)
-    assert (reading.question, reading.labels) == ("three", ("x", "y"))
-
-
-@pytest.mark.parametrize(
-    ("question", "asked", "subject"),
-    [
-        ("Which drug do patients with asthma take most?", "drug", "asthma"),
-        ("Which trigger do patients with asthma blame most?", "trigger", "asthma"),
-        ("What is the door code of the old mill?", "door code", "mill"),
-        ("Which drug helps against asthma?", "drug", "help against asthma"),
-        ("Is coughing common among men?", "cough", "man"),
-    ],
-)
-def test_questions_are_taken_apart(question: str, asked: str, subject: str) -> None:
-    reading = understand(question)
-    assert reading.asked == {stem(word) for word in asked.split()}
-    assert reading.subject == {stem(word) for word in subject.split()}
-
-
-def test_names_and_exclusions() -> None:
-    reading = understand("What did Ruth Alvarez say about P0042 without anger?")
-    assert reading.names == {stem("ruth"), stem("alvarez"), "p0042"}
-    assert reading.excluded == {"anger"}
-    assert understand("Which Side Effect Is Most Common?").names == frozenset()
+    assert (reading.question, reading.choices) == ("three", ("x", "y"))
 
 
 @pytest.mark.parametrize(
