@@ -36,7 +36,9 @@ _ASKED = re.compile(
 )
 """What a question asks for: "side effect" in "which side effect do patients ..."."""
 
-_LAST_VERB = re.compile(r" (\w+) most(?: often)?$")
+_LAST_VERB = re.compile(r" \w+ most(?: often)?$")
+"""What is done, and not what about: "report" in "... do patients report most"."""
+
 _NEGATIVE = re.compile(r"[^:]+: (?:absent|denied|negative|never|no|none)\b")
 
 _PRIOR_WEIGHT = 0.25
@@ -281,10 +283,11 @@ def _facts(text: str) -> dict[str, tuple[str, float]]:
     found: dict[str, tuple[str, float]] = {}
     for name, value in _FACT.findall(text.casefold()):
         numbers = [float(one.replace(",", "")) for one in _NUMBER.findall(value)]
-        unit = [one for one in stems(_NUMBER.sub(" ", value)) if one not in STOP_STEMS]
-        fact = (
-            (" ".join(unit), sum(numbers) / len(numbers)) if numbers else (value, 0.0)
-        )
+        fact = (value, 0.0)
+        if numbers:
+            rest = stems(_NUMBER.sub(" ", value))
+            unit = " ".join(one for one in rest if one not in STOP_STEMS)
+            fact = (unit, sum(numbers) / len(numbers))
         found.setdefault(" ".join(name.split()), fact)
     return found
 
@@ -292,8 +295,7 @@ def _facts(text: str) -> dict[str, tuple[str, float]]:
 def _features(text: str) -> dict[str, float]:
     """Return weighted features of a text: its stems, and how it starts.
 
-    Unlike subjects, classes often show in function words ("how many", "not"), so
-    these count here; the start of a text shows its form.
+    Classes often show in function words ("how many", "not") and in a text's start.
     """
     found = stems(text)
     starts = [f"^{found[0]}", "^" + " ".join(found[:2])] if found else []

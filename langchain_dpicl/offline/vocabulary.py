@@ -141,8 +141,7 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Return a text's tokens as ids, `unknown` for those outside."""
-        unknown, ids = self.unknown, self.ids
-        return [ids.get(token.casefold(), unknown) for token in cut(text)]
+        return self.encode_tokens(cut(text))
 
     def subject(self, text: str) -> list[int]:
         """Return the tokens of an instruction that say what about, each once.
