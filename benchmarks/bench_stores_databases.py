@@ -2,18 +2,15 @@
 
     python benchmarks/bench_stores_databases.py [--quick] [--repeats N] [--store ...]
 
-PostgreSQL is a real server on a socket, from a package index's wheel. Of it there are
-three rows: a `PGVectorStore` whose unit key is a column, one whose unit key is in its
-JSON (what a store has that was made without metadata columns), and a `PGVector`.
-Target for the first: one draw within 0.05 s. Qdrant is its local mode, in process,
-which is read out; a server's grouped search is not measured here.
+PostgreSQL is a real server on a socket, from a package index's wheel. Target: one draw
+within 0.05 s. Qdrant is its local mode, in process, which is read out; a server's
+grouped search is not measured here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import bench_stores
@@ -39,41 +36,20 @@ def pgvector_url() -> Iterator[str]:
 def pgvector_store(corpus: Corpus, repeats: int) -> Iterator[Times]:
     from langchain_postgres import Column, PGEngine, PGVectorStore
 
-    shard, unit = Column("shard", "INTEGER"), Column("unit", "TEXT")
-    tables = {
-        "PGVectorStore": [shard, unit],
-        "PGVectorStore, unit key in JSON": [shard],
-    }
+    columns = [Column("shard", "INTEGER"), Column("unit", "TEXT")]
     with pgvector_url() as url:
         engine = PGEngine.from_connection_string(url)
-        for number, (name, columns) in enumerate(tables.items()):
-            table = f"notes_{number}"
-            engine.init_vectorstore_table(table, DIMENSION, metadata_columns=columns)
-            store = PGVectorStore.create_sync(
-                engine,
-                corpus.embedding,
-                table,
-                metadata_columns=[column.name for column in columns],
-            )
-            times = measure(
-                corpus, corpus.fill(store), lambda shard: {"shard": shard}, repeats
-            )
-            yield replace(times, store=name)
-        engine._run_as_sync(engine._pool.dispose())  # noqa: SLF001  # while it runs
-
-
-def pgvector(corpus: Corpus, repeats: int) -> Iterator[Times]:
-    from langchain_postgres import PGVector
-
-    with pgvector_url() as url:
-        store = PGVector(corpus.embedding, connection=url, collection_name="notes")
-        yield measure(
-            corpus,
-            corpus.fill(store),
-            lambda shard: {"shard": {"$eq": shard}},
-            repeats,
+        engine.init_vectorstore_table("notes", DIMENSION, metadata_columns=columns)
+        store = PGVectorStore.create_sync(
+            engine,
+            corpus.embedding,
+            "notes",
+            metadata_columns=[column.name for column in columns],
         )
-        store._engine.dispose()  # noqa: SLF001  # while the server runs
+        yield measure(
+            corpus, corpus.fill(store), lambda shard: {"shard": shard}, repeats
+        )
+        engine._run_as_sync(engine._pool.dispose())  # noqa: SLF001  # while it runs
 
 
 def qdrant(corpus: Corpus, repeats: int) -> Iterator[Times]:
@@ -97,7 +73,7 @@ def qdrant(corpus: Corpus, repeats: int) -> Iterator[Times]:
     yield measure(corpus, corpus.fill(store), of_shard, min(repeats, 3))
 
 
-STORES = {"pgvector-store": pgvector_store, "pgvector": pgvector, "qdrant": qdrant}
+STORES = {"pgvector": pgvector_store, "qdrant": qdrant}
 
 if __name__ == "__main__":
     bench_stores.STORES = STORES

@@ -1,4 +1,4 @@
-"""The server that PGVector stores are tested on."""
+"""The server that PGVectorStores are tested on."""
 
 from __future__ import annotations
 

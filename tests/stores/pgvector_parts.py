@@ -28,6 +28,7 @@ class VectorServer:
         self.server = server
         self._numbers = itertools.count(1)
         self._engines: list[Any] = []
+        self._made: list[PGEngine] = []
         plain = server.new_database()
         self.schema = plain.rpartition("%3D")[2]
         self.url = f"{plain}%2Cpublic"
@@ -54,7 +55,7 @@ class VectorServer:
     def by_json(
         self, documents: Sequence[Document] = (), embedding: Embeddings = EMBEDDING
     ) -> PGVectorStore:
-        """Make a store whose unit key is in its JSON column."""
+        """Make a store whose unit key is in its JSON column, as is refused."""
         return self._store(self.psycopg, documents, embedding, [])
 
     def by_column(
@@ -83,7 +84,7 @@ class VectorServer:
     def legacy(
         self, documents: Sequence[Document] = (), embedding: Embeddings = EMBEDDING
     ) -> PGVector:
-        """Make a collection, in a schema of its own: an id is of one collection."""
+        """Make a collection of the old kind, as is refused, in a schema of its own."""
         url = f"{self.server.new_database()}%2Cpublic"
         store = PGVector(embedding, connection=url, collection_name=self.name())
         self._engines.append(store._engine)
@@ -91,14 +92,19 @@ class VectorServer:
             store.add_documents(list(documents))
         return store
 
+    def engine_of(self, store: PGVector) -> PGEngine:
+        """Return an engine that finds the tables of a collection."""
+        return self._engine(store._engine.url)
+
     def close(self) -> None:
         for engine in self._engines:
             engine.dispose()
-        for made in (self.asyncpg, self.psycopg):
+        for made in self._made:
             made._run_as_sync(made._pool.dispose())
 
-    def _engine(self, url: str) -> PGEngine:
-        return PGEngine.from_connection_string(url)
+    def _engine(self, url: Any) -> PGEngine:
+        self._made.append(PGEngine.from_connection_string(url))
+        return self._made[-1]
 
     def _store(
         self,

@@ -74,13 +74,9 @@ async def test_a_call_holds_one_units_texts(maker: Any, way: str) -> None:
     assert sorted(map(len, embedding.calls)) == [5, 5, 5, 5]
 
 
-@pytest.mark.parametrize("kind", ["by_json", "by_column", "legacy"])
-def test_a_call_of_postgresql_holds_one_units_texts(
-    vectors: VectorServer, kind: str
-) -> None:
+def test_a_call_of_postgresql_holds_one_units_texts(vectors: VectorServer) -> None:
     embedding = Watching(SMALL)
-    store = getattr(vectors, kind)(corpus("unit"), embedding)
-    groups = opened(store, "unit")
+    groups = opened(vectors.by_column(corpus("unit"), embedding), "unit")
     embedding.calls.clear()
     assert groups.add_documents(news("unit")) == 45
     check_calls(embedding, news("unit"))
@@ -91,7 +87,7 @@ async def test_a_call_of_postgresql_holds_one_units_texts_async(
     vectors: VectorServer, way: str
 ) -> None:
     embedding = Watching(SMALL)
-    groups = opened(vectors.by_json(corpus("unit"), embedding), "unit")
+    groups = opened(vectors.by_column(corpus("unit"), embedding), "unit")
     embedding.calls.clear()
     assert await added(way, groups, news("unit")) == 45
     check_calls(embedding, news("unit"))

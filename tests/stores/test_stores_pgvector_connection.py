@@ -1,4 +1,4 @@
-"""A PGVector store is asked through a connection of our own, which nobody watches."""
+"""A PGVectorStore is asked through a connection of our own, which nobody watches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_postgres import PGEngine, PGVectorStore
+from langchain_postgres import Column, PGEngine, PGVectorStore
 from pgvector_parts import EMBEDDING, VectorServer, shards_of, table_of
 from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -30,7 +30,7 @@ PRIVATE = "canary-unit"
 @pytest.fixture
 def store(vectors: VectorServer) -> PGVectorStore:
     texts = [f"Note of {PRIVATE} {number}." for number in range(6)]
-    return vectors.by_json(
+    return vectors.by_column(
         [
             Document(text, metadata={"unit": f"{PRIVATE}-{number}"})
             for number, text in enumerate(texts)
@@ -79,13 +79,13 @@ def test_urls_in_our_drivers_words(given: str, ours: str) -> None:
 )
 def test_urls_of_other_databases(vectors: VectorServer, url: str) -> None:
     with pytest.raises(InvalidParameterError, match="connection=") as caught:
-        PGVectorShards(vectors.by_json(), "unit", connection=url)
+        PGVectorShards(vectors.by_column(), "unit", connection=url)
     assert "secret" not in str(caught.value)
 
 
 def test_an_url_that_is_none(vectors: VectorServer) -> None:
     with pytest.raises(InvalidParameterError, match="can't be parsed"):
-        PGVectorShards(vectors.by_json(), "unit", connection="no url")
+        PGVectorShards(vectors.by_column(), "unit", connection="no url")
 
 
 def test_connections_made_by_a_function(vectors: VectorServer) -> None:
@@ -120,9 +120,12 @@ def test_the_stores_engine_and_the_loggers_see_nothing(
     listened = event.listens_for(engine.sync_engine, "before_cursor_execute")
     made = PGEngine.from_connection_string(vectors.url)
     name = vectors.name()
-    made.init_vectorstore_table(name, 8, schema_name=vectors.schema)
+    made.init_vectorstore_table(
+        name, 8, schema_name=vectors.schema, metadata_columns=[Column("unit", "TEXT")]
+    )
+    named: dict[str, Any] = {"metadata_columns": ["unit"]}
     filling = PGVectorStore.create_sync(
-        made, EMBEDDING, name, schema_name=vectors.schema
+        made, EMBEDDING, name, schema_name=vectors.schema, **named
     )
     filling.add_documents(
         [
@@ -131,7 +134,7 @@ def test_the_stores_engine_and_the_loggers_see_nothing(
         ]
     )
     watched = PGVectorStore.create_sync(
-        made, EMBEDDING, name, schema_name=vectors.schema
+        made, EMBEDDING, name, schema_name=vectors.schema, **named
     )
     # As if the application's engine had been watched all the time.
     watched._PGVectorStore__vs.engine = engine
@@ -222,7 +225,7 @@ def test_whoever_may_only_read(vectors: VectorServer, store: Any) -> None:
 
 
 def test_opened_and_drawn_from_by_many_at_once(vectors: VectorServer) -> None:
-    store = vectors.legacy(
+    store = vectors.by_column(
         [Document(f"{n}", metadata={"unit": f"p-{n}"}) for n in range(40)]
     )
 

@@ -1,4 +1,4 @@
-"""What PGVector searches is never an index that units share."""
+"""What a PGVectorStore searches is never an index that units share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INDEXES = {
 
 @pytest.fixture(scope="module")
 def store(vectors: VectorServer) -> PGVectorStore:
-    return vectors.by_json(known_corpus()[:120])
+    return vectors.by_column(known_corpus()[:120])
 
 
 @pytest.fixture(params=list(INDEXES))

@@ -4,7 +4,7 @@
 |---|---|---|
 | LangChain's in-memory store | read out | `memory` |
 | Chroma | read out; its HNSW graph is never searched | `chroma` |
-| PGVector, PGVectorStore | searches every shard itself, in one statement | `pgvector` |
+| PGVectorStore | searches every shard itself, in one statement | `pgvector` |
 | Qdrant, a server | searches every shard itself, in one call | `qdrant` |
 | Qdrant, in process | read out | `qdrant_reader` |
 | yours | either | a subclass of `VectorReader` or `ShardStore` |

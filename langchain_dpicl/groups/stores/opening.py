@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _HERE = "langchain_dpicl.groups.stores"
 
+_OLD = "PGVector"
+
 _READERS = {
     ("langchain_core", "InMemoryVectorStore"): ("memory", "InMemoryReader"),
     ("langchain_chroma", "Chroma"): ("chroma", "ChromaReader"),
@@ -34,8 +36,9 @@ _READERS = {
 """Package and name of a class: module and name of the adapter that reads it out."""
 
 _SEARCHERS = {
-    ("langchain_postgres", "PGVector"): ("pgvector", "PGVectorShards"),
     ("langchain_postgres", "PGVectorStore"): ("pgvector", "PGVectorShards"),
+    # Refused by the adapter, which says how its records move.
+    ("langchain_postgres", _OLD): ("pgvector", "PGVectorShards"),
     ("langchain_qdrant", "QdrantVectorStore"): ("qdrant", "adapter_for"),
 }
 """The same, for stores that search by themselves; Qdrant's local mode does not."""
@@ -100,7 +103,7 @@ def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
         raise InvalidParameterError(
             "This is a retriever: pass its store, retriever.vectorstore."
         )
-    known = sorted({name for _, name in (*_READERS, *_SEARCHERS)})
+    known = sorted({name for _, name in (*_READERS, *_SEARCHERS)} - {_OLD})
     raise InvalidParameterError(
         f"There is no adapter for {type(store).__name__}; there is one for "
         f"{', '.join(known)}. Write your own, about 30 lines, from {_HERE}. A "

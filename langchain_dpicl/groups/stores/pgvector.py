@@ -1,15 +1,16 @@
-"""PGVector: PostgreSQL searches every shard by itself, in one query.
+"""PGVectorStore: PostgreSQL searches every shard by itself, in one query.
 
 A window over the shards, in the order of the exact distance, gives each shard's best
 records. Which unit is in which shard stands in a table of ours,
-`langchain_dpicl_shards`, beside the store's; records are joined to it by their unit
-key as it is. So a record of a known unit counts from the moment that anybody writes it,
-and one of an unknown unit does not count at all.
+`langchain_dpicl_shards`, beside the store's; records are joined to it by the column
+that holds their unit id. So a record of a known unit counts from the moment that
+anybody writes it, and one of an unknown unit does not count at all. The JSON of a
+record is never looked into by the database: no record can fail a query by it.
 
 Cosines are computed whatever distance the store was made for. A vector without a
-direction (NULL, of norm zero, below 1e-15 or above 1e15, or of another dimension) has
-no cosine, and its record is left out of every search. That is decided by the record
-alone; to refuse it would let one record fail every query.
+direction (NULL, of norm zero, below 1e-15 or above 1e15) has no cosine, and its record
+is left out of every search. That is decided by the record alone; to refuse it would let
+one record fail every query.
 """
 
 from __future__ import annotations
@@ -38,13 +39,8 @@ from sqlalchemy.types import UserDefinedType
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
 from langchain_dpicl.groups.stores.pgvector_assignment import ShardTable
-from langchain_dpicl.groups.stores.pgvector_connection import (
-    UNREADABLE,
-    Database,
-    private_errors,
-)
+from langchain_dpicl.groups.stores.pgvector_connection import Database, private_errors
 from langchain_dpicl.groups.stores.pgvector_tables import Catalog, Layout
-from langchain_dpicl.groups.stores.pgvector_units import unit_mark, unit_value
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -60,26 +56,23 @@ _SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 class PGVectorShards(ShardStore):
-    """The shards of a `PGVectorStore` or a `PGVector` of langchain-postgres.
+    """The shards of a `PGVectorStore` of langchain-postgres.
 
     The table and its documents stay as they are. One more table is made in the same
-    schema, `langchain_dpicl_shards`, with the unit ids in it: whoever may read the
-    records may read it too.
-
-    Where the table does not say how long its vectors are, the store's embedding is
-    asked once, here, for a text of ours; records of another length do not count.
+    schema, `langchain_dpicl_shards`, with the unit ids in it: give the readers of the
+    records the right to read it too.
 
     Args:
-        store: The store. An asynchronous `PGVector` must have made its tables.
-        unit_key: The metadata key that holds the unit id: a key of the JSON, or a
-            metadata column of type text, varchar or integer.
+        store: The store.
+        unit_key: The metadata column that holds the unit id, of type text, varchar or
+            integer.
         connection: Where the database is, if the store's engine does not say it by its
             URL: a URL, or a SQLAlchemy engine for 'postgresql+psycopg' that was made
             with `hide_parameters=True`.
 
     Raises:
-        InvalidParameterError: If the table can't be found or searched, or psycopg 3
-            is not installed.
+        InvalidParameterError: If the table can't be found or searched, the unit id has
+            no column of its own, or psycopg 3 is not installed.
         GroupCallError: If the database can't be reached.
 
     Privacy:
@@ -99,23 +92,19 @@ class PGVectorShards(ShardStore):
     ) -> None:
         layout, engine = Layout.of(store)
         self._store = store
-        self._unit_key = unit_key
         self._database = Database(engine, connection)
         with self._database.reading() as reading:
             self._catalog = Catalog.read(reading, layout, unit_key)
-        # Now, not at the first question: an embedding may be anybody's service.
-        self._dimension = self._catalog.dimension(self.embeddings)
         self._records = self._catalog.records
-        self._key = self._catalog.unit(self._records, unit_key)
+        self._unit = self._catalog.unit(self._records)
         self._shards = ShardTable(self._catalog.schema, self.identity)
         self._n_shards: int | None = None
 
     @property
     def identity(self) -> str:
-        """Schema, table, collection and unit key."""
-        layout = self._catalog.layout
-        names = (self._catalog.schema, layout.table, layout.collection, self._unit_key)
-        return repr(names)
+        """Schema, table and unit key."""
+        catalog = self._catalog
+        return repr((catalog.schema, catalog.layout.table, catalog.unit_key))
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -142,21 +131,14 @@ class PGVectorShards(ShardStore):
     @property
     def dimension(self) -> int:
         """Length of a vector."""
-        return self._dimension
+        return self._catalog.dimension
 
     @private_errors
     def unit_values(self) -> Iterable[Hashable]:
-        """Yield the values of the unit key, each once; None if a record has none.
-
-        Also None if a record's value can't be a unit id, such as a list.
-        """
-        # OFFSET 0, as in `_scored`.
-        reading = select(self._key.value.label("value")).where(self._mine())
-        read = reading.offset(0).subquery("read")
-        marks = select(self._key.mark(read.c.value)).distinct()
+        """Yield the values of the unit key, each once; None if a record has none."""
         with self._database.reading() as connection:
-            found = connection.execute(marks).scalars().all()
-        return list(dict.fromkeys(map(unit_value, found)))
+            found = connection.execute(select(self._unit).distinct()).scalars().all()
+        return list(map(self._catalog.unit_value, found))
 
     @private_errors
     def assign(self, shard_of: Mapping[Any, int], n_shards: int) -> None:
@@ -164,12 +146,14 @@ class PGVectorShards(ShardStore):
 
         Assignments for several numbers of shards live side by side.
         """
-        marks = {unit_mark(value): shard for value, shard in shard_of.items()}
-        marks.pop(None, None)
-        wanted = {str(mark): shard for mark, shard in marks.items()}
+        wanted = {
+            unit: shard
+            for value, shard in shard_of.items()
+            if (unit := self._catalog.unit_text(value)) is not None
+        }
         with self._database.reading() as connection:
             known = self._shards.read(connection, n_shards)
-        if known is None or any(known.get(mark) != at for mark, at in wanted.items()):
+        if known is None or any(known.get(unit) != at for unit, at in wanted.items()):
             with self._database.writing() as connection:
                 self._shards.write(connection, wanted, n_shards)
         self._n_shards = n_shards
@@ -227,8 +211,9 @@ class PGVectorShards(ShardStore):
     @private_errors
     def of_units(self, vector: Vectors, values: Sequence[Any]) -> list[StoredHit]:
         """Return every record of some units; values as in the records' metadata."""
-        marks = [mark for mark in map(unit_mark, values) if mark is not None]
-        scored = self._scored(vector, self._assigned(), marks)
+        texts = map(self._catalog.unit_text, values)
+        units = [unit for unit in texts if unit is not None]
+        scored = self._scored(vector, self._assigned(), units)
         with self._database.reading() as connection:
             return self._hits(connection, self._documents(scored))
 
@@ -238,13 +223,13 @@ class PGVectorShards(ShardStore):
 
         All of them, also those that no query finds as their vectors have no direction.
         """
-        mark = unit_mark(value)
-        if mark is None:
+        unit = self._catalog.unit_text(value)
+        if unit is None:
             return 0
-        own = self._mine() & (self._mark() == mark)
+        own = self._unit == unit
         with self._database.writing() as connection:
             deleted = connection.execute(delete(self._records).where(own)).rowcount
-            self._shards.forget(connection, mark)
+            self._shards.forget(connection, unit)
         return deleted
 
     def close(self) -> None:
@@ -263,48 +248,36 @@ class PGVectorShards(ShardStore):
         found = {row.shard: row.records for row in connection.execute(counted)}
         return [found.get(number, 0) for number in range(n_shards)]
 
-    def _mark(self) -> ColumnElement[Any]:
-        return self._key.mark(self._key.value)
-
-    def _mine(self) -> ColumnElement[bool]:
-        return self._catalog.mine(self._records)
-
     def _scored(
         self,
         vector: Vectors | None,
         n_shards: int,
-        marks: Sequence[str] | None = None,
+        units: Sequence[str] | None = None,
     ) -> CTE:
         """Return every record of the corpus that has a direction, and its score."""
         records = self._records
         own = records.c[self._catalog.layout.embedding_column]
-        key = self._key
         # OFFSET 0: computed once for each record, where it stands.
         reading = select(
             records.c.tableoid,
             records.c.ctid,
             own.label("vector"),
-            key.value.label("value"),
+            self._unit.label("unit"),
             self._operator("<#>", own, own).label("squares"),
-        ).where(self._mine())
+        )
         read = reading.offset(0).subquery("read")
-        mark = key.mark(read.c.value)
         shards = self._shards.table.alias("shards")
-        columns = [
-            read.c.tableoid,
-            read.c.ctid,
-            shards.c.shard,
-            shards.c.unit.label("mark"),
-        ]
+        columns = [read.c.tableoid, read.c.ctid, shards.c.shard]
         if vector is not None:
             distance = self._operator("<=>", read.c.vector, self._vector(vector))
             columns.append((1 - distance).label("score"))
-        conditions = [self._has_direction(read.c.vector, read.c.squares)]
-        if marks is not None:
-            conditions.append(shards.c.unit == any_(literal(marks, ARRAY(Text))))
+        # A vector without this has no cosine with any question.
+        conditions = [read.c.squares.between(-_LARGEST, -_SMALLEST)]
+        if units is not None:
+            conditions.append(shards.c.unit == any_(literal(units, ARRAY(Text))))
         scored = (
             select(*columns)
-            .join_from(read, shards, shards.c.unit == mark)
+            .join_from(read, shards, shards.c.unit == read.c.unit)
             .where(self._shards.mine(shards, n_shards), *conditions)
         )
         return scored.cte("scored").prefix_with("MATERIALIZED")
@@ -318,7 +291,6 @@ class PGVectorShards(ShardStore):
         columns = [
             found.c.shard,
             found.c.score,
-            found.c.mark,
             records.c[layout.id_column].label("id"),
             records.c[layout.content_column].label("content"),
             *(
@@ -351,8 +323,6 @@ class PGVectorShards(ShardStore):
         layout = self._catalog.layout
         read = row["metadata"] if layout.json_column is not None else None
         metadata = dict(read) if isinstance(read, dict) else {}
-        if read is UNREADABLE and self._catalog.key_type is None:
-            metadata[self._unit_key] = unit_value(row["mark"])
         for number, name in enumerate(layout.metadata_columns):
             metadata[name] = row[f"column_{number}"]
         return Document(row["content"] or "", metadata=metadata, id=str(row["id"]))
@@ -368,17 +338,6 @@ class PGVectorShards(ShardStore):
         schema = self._catalog.vector_schema.replace('"', '""')
         operator = f'OPERATOR("{schema}".{name})'
         return one.op(operator, return_type=Float())(other)
-
-    def _has_direction(
-        self, own: ColumnElement[Any], squares: ColumnElement[float]
-    ) -> ColumnElement[bool]:
-        """Return the condition that a vector has a cosine with every question."""
-        sized = squares.between(-_LARGEST, -_SMALLEST)
-        if self._catalog.fixed_dimension is not None:
-            return sized
-        length = getattr(func, self._catalog.vector_schema).vector_dims(own)
-        alike: ColumnElement[bool] = length == self._dimension
-        return alike & sized
 
 
 class _Vector(UserDefinedType[str]):

@@ -1,4 +1,4 @@
-"""The table that says which unit is in which shard, beside a PGVector store's own."""
+"""The table that says which unit is in which shard, beside a PGVectorStore's own."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ShardTable:
         return (columns.corpus == self.corpus) & (columns.n_shards == n_shards)
 
     def read(self, connection: Connection, n_shards: int) -> dict[str, int] | None:
-        """Return each unit's shard, by its mark; None if there is no table yet."""
+        """Return each unit's shard, by its id; None if there is no table yet."""
         if not self._exists(connection):
             return None
         columns = self.table.c

@@ -1,4 +1,4 @@
-"""A connection of our own to the database in which a PGVector store keeps its records.
+"""A connection of our own to the database in which a PGVectorStore keeps its records.
 
 The store's engine is not used: its listeners, its `echo` and its event loop are the
 application's, and would see unit ids and documents. Ours is a plain synchronous one
@@ -57,9 +57,6 @@ _PLANNING = text(
 )
 
 _DATES = ("date", "timestamp", "timestamptz", "interval", "time", "timetz")
-
-UNREADABLE = object()
-"""Stands for JSON that Python can't read."""
 
 
 class Database:
@@ -260,7 +257,7 @@ def _lenient_json(data: str | bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        return UNREADABLE
+        return None
 
 
 def _lenient(strict: Any) -> Any:

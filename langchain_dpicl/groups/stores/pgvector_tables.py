@@ -1,29 +1,21 @@
-"""Where a PGVector store keeps its records, and which indexes they have."""
+"""Where a PGVectorStore keeps its records, and which indexes they have."""
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import (
-    ColumnClause,
-    ColumnElement,
-    column,
-    quoted_name,
-    select,
-    table,
-    text,
-    true,
-)
+from sqlalchemy import ColumnClause, Text, cast, column, quoted_name, table, text
 from sqlalchemy.sql.expression import TableClause
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
-from langchain_dpicl.groups.stores.pgvector_units import COLUMN_MARKS, UnitKey
 
 if TYPE_CHECKING:
-    from langchain_core.embeddings import Embeddings
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
+
+_TEXTS = ("text", "varchar")
+_INTEGERS = ("int2", "int4", "int8")
+_LARGEST_INTEGER = 2**63
 
 _BUILT_IN = ("btree", "hash", "gist", "gin", "spgist", "brin")
 """Access methods that hold no approximate index of vectors."""
@@ -71,8 +63,7 @@ _UNIQUE = text(
     "WHERE c.oid = :oid AND c.relkind <> 'p')"
 )
 
-_LEGACY_TABLE = "langchain_pg_embedding"
-_LEGACY_COLLECTIONS = "langchain_pg_collection"
+_RECIPE = 'docs/stores.md has the recipe, under "The unit id in its own column".'
 
 
 @dataclass(frozen=True)
@@ -89,15 +80,12 @@ class Layout:
     json_column: str | None
     metadata_columns: tuple[str, ...]
 
-    collection: str | None = None
-    """Name of the collection, where a table holds several."""
-
     @classmethod
     def of(cls, store: Any) -> tuple[Layout, Any]:
         """Return a store's layout, and its engine.
 
         Raises:
-            InvalidParameterError: If it is no store of langchain-postgres.
+            InvalidParameterError: If it is no `PGVectorStore`.
         """
         # The public store keeps table and columns in an inner one.
         inner = getattr(store, "_PGVectorStore__vs", store)
@@ -112,21 +100,11 @@ class Layout:
                 metadata_columns=tuple(inner.metadata_columns),
             )
             return layout, inner.engine
-        if hasattr(store, "collection_name") and hasattr(store, "session_maker"):
-            layout = cls(
-                schema=None,
-                table=_LEGACY_TABLE,
-                id_column="id",
-                content_column="document",
-                embedding_column="embedding",
-                json_column="cmetadata",
-                metadata_columns=(),
-                collection=store.collection_name,
-            )
-            return layout, store._engine or store._async_engine  # noqa: SLF001  # It has no public name.
         raise InvalidParameterError(
-            "store must be a PGVectorStore or a PGVector of langchain-postgres, not "
-            f"a {type(store).__name__}."
+            "store must be a PGVectorStore of langchain-postgres, not a "
+            f"{type(store).__name__}. Move the collection of a PGVector into a table "
+            "of its own, with the unit id in a column: langchain-postgres' "
+            f"migrate_pgvector_collection() does it. {_RECIPE}"
         )
 
 
@@ -141,14 +119,14 @@ class Catalog:
     vector_schema: str
     """Where the extension has its type and its operators."""
 
-    json_type: str | None
-    """"json" or "jsonb"."""
+    unit_key: str
+    """The column that holds the unit id."""
 
-    key_type: str | None
-    """Type of the unit key's own column; None if the key is in the JSON."""
+    has_integers: bool
+    """Whether that column holds integers, and not texts."""
 
-    fixed_dimension: int | None
-    """Length of the vectors, where the table's column says it."""
+    dimension: int
+    """Length of the vectors, which the table's column says."""
 
     @classmethod
     def read(cls, connection: Connection, layout: Layout, unit_key: str) -> Catalog:
@@ -187,26 +165,34 @@ class Catalog:
                 "need pgvector's type 'vector'. Copy the records into a table with "
                 "a column of that type."
             )
+        if vector.modifier <= 0:
+            raise InvalidParameterError(
+                f"Table {layout.table!r} does not say how long its vectors are. Give "
+                f"the column a length: ALTER TABLE ... ALTER COLUMN "
+                f"{layout.embedding_column} TYPE vector(1536), for instance."
+            )
         key = columns.get(unit_key) if unit_key in layout.metadata_columns else None
-        if key is not None and key.type not in COLUMN_MARKS:
+        if key is None:
+            raise InvalidParameterError(
+                f"{unit_key!r} is no metadata column of the store. A unit id inside "
+                f"the JSON is not looked for: add a column {unit_key!r} to the table "
+                f"{layout.table!r}, copy the ids into it, and name it in "
+                f"metadata_columns= of the PGVectorStore. {_RECIPE}"
+            )
+        if key.type not in (*_TEXTS, *_INTEGERS):
             raise InvalidParameterError(
                 f"The column {unit_key!r} is of the type {key.type}. A unit id is a "
                 "text or an integer: change the column's type to text, varchar or "
-                "bigint, or generate such a column from it."
-            )
-        if key is None and layout.json_column is None:
-            raise InvalidParameterError(
-                f"The store has no metadata column {unit_key!r}, and none with JSON "
-                "either. Name the key that holds each record's unit id as unit_key=."
+                "bigint."
             )
         return cls(
             layout=layout,
             schema=found.schema,
             oid=found.oid,
             vector_schema=vector.type_schema,
-            json_type=layout.json_column and columns[layout.json_column].type,
-            key_type=None if key is None else str(key.type),
-            fixed_dimension=vector.modifier if vector.modifier > 0 else None,
+            unit_key=unit_key,
+            has_integers=key.type in _INTEGERS,
+            dimension=vector.modifier,
         )
 
     def refuse_ambiguous(self, connection: Connection) -> None:
@@ -263,7 +249,6 @@ class Catalog:
             layout.embedding_column,
             *layout.metadata_columns,
             *([layout.json_column] if layout.json_column else []),
-            *(["collection_id"] if layout.collection is not None else []),
         ]
         columns: list[ColumnClause[Any]] = [
             column(quoted_name(name, quote=True)) for name in names
@@ -276,51 +261,28 @@ class Catalog:
             schema=quoted_name(self.schema, quote=True),
         )
 
-    def mine(self, records: TableClause) -> ColumnElement[bool]:
-        """Return the condition that a record is of this store."""
-        if self.layout.collection is None:
-            return true()
-        collections = table(
-            _LEGACY_COLLECTIONS,
-            column("uuid"),
-            column("name"),
-            schema=quoted_name(self.schema, quote=True),
-        )
-        # By name: a collection that is emptied and made anew has another number.
-        number = select(collections.c.uuid).where(
-            collections.c.name == self.layout.collection
-        )
-        own: ColumnElement[bool] = records.c.collection_id == number.scalar_subquery()
-        return own
+    def unit(self, records: TableClause) -> ColumnElement[Any]:
+        """Return a record's unit id as a text, compared byte for byte.
 
-    def dimension(self, embedding: Embeddings | None) -> int:
-        """Return the length of the vectors that count.
-
-        Never asked of the records: one more or less could change it, and with it
-        which of them count.
-
-        Args:
-            embedding: The store's. Asked, for a text of ours, where the column does
-                not say it.
-
-        Raises:
-            InvalidParameterError: If neither the column nor the embedding tells it.
+        Which spellings mean one person is decided in Python, where each is assigned to
+        its shard.
         """
-        if self.fixed_dimension is not None:
-            return self.fixed_dimension
-        vector = None if embedding is None else embedding.embed_query("How long?")
-        if not isinstance(vector, Sized) or not len(vector):
-            raise InvalidParameterError(
-                f"Table {self.layout.table!r} does not say how long its vectors are, "
-                "nor does the store's embedding. Give the column a length, such as "
-                f"ALTER COLUMN {self.layout.embedding_column} TYPE vector(1536), or "
-                "make the store with the embedding that its vectors were made with."
-            )
-        return len(vector)
+        # A collation may hold different texts to be equal.
+        return cast(records.c[self.unit_key], Text).collate("C")
 
-    def unit(self, records: TableClause, unit_key: str) -> UnitKey:
-        """Return how a record's unit is read."""
-        if self.key_type is not None:
-            return UnitKey(records.c[unit_key], self.key_type, unit_key)
-        own = records.c[str(self.layout.json_column)]
-        return UnitKey(own, str(self.json_type), unit_key)
+    def unit_text(self, value: Any) -> str | None:
+        """Return a unit id as `unit` has it, or None where no record can hold it."""
+        if self.has_integers:
+            is_one = isinstance(value, int) and not isinstance(value, bool)
+            return str(value) if is_one and abs(value) <= _LARGEST_INTEGER else None
+        if not isinstance(value, str) or "\0" in value:
+            return None
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return None
+        return value
+
+    def unit_value(self, unit: str | None) -> str | int | None:
+        """Return the unit id of a record's metadata, from what `unit` says."""
+        return int(unit) if self.has_integers and unit is not None else unit
