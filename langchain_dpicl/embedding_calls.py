@@ -7,20 +7,18 @@ is refused fails the call of all. So by default no call holds texts of two units
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl import parameters
 from langchain_dpicl.release.fan_out import fan_out
-from langchain_dpicl.release.flow import Do, in_thread
+from langchain_dpicl.release.flow import Do
+from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable, Sequence
-
-_T = TypeVar("_T")
+    from collections.abc import Callable, Hashable, Sequence
 
 CALLS_AT_ONCE = 16
 """Most calls in flight at once of an embedding that waits for a server."""
@@ -80,30 +78,24 @@ def calls_at_once(embedding: Any) -> int:
     return 1 if own is Embeddings.aembed_documents else CALLS_AT_ONCE
 
 
-def run_calls(
-    step: Callable[[list[int]], _T], calls: Sequence[list[int]], embedding: Any
-) -> list[_T]:
-    """Return `step(call)` for each call, in their order; see `fan_out`."""
-    found: list[_T] = _fan_out(
-        [in_thread(partial(step, call)) for call in calls], embedding
-    ).blocking()
-    return found
+def embed_call(embedding: Any, texts: Sequence[str], take: Callable[[Any], Any]) -> Do:
+    """Return one call of an embedding.
+
+    Args:
+        embedding: The embedding.
+        texts: The texts of the call.
+        take: What to make of the vectors, as soon as they are there: a client may fill
+            the same array again at its next call.
+    """
+    # An error of the embedding keeps the frames of these two.
+    given = Hidden(texts)
+
+    async def awaiting() -> Any:
+        return take(await embedding.aembed_documents(list(given.value)))
+
+    return Do(lambda: take(embedding.embed_documents(list(given.value))), awaiting)
 
 
-async def arun_calls(
-    step: Callable[[list[int]], Coroutine[Any, Any, _T]],
-    calls: Sequence[list[int]],
-    embedding: Any,
-) -> list[_T]:
-    """Return `await step(call)` for each call; the async twin of `run_calls`."""
-    steps = [Do(_never, partial(step, call)) for call in calls]
-    found: list[_T] = await _fan_out(steps, embedding).awaiting()
-    return found
-
-
-def _fan_out(calls: Sequence[Do], embedding: Any) -> Do:
+def embed_calls(calls: Sequence[Do], embedding: Any) -> Do:
+    """Return the calls of an embedding as one, which returns a list; see `fan_out`."""
     return fan_out(calls, calls_at_once(embedding), name="dpicl-embedding")
-
-
-def _never() -> NoReturn:
-    raise TypeError("This call awaits.")

@@ -11,9 +11,9 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.embedding_calls import (
     CALLS_AT_ONCE,
-    arun_calls,
     calls_at_once,
-    run_calls,
+    embed_call,
+    embed_calls,
 )
 
 seen = contextvars.ContextVar("seen", default="nothing")
@@ -53,23 +53,23 @@ def test_only_clients_of_servers_are_called_at_once(
 async def test_what_a_call_leaves_in_the_context_no_other_sees(embedding: Any) -> None:
     seen.set("the caller's")
 
-    def step(call: list[int]) -> str:
+    def take(vectors: Any) -> str:
         found = seen.get()
-        seen.set(f"that of {call}")
+        seen.set(f"that of {len(vectors)}")
         return found
 
-    calls = [[place] for place in range(50)]
-    assert run_calls(step, calls, embedding) == ["the caller's"] * 50
+    calls = [embed_call(embedding, ["one"], take) for _ in range(50)]
+    assert embed_calls(calls, embedding).blocking() == ["the caller's"] * 50
+    assert await embed_calls(calls, embedding).awaiting() == ["the caller's"] * 50
     assert seen.get() == "the caller's"
 
 
 @pytest.mark.parametrize("embedding", [Watching(), WatchingServer()])
 async def test_results_come_in_the_order_of_the_calls(embedding: Any) -> None:
-    calls = [[place, -place] for place in range(50)]
-
-    async def step(call: list[int]) -> list[int]:
-        return call
-
-    assert run_calls(list, calls, embedding) == calls
-    assert await arun_calls(step, calls, embedding) == calls
-    assert run_calls(list, [], embedding) == await arun_calls(step, [], embedding) == []
+    texts = [[f"unit-{place} coughs"] * (1 + place % 3) for place in range(50)]
+    wanted = [embedding.vectors(each) for each in texts]
+    calls = [embed_call(embedding, each, list) for each in texts]
+    assert embed_calls(calls, embedding).blocking() == wanted
+    assert await embed_calls(calls, embedding).awaiting() == wanted
+    assert embed_calls([], embedding).blocking() == []
+    assert await embed_calls([], embedding).awaiting() == []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.groups.terms import describe_source
+from langchain_dpicl.release.flow import Do, aresult, result
 from langchain_dpicl.units import Collect
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.budget.demand import Demand, Grant
     from langchain_dpicl.mechanisms import SecureRandom
     from langchain_dpicl.relation import Relation
+    from langchain_dpicl.release.flow import Flow
 
 
 @dataclass(frozen=True)
@@ -212,21 +214,27 @@ class GroupSource(ABC):
             InvalidParameterError: If the source has a `preliminary`, which only a
                 budget can pay for.
         """
-        self._refuse_without_budget()
-        return self.draw_prepared(self.prepare(question))
+        return result(self._draw(question))
 
     async def adraw(self, question: str) -> list[list[Document]]:
         """Return the slots for a question; the async twin of `draw`."""
-        self._refuse_without_budget()
-        return await self.adraw_prepared(await self.aprepare(question))
+        return await aresult(self._draw(question))
 
-    def _refuse_without_budget(self) -> None:
+    def _draw(self, question: str) -> Flow[list[list[Document]]]:
         if self.preliminary is not None:
             raise InvalidParameterError(
                 f"Every draw of these groups releases {self.preliminary.mechanism} "
                 "first, so that it needs a budget: ask through a DPChain, or charge "
                 "for it and call refine(prepare(question), grant=...)."
             )
+        prepared = yield Do(
+            partial(self.prepare, question), partial(self.aprepare, question)
+        )
+        slots: list[list[Document]] = yield Do(
+            partial(self.draw_prepared, prepared),
+            partial(self.adraw_prepared, prepared),
+        )
+        return slots
 
     def _check_collect(self, collect: Collect | None) -> None:
         if collect is not None and not self.charges_units:

@@ -8,12 +8,13 @@ read what the embedding server said.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_dpicl.embedding_calls import arun_calls, calls_of, run_calls
+from langchain_dpicl.embedding_calls import calls_of, embed_call, embed_calls
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.progress import progress_bar
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from langchain_core.embeddings import Embeddings
     from numpy.typing import NDArray
+
+    from langchain_dpicl.release.flow import Flow
 
 Vectors: TypeAlias = "NDArray[np.float32]"
 
@@ -142,7 +145,7 @@ def embed_documents(
     batch_size: int | None = None,
     *,
     progress: bool,
-) -> Vectors:
+) -> Flow[Vectors]:
     """Return one unit vector per document.
 
     Args:
@@ -168,34 +171,17 @@ def embed_documents(
     calls = calls_of(unit_ids, batch_size)
     with progress_bar(_TITLE, len(documents), shown=progress) as advance:
 
-        def embed(places: list[int]) -> Vectors:
-            vectors = embedding.embed_documents(_texts(documents, places))
-            rows = unit_rows(vectors, places)
+        def rows(places: list[int], vectors: Any) -> Vectors:
+            found = unit_rows(vectors, places)
             advance(len(places))
-            return rows
+            return found
 
-        return _joined(run_calls(embed, calls, embedding), calls)
-
-
-async def aembed_documents(
-    embedding: Embeddings,
-    documents: Sequence[Document],
-    unit_ids: Sequence[str],
-    batch_size: int | None = None,
-    *,
-    progress: bool,
-) -> Vectors:
-    """Return one unit vector per document; the async twin of `embed_documents`."""
-    calls = calls_of(unit_ids, batch_size)
-    with progress_bar(_TITLE, len(documents), shown=progress) as advance:
-
-        async def embed(places: list[int]) -> Vectors:
-            vectors = await embedding.aembed_documents(_texts(documents, places))
-            rows = unit_rows(vectors, places)
-            advance(len(places))
-            return rows
-
-        return _joined(await arun_calls(embed, calls, embedding), calls)
+        each = [
+            embed_call(embedding, _texts(documents, places), partial(rows, places))
+            for places in calls
+        ]
+        parts = yield embed_calls(each, embedding)
+    return _joined(parts, calls)
 
 
 def have_direction(vectors: Sequence[Any]) -> list[bool]:

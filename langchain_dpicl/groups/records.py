@@ -6,7 +6,6 @@ a LangChain vector store are in `stores.snapshot` and `stores.live`.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import (
-    aembed_documents,
     check_document_ids,
     check_embedding,
     embed_documents,
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
+    from langchain_dpicl.release.flow import Flow
 
 
 class Records(ABC):
@@ -71,18 +70,8 @@ class Records(ABC):
         batch_size: int | None = None,
         *,
         progress: bool = False,
-    ) -> int:
+    ) -> Flow[int]:
         """Add documents; see `RetrievedGroups.add_documents`."""
-
-    @abstractmethod
-    async def aadd(
-        self,
-        documents: Iterable[Document],
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> int:
-        """Add documents; the async twin of `add`."""
 
     @abstractmethod
     def delete_unit(self, unit_id: str | None) -> int:
@@ -95,10 +84,6 @@ class Records(ABC):
     @abstractmethod
     def refresh(self) -> None:
         """Look again at what the store holds; see `RetrievedGroups.refresh`."""
-
-    async def arefresh(self) -> None:
-        """Look again at what the store holds; the async twin of `refresh`."""
-        await asyncio.to_thread(self.refresh)
 
     @abstractmethod
     def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
@@ -128,31 +113,17 @@ class EmbeddedRecords(Records):
         batch_size: int | None = None,
         *,
         progress: bool = False,
-    ) -> EmbeddedRecords:
+    ) -> Flow[EmbeddedRecords]:
         """Embed documents and index them; see `RetrievedGroups.from_documents`."""
-        taken, unit_ids = _checked_corpus(documents, embedding, terms)
-        vectors = embed_documents(
+        check_embedding(embedding)
+        taken, unit_ids = take_documents(documents, terms.unit_key)
+        check_enough_units(len(set(unit_ids)), terms.n_groups)
+        vectors = yield from embed_documents(
             embedding, taken, unit_ids, batch_size, progress=progress
         )
-        index = _new_index(vectors, taken, unit_ids, terms)
-        return cls(terms.unit_key, embedding, index)
-
-    @classmethod
-    async def aof(
-        cls,
-        documents: Iterable[Document],
-        embedding: Embeddings,
-        terms: RetrievalTerms,
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> EmbeddedRecords:
-        """Embed documents and index them; the async twin of `of`."""
-        taken, unit_ids = _checked_corpus(documents, embedding, terms)
-        vectors = await aembed_documents(
-            embedding, taken, unit_ids, batch_size, progress=progress
+        index = ShardIndex.from_vectors(
+            vectors, taken, unit_ids, n_shards=terms.n_groups, salt=new_salt()
         )
-        index = _new_index(vectors, taken, unit_ids, terms)
         return cls(terms.unit_key, embedding, index)
 
     @property
@@ -176,27 +147,13 @@ class EmbeddedRecords(Records):
         batch_size: int | None = None,
         *,
         progress: bool = False,
-    ) -> int:
+    ) -> Flow[int]:
         """Embed and add documents: all or, if an error is raised, none."""
-        taken, unit_ids = self._take(documents)
+        taken, unit_ids = take_documents(documents, self.unit_key)
+        # Before the embedding is paid for; once more when it is done.
+        check_document_ids(taken, self._document_ids)
         if taken:
-            vectors = embed_documents(
-                self._embedding, taken, unit_ids, batch_size, progress=progress
-            )
-            self._add(vectors, taken, unit_ids)
-        return len(taken)
-
-    async def aadd(
-        self,
-        documents: Iterable[Document],
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> int:
-        """Embed and add documents; the async twin of `add`."""
-        taken, unit_ids = self._take(documents)
-        if taken:
-            vectors = await aembed_documents(
+            vectors = yield from embed_documents(
                 self._embedding, taken, unit_ids, batch_size, progress=progress
             )
             self._add(vectors, taken, unit_ids)
@@ -222,12 +179,6 @@ class EmbeddedRecords(Records):
         """Write documents, vectors, terms and salt to a directory."""
         storage.save(path, terms, self._index)
 
-    def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
-        taken, unit_ids = take_documents(documents, self.unit_key)
-        # Before the embedding is paid for; once more when it is done.
-        check_document_ids(taken, self._document_ids)
-        return taken, unit_ids
-
     def _add(
         self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
     ) -> None:
@@ -244,26 +195,6 @@ class EmbeddedRecords(Records):
             self._document_ids = self._document_ids.union(
                 document.id for document in documents if document.id is not None
             )
-
-
-def _checked_corpus(
-    documents: Iterable[Document], embedding: Embeddings, terms: RetrievalTerms
-) -> tuple[list[Document], list[str]]:
-    check_embedding(embedding)
-    taken, unit_ids = take_documents(documents, terms.unit_key)
-    check_enough_units(len(set(unit_ids)), terms.n_groups)
-    return taken, unit_ids
-
-
-def _new_index(
-    vectors: Vectors,
-    documents: Sequence[Document],
-    unit_ids: Sequence[str],
-    terms: RetrievalTerms,
-) -> ShardIndex:
-    return ShardIndex.from_vectors(
-        vectors, documents, unit_ids, n_shards=terms.n_groups, salt=new_salt()
-    )
 
 
 def refuse_unknown_unit(unit_key: str) -> NoReturn:

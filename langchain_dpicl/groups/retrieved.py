@@ -16,6 +16,7 @@ from langchain_dpicl.groups.stores.opening import open_records
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed.hidden import hiding_in
 from langchain_dpicl.units import canonical_unit_id
 from langchain_dpicl.validation import checked
@@ -142,10 +143,10 @@ class RetrievedGroups(RetrievingSource):
         terms = RetrievalTerms(
             unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
         ).check()
-        records = EmbeddedRecords.of(
+        steps = EmbeddedRecords.of(
             documents, embedding, terms, embedding_batch_size, progress=progress
         )
-        return cls(terms, records, random)
+        return cls(terms, result(steps), random)
 
     @classmethod
     async def afrom_documents(  # noqa: PLR0913  # as `from_documents`
@@ -167,10 +168,10 @@ class RetrievedGroups(RetrievingSource):
         terms = RetrievalTerms(
             unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
         ).check()
-        records = await EmbeddedRecords.aof(
+        steps = EmbeddedRecords.of(
             documents, embedding, terms, embedding_batch_size, progress=progress
         )
-        return cls(terms, records, random)
+        return cls(terms, await aresult(steps), random)
 
     @classmethod
     def from_vectorstore(  # noqa: PLR0913  # the contract's own signature
@@ -340,7 +341,9 @@ class RetrievedGroups(RetrievingSource):
             InvalidParameterError: If a document's id is taken, the embedding returns
                 no vectors of the right dimension, or the store can't be written to.
         """
-        return self._records.add(documents, embedding_batch_size, progress=progress)
+        return result(
+            self._records.add(documents, embedding_batch_size, progress=progress)
+        )
 
     async def aadd_documents(
         self,
@@ -350,8 +353,8 @@ class RetrievedGroups(RetrievingSource):
         progress: bool = False,
     ) -> int:
         """Embed and add documents; the async twin of `add_documents`."""
-        return await self._records.aadd(
-            documents, embedding_batch_size, progress=progress
+        return await aresult(
+            self._records.add(documents, embedding_batch_size, progress=progress)
         )
 
     def delete_unit(self, unit_id: str | int) -> int:
@@ -385,7 +388,7 @@ class RetrievedGroups(RetrievingSource):
 
     async def arefresh(self) -> None:
         """Look again at what the vector store holds; the async twin of `refresh`."""
-        await self._records.arefresh()
+        await asyncio.to_thread(self._records.refresh)
 
     @property
     def metadata_keys(self) -> frozenset[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.groups.base import TermedSource
@@ -14,6 +15,7 @@ from langchain_dpicl.groups.drawing import (
 )
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
 from langchain_dpicl.groups.threshold import NoisyThreshold
+from langchain_dpicl.release.flow import Do, aresult, result
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
     from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.release.flow import Flow
     from langchain_dpicl.units import Collect
 
 
@@ -87,13 +90,11 @@ class RetrievingSource(TermedSource):
             InvalidParameterError: If the question is no text, or its vector is zero,
                 not finite, or of another dimension than the index.
         """
-        check_question(question)
-        return self._prepared(self._embedding.embed_query(question))
+        return result(self._preparing(question))
 
     async def aprepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the async twin of `prepare`."""
-        check_question(question)
-        return self._prepared(await self._embedding.aembed_query(question))
+        return await aresult(self._preparing(question))
 
     def refine(
         self, prepared: Any, *, grant: Grant, collect: Collect | None = None
@@ -158,6 +159,12 @@ class RetrievingSource(TermedSource):
         )
         return [[shallow_copy(document) for document in slot] for slot in slots]
 
-    def _prepared(self, vector: Any) -> PreparedQuestion:
+    def _preparing(self, question: str) -> Flow[PreparedQuestion]:
+        check_question(question)
+        embedding = self._embedding
+        vector = yield Do(
+            partial(embedding.embed_query, question),
+            lambda: embedding.aembed_query(question),
+        )
         scaled = unit_question(vector, self._index.dimension)
         return PreparedQuestion(scaled, self._terms.score_threshold)

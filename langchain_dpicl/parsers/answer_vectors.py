@@ -18,16 +18,17 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
-from langchain_dpicl.embedding_calls import arun_calls, calls_of, run_calls
+from langchain_dpicl.embedding_calls import calls_of, embed_call, embed_calls
 from langchain_dpicl.exceptions import GroupCallError
-from langchain_dpicl.sealed import aattempt, attempt
+from langchain_dpicl.release.flow import Do, Flow
+from langchain_dpicl.sealed import attempt, attempted
 
 Vectors = NDArray[np.float64]
 
 
 def answer_vectors(
     embedding: Embeddings, texts: Sequence[str], batch_size: int, size: int
-) -> list[Vectors]:
+) -> Flow[list[Vectors]]:
     """Return a row for each answer that can be embedded.
 
     Args:
@@ -40,24 +41,30 @@ def answer_vectors(
         Rows of norm at most 1, shape (size,), in the order of their answers.
     """
 
-    def embed(places: list[int]) -> list[Vectors]:
-        return _rows(_embedded(embedding, [texts[place] for place in places]), size)
+    def embed(calls: list[list[int]]) -> Do:
+        each = [
+            embed_call(
+                embedding,
+                [texts[place] for place in places],
+                partial(_rows, expected=len(places), size=size),
+            )
+            for places in calls
+        ]
+        return embed_calls(list(map(attempted, each)), embedding)
 
     calls = calls_of(texts, batch_size)
-    return list(chain.from_iterable(run_calls(embed, calls, embedding)))
-
-
-async def aanswer_vectors(
-    embedding: Embeddings, texts: Sequence[str], batch_size: int, size: int
-) -> list[Vectors]:
-    """Return a row for each answer; the async twin of `answer_vectors`."""
-
-    async def embed(places: list[int]) -> list[Vectors]:
-        asked = [texts[place] for place in places]
-        return _rows(await _aembedded(embedding, asked), size)
-
-    calls = calls_of(texts, batch_size)
-    return list(chain.from_iterable(await arun_calls(embed, calls, embedding)))
+    found = yield embed(calls)
+    # One odd answer fails the whole call: embed each alone.
+    failed = [own for own, rows in zip(calls, found, strict=True) if rows is None]
+    alone = [[place] for own in failed if len(own) > 1 for place in own]
+    again = yield embed(alone)
+    row_of = {
+        place: row
+        for own, rows in zip(chain(calls, alone), chain(found, again), strict=True)
+        for place, row in zip(own, rows or (), strict=False)
+    }
+    ordered = (row_of.get(place) for own in calls for place in own)
+    return [row for row in ordered if row is not None]
 
 
 def usable_row(vector: Any, size: int) -> Vectors | None:
@@ -80,36 +87,9 @@ def usable_row(vector: Any, size: int) -> Vectors | None:
     return row / norm if norm > 1 else row
 
 
-def _embedded(embedding: Embeddings, texts: list[str]) -> list[Any]:
-    """Return what one call gives for each text, None where it gives nothing."""
-    found = attempt(lambda: _all(embedding.embed_documents(list(texts)), len(texts)))
-    if found is None and len(texts) > 1:
-        # One odd answer fails the whole call: embed each alone.
-        return [_embedded(embedding, [text])[0] for text in texts]
-    return found or [None]
-
-
-async def _aembedded(embedding: Embeddings, texts: list[str]) -> list[Any]:
-    """Return what one call gives for each text; the async twin of `_embedded`."""
-
-    async def embed() -> list[Any]:
-        return _all(await embedding.aembed_documents(list(texts)), len(texts))
-
-    found = await aattempt(embed)
-    if found is None and len(texts) > 1:
-        return [(await _aembedded(embedding, [text]))[0] for text in texts]
-    return found or [None]
-
-
-def _all(vectors: Any, expected: int) -> list[Any]:
-    """Return the vectors as a list, refusing another number than expected."""
+def _rows(vectors: Any, expected: int, size: int) -> list[Vectors | None]:
+    """Return what one call gives for each text, None for a vector of no use."""
     found = list(vectors)
     if len(found) != expected:
         raise GroupCallError("The embedding returned another number of vectors.")
-    return found
-
-
-def _rows(vectors: Sequence[Any], size: int) -> list[Vectors]:
-    """Return the usable vectors; an answer whose vector can't be used abstains."""
-    found = (attempt(partial(usable_row, vector, size)) for vector in vectors)
-    return [row for row in found if row is not None]
+    return [attempt(partial(usable_row, vector, size)) for vector in found]

@@ -20,13 +20,13 @@ from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.answer_vectors import (
     Vectors,
-    aanswer_vectors,
     answer_vectors,
     usable_row,
 )
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.words import named, says_nothing
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import Slot
 
@@ -205,9 +205,9 @@ class ESAOutputParser(DPOutputParser):
     ) -> Outcome:
         """Embed the answers and release the nearest candidate."""
         texts = _answers(slots, prepared)
-        rows = answer_vectors(
-            self.embedding, texts, self.embedding_batch_size, prepared.centre.size
-        )
+        size = prepared.centre.size
+        steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
+        rows = result(steps)
         return self._select(rows, grant, relation, slot_count, prepared)
 
     @override
@@ -222,9 +222,9 @@ class ESAOutputParser(DPOutputParser):
     ) -> Outcome:
         """Embed the answers and release the nearest candidate; see `release`."""
         texts = _answers(slots, prepared)
-        rows = await aanswer_vectors(
-            self.embedding, texts, self.embedding_batch_size, prepared.centre.size
-        )
+        size = prepared.centre.size
+        steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
+        rows = await aresult(steps)
         return self._select(rows, grant, relation, slot_count, prepared)
 
     def _select(

@@ -12,6 +12,7 @@ from langchain_dpicl.sealed.region import (
     aattempt,
     arun_sealed,
     attempt,
+    attempted,
     run_sealed,
     sealed,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "aattempt",
     "arun_sealed",
     "attempt",
+    "attempted",
     "run_sealed",
     "sealed",
 ]

@@ -25,7 +25,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from langsmith.run_helpers import tracing_context
@@ -122,7 +123,7 @@ def attempt(step: Callable[[], T]) -> T | None:
         return None
 
 
-async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+async def aattempt(step: Callable[[], Awaitable[T]]) -> T | None:
     """Run what concerns one slot alone; return None if it raises; see `attempt`.
 
     The step is a task of its own: a client that raises `CancelledError` by itself ends
@@ -156,6 +157,11 @@ async def aattempt(step: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
     if not task.cancelled():
         task.result()
     return answer[0] if answer else None
+
+
+def attempted(call: Do) -> Do:
+    """Return a call that returns None where the given one raises; see `attempt`."""
+    return Do(partial(attempt, call.blocking), partial(aattempt, call.awaiting))
 
 
 class _Failure:

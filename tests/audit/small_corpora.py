@@ -13,6 +13,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.shards import ShardIndex
+from langchain_dpicl.release.flow import result
 
 SALT = bytes(range(32))
 X = "x"
@@ -96,7 +97,7 @@ def built_index(units: tuple[Unit, ...], n_groups: int) -> ShardIndex:
     taken, unit_ids = take_documents(documents, "unit")
     vectors = np.empty((0, _QUESTIONS + _PADS), np.float32)
     if taken:
-        vectors = embed_documents(EMBEDDING, taken, unit_ids, progress=False)
+        vectors = result(embed_documents(EMBEDDING, taken, unit_ids, progress=False))
     return ShardIndex.from_vectors(
         vectors, taken, unit_ids, n_shards=n_groups, salt=SALT
     )

@@ -17,6 +17,7 @@ from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.release.flow import result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -123,7 +124,7 @@ def retrieved(
     embedding = embedding or WordEmbedding()
     taken, unit_ids = take_documents(documents, "unit")
     if taken:
-        vectors = embed_documents(embedding, taken, unit_ids, progress=False)
+        vectors = result(embed_documents(embedding, taken, unit_ids, progress=False))
     else:
         vectors = np.empty((0, WordEmbedding().size), np.float32)
     index = ShardIndex.from_vectors(

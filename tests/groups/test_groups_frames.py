@@ -43,6 +43,13 @@ class Failing(HashingEmbeddings):
         raise RuntimeError(texts[0])
 
 
+class FailingServer(Failing):
+    """Fails too; several calls of it run at once."""
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        return self.embed_documents(texts)
+
+
 class Short(HashingEmbeddings):
     """Gives fewer vectors than it was asked for."""
 
@@ -72,6 +79,7 @@ CORPORA: dict[str, tuple[Callable[[], Any], Any, type[Exception]]] = {
     ),
     "a reader that fails": (stopped, EMBEDDING, OSError),
     "an embedding that fails": (lambda: GOOD, Failing(), RuntimeError),
+    "a server that fails": (lambda: GOOD, FailingServer(), RuntimeError),
     "an embedding that gives less": (lambda: GOOD, Short(), InvalidParameterError),
 }
 
@@ -127,7 +135,7 @@ def test_no_frame_of_a_refused_corpus_holds_a_record(name: str, way: str) -> Non
         MAKE[way](documents(), embedding)
     assert any("given=<hidden>" in each for each in locals_of(caught.value, __name__))
     private = private_locals(caught.value, __name__)
-    if name == "an embedding that fails":
+    if isinstance(embedding, Failing):
         # The frames of the embedding's client are its own, and what it quotes.
         private = [each for each in private if each.startswith(PACKAGE)]
     assert private == []

@@ -21,7 +21,8 @@ from langchain_openai import OpenAIEmbeddings
 from recording_proxy import Answer, Exchange, RecordingProxy
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.parsers.answer_vectors import aanswer_vectors, answer_vectors
+from langchain_dpicl.parsers.answer_vectors import answer_vectors
+from langchain_dpicl.release.flow import aresult, result
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -94,8 +95,8 @@ async def make() -> AsyncIterator[Callable[..., OpenAIEmbeddings]]:
 
 async def vectors(way: str, embedding: Any, texts: list[str], size: int = 1) -> Any:
     if way == "async":
-        return await aanswer_vectors(embedding, texts, size, 64)
-    return answer_vectors(embedding, texts, size, 64)
+        return await aresult(answer_vectors(embedding, texts, size, 64))
+    return result(answer_vectors(embedding, texts, size, 64))
 
 
 @every_way

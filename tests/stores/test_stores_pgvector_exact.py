@@ -16,6 +16,7 @@ from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.known_corpus import DIMENSION, known_corpus
 from langchain_dpicl.groups.stores.pgvector import PGVectorShards
+from langchain_dpicl.release.flow import result
 
 QUESTION = np.asarray([EMBEDDING.embed_query("Who coughs?")], np.float32)
 QUESTION /= np.linalg.norm(QUESTION)
@@ -54,7 +55,7 @@ def test_an_approximate_index_is_refused(store: Any, index: str) -> None:
 
 def test_exact_goes_around_the_index(store: Any, index: str) -> None:
     taken, unit_ids = take_documents(known_corpus()[:120], "unit")
-    rows = embed_documents(EMBEDDING, taken, unit_ids, progress=False)
+    rows = result(embed_documents(EMBEDDING, taken, unit_ids, progress=False))
     embedded = ShardIndex.from_vectors(rows, taken, unit_ids, n_shards=4, salt=SALT)
     terms: dict[str, Any] = {"unit_key": "unit", "n_groups": 4, "salt": SALT}
     around = RetrievedGroups.from_vectorstore(store, exact=True, **terms)

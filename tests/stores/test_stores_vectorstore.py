@@ -147,6 +147,38 @@ async def test_a_taken_id_replaces_nothing(maker: Any) -> None:
     assert "thief" not in units_of(groups)
 
 
+class Writable(InMemoryReader):
+    """An adapter that can be written to, and offers no awaiting calls."""
+
+    def add_documents(self, documents: list[Document]) -> None:
+        self._store.add_documents(documents)
+
+
+class Unasked(Writable):
+    """Can't look up ids, and says so."""
+
+    def get_by_ids(self, ids: list[str]) -> list[Document]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("kind", [Writable, Unasked])
+async def test_an_adapter_needs_no_awaiting_calls(kind: Any) -> None:
+    adapter = kind(in_memory(records(30, 0)))
+    groups = opened(adapter, embedding=EMBEDDING, n_groups=3)
+    assert groups.add_documents([new("one", id="one")]) == 1
+    assert await groups.aadd_documents([new("two", id="two")]) == 1
+    assert {"one", "two"} <= units_of(groups)
+
+
+async def test_a_store_that_cannot_be_written_to_says_so() -> None:
+    reader = InMemoryReader(in_memory(records(30, 0)))
+    groups = opened(reader, embedding=EMBEDDING, n_groups=3)
+    with pytest.raises(InvalidParameterError, match="no method add_documents.*refresh"):
+        groups.add_documents([new("one")])
+    with pytest.raises(InvalidParameterError, match="no method add_documents.*refresh"):
+        await groups.aadd_documents([new("one")])
+
+
 @every_store
 def test_a_record_without_a_unit_is_refused(maker: Any) -> None:
     store = maker(records(30, 0))

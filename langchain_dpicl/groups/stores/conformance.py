@@ -35,6 +35,7 @@ from langchain_dpicl.groups.stores.live import LiveRecords, spellings_of
 from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.snapshot import SnapshotRecords, read_out
 from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.release.flow import result
 from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def _check_nobodys(
 
 def _vectors(documents: Sequence[Document]) -> tuple[list[Document], Vectors]:
     taken, unit_ids = take_documents(documents, UNIT_KEY)
-    return taken, embed_documents(_EMBEDDING, taken, unit_ids, progress=False)
+    return taken, result(embed_documents(_EMBEDDING, taken, unit_ids, progress=False))
 
 
 def _embedded(documents: Sequence[Document], n_shards: int) -> ShardIndex:

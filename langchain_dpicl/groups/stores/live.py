@@ -23,17 +23,15 @@ Privacy:
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import threading
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.ingest import take_documents
-from langchain_dpicl.groups.records import Records, refuse_unknown_unit
+from langchain_dpicl.groups.records import refuse_unknown_unit
 from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
-from langchain_dpicl.groups.stores.writing import StoreWriter
+from langchain_dpicl.groups.stores.writing import StoreRecords
 from langchain_dpicl.groups.units import SALT_BYTES
 from langchain_dpicl.units import canonical_unit_id
 
@@ -50,7 +48,7 @@ if TYPE_CHECKING:
 _KEY = b"dpicl.store"
 
 
-class LiveRecords(Records):
+class LiveRecords(StoreRecords):
     """Records in a `ShardStore`."""
 
     def __init__(
@@ -63,56 +61,16 @@ class LiveRecords(Records):
         exact: bool,
         given: Any,
     ) -> None:
+        super().__init__(terms, embedding, given, "store")
         self._store = store
-        self._terms = terms
-        self._embedding = embedding
         self._salt = salt or derived_salt(store.identity, terms.unit_key)
         self._exact = exact
-        self._name = type(given).__name__
-        self._writer = StoreWriter(given)
-        self._writing = threading.Lock()
         self._search = self._assigned()
 
     @property
     def index(self) -> StoreSearch:
         """The search, with the units as they were assigned last."""
         return self._search
-
-    @property
-    def embedding(self) -> Embeddings:
-        """What the stored vectors were made with."""
-        return self._embedding
-
-    @property
-    def description(self) -> Mapping[str, Any]:
-        """The store's class, and that it searches."""
-        return {"store": self._name, "searched_by": "store"}
-
-    def add(
-        self,
-        documents: Iterable[Document],
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> int:
-        """Add documents to the store, and assign their units."""
-        taken, unit_ids = take_documents(documents, self._terms.unit_key)
-        self._writer.add(taken, unit_ids, batch_size, progress=progress)
-        self.refresh()
-        return len(taken)
-
-    async def aadd(
-        self,
-        documents: Iterable[Document],
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> int:
-        """Add documents to the store; the async twin of `add`."""
-        taken, unit_ids = take_documents(documents, self._terms.unit_key)
-        await self._writer.aadd(taken, unit_ids, batch_size, progress=progress)
-        await asyncio.to_thread(self.refresh)
-        return len(taken)
 
     def delete_unit(self, unit_id: str | None) -> int:
         """Delete a unit from the store, however its id is spelled there."""
@@ -146,6 +104,9 @@ class LiveRecords(Records):
             f"The records are in the {self._name}, which keeps them: there is nothing "
             "to save. Call from_vectorstore() again instead of load()."
         )
+
+    def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
+        return take_documents(documents, self._terms.unit_key)
 
     def _assigned(self) -> StoreSearch:
         self._store.refuse_unsound(exact=self._exact)

@@ -272,7 +272,9 @@ class PGVectorShards(ShardStore):
             distance = self._operator("<=>", read.c.vector, self._vector(vector))
             columns.append((1 - distance).label("score"))
         # A vector without this has no cosine with any question.
-        conditions = [read.c.squares.between(-_LARGEST, -_SMALLEST)]
+        conditions: list[ColumnElement[bool]] = [
+            read.c.squares.between(-_LARGEST, -_SMALLEST)
+        ]
         if units is not None:
             conditions.append(shards.c.unit == any_(literal(units, ARRAY(Text))))
         scored = (

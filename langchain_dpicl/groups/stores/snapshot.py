@@ -7,8 +7,6 @@ records. What is written to the store or deleted from it elsewhere shows after
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +21,15 @@ from langchain_dpicl.groups.ingest import (
     take_documents,
     unit_rows,
 )
-from langchain_dpicl.groups.records import Records, refuse_unknown_unit
+from langchain_dpicl.groups.records import refuse_unknown_unit
 from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.groups.stores.writing import StoreWriter
+from langchain_dpicl.groups.stores.writing import StoreRecords
 from langchain_dpicl.groups.units import new_salt
 from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from langchain_core.embeddings import Embeddings
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 _BATCH = 1000
 
 
-class SnapshotRecords(Records):
+class SnapshotRecords(StoreRecords):
     """Records read from a `VectorReader` into a `ShardIndex`."""
 
     def __init__(
@@ -54,12 +52,8 @@ class SnapshotRecords(Records):
         salt: bytes | None,
         given: Any,
     ) -> None:
+        super().__init__(terms, embedding, given, "embedded index")
         self._reader = reader
-        self._terms = terms
-        self._embedding = embedding
-        self._name = type(given).__name__
-        self._writer = StoreWriter(given)
-        self._writing = threading.Lock()
         empty = np.empty((0, 1), np.float32)
         self._index = ShardIndex.from_vectors(
             empty, [], [], n_shards=terms.n_groups, salt=salt or new_salt()
@@ -72,45 +66,9 @@ class SnapshotRecords(Records):
         return self._index
 
     @property
-    def embedding(self) -> Embeddings:
-        """What the stored vectors were made with."""
-        return self._embedding
-
-    @property
-    def description(self) -> Mapping[str, Any]:
-        """The store's class, and that it was read out."""
-        return {"store": self._name, "searched_by": "embedded index"}
-
-    @property
     def metadata_keys(self) -> frozenset[str]:
         """Every key that any record's metadata had when it was read."""
         return self._index.metadata_keys()
-
-    def add(
-        self,
-        documents: Iterable[Document],
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> int:
-        """Add documents to the store, and read it again."""
-        taken, unit_ids = self._take(documents)
-        self._writer.add(taken, unit_ids, batch_size, progress=progress)
-        self.refresh()
-        return len(taken)
-
-    async def aadd(
-        self,
-        documents: Iterable[Document],
-        batch_size: int | None = None,
-        *,
-        progress: bool = False,
-    ) -> int:
-        """Add documents to the store; the async twin of `add`."""
-        taken, unit_ids = self._take(documents)
-        await self._writer.aadd(taken, unit_ids, batch_size, progress=progress)
-        await asyncio.to_thread(self.refresh)
-        return len(taken)
 
     def delete_unit(self, unit_id: str | None) -> int:
         """Delete a unit from the store and from what was read.

@@ -1,17 +1,26 @@
-"""Writing to the store that the user gave, by LangChain's own methods."""
+"""Records in the store that the user gave, written to by LangChain's own methods."""
 
 from __future__ import annotations
 
+import threading
+from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.embedding_calls import calls_of
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.records import Records
 from langchain_dpicl.progress import progress_bar
+from langchain_dpicl.release.flow import Do, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from langchain_dpicl.groups.terms import RetrievalTerms
+    from langchain_dpicl.release.flow import Flow
 
 _TITLE = "Adding documents"
 
@@ -19,108 +28,93 @@ _BATCH = 1000
 """Documents of one call: stores have limits of their own, Chroma one of 5461."""
 
 
-class StoreWriter:
-    """Adds documents to a LangChain vector store, or to an adapter that can add.
+class StoreRecords(Records):
+    """Records in a LangChain vector store, or behind an adapter.
 
-    The methods it calls report to no callback.
+    The methods of the store that are called here report to no callback.
 
-    Attributes:
-        store: What the user gave.
+    Args:
+        terms: The public parameters.
+        embedding: What the stored vectors were made with.
+        given: The store, as the user gave it.
+        searched_by: What searches, for the public record.
     """
 
-    def __init__(self, store: Any) -> None:
-        self.store = store
+    def __init__(
+        self,
+        terms: RetrievalTerms,
+        embedding: Embeddings,
+        given: Any,
+        searched_by: str,
+    ) -> None:
+        self._terms = terms
+        self._embedding = embedding
+        self._given = given
+        self._searched_by = searched_by
+        self._name = type(given).__name__
+        self._writing = threading.Lock()
+
+    @property
+    def embedding(self) -> Embeddings:
+        """What the stored vectors were made with."""
+        return self._embedding
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The store's class, and what searches."""
+        return {"store": self._name, "searched_by": self._searched_by}
 
     def add(
         self,
-        documents: Sequence[Document],
-        unit_ids: Sequence[str],
-        batch_size: int | None,
+        documents: Iterable[Document],
+        batch_size: int | None = None,
         *,
-        progress: bool,
-    ) -> None:
-        """Add documents, call by call: the store embeds those of one call together.
-
-        Args:
-            documents: The documents.
-            unit_ids: The unit of each document.
-            batch_size: How many documents share a call of the store, whatever their
-                units; None: those of one unit.
-            progress: Whether to draw a progress bar on standard error.
+        progress: bool = False,
+    ) -> Flow[int]:
+        """Add documents to the store, which embeds those of a call, and look again.
 
         Raises:
             InvalidParameterError: If the store can't be written to, or holds a
                 document of the same id: it would replace it in silence. Then nothing
                 is written.
         """
-        add = self._method("add_documents")
+        taken, unit_ids = self._take(documents)
         calls = calls_of(unit_ids, batch_size, most=_BATCH)
-        for batch in _batches(documents):
-            self._refuse_taken(batch)
-        with progress_bar(_TITLE, len(documents), shown=progress) as advance:
+        for start in range(0, len(taken), _BATCH):
+            yield from self._refuse_known(taken[start : start + _BATCH])
+        with progress_bar(_TITLE, len(taken), shown=progress) as advance:
             for places in calls:
-                add([documents[place] for place in places])
+                yield self._call("add_documents", [taken[place] for place in places])
                 advance(len(places))
+        yield in_thread(self.refresh)
+        return len(taken)
 
-    async def aadd(
-        self,
-        documents: Sequence[Document],
-        unit_ids: Sequence[str],
-        batch_size: int | None,
-        *,
-        progress: bool,
-    ) -> None:
-        """Add documents; the async twin of `add`."""
-        add = self._method("aadd_documents")
-        calls = calls_of(unit_ids, batch_size, most=_BATCH)
-        for batch in _batches(documents):
-            await self._arefuse_taken(batch)
-        with progress_bar(_TITLE, len(documents), shown=progress) as advance:
-            for places in calls:
-                await add([documents[place] for place in places])
-                advance(len(places))
+    @abstractmethod
+    def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
+        """Return checked copies of documents, and the unit id of each."""
 
-    def _method(self, name: str) -> Any:
-        method = getattr(self.store, name, None)
+    def _refuse_known(self, documents: Sequence[Document]) -> Flow[None]:
+        ids = [document.id for document in documents if document.id is not None]
+        if not ids or not callable(getattr(self._given, "get_by_ids", None)):
+            return
+        try:
+            known = yield self._call("get_by_ids", ids)
+        except NotImplementedError:
+            return
+        if known:
+            raise InvalidParameterError(
+                "The store holds a document with the id of one that was to be added. "
+                "Give each document an id of its own or none; to replace a unit's "
+                "documents, delete_unit() it first."
+            )
+
+    def _call(self, name: str, argument: Any) -> Do:
+        """Return the call of a method of the store, whose async twin may be missing."""
+        method = getattr(self._given, name, None)
         if not callable(method):
             raise InvalidParameterError(
-                f"{type(self.store).__name__} has no method {name}: write to the store "
-                "by its own means, and call refresh() then."
+                f"{self._name} has no method {name}: write to the store by its own "
+                "means, and call refresh() then."
             )
-        return method
-
-    def _refuse_taken(self, batch: Sequence[Document]) -> None:
-        ids = [document.id for document in batch if document.id is not None]
-        look_up = getattr(self.store, "get_by_ids", None)
-        if not ids or not callable(look_up):
-            return
-        try:
-            taken = look_up(ids)
-        except NotImplementedError:
-            return
-        _refuse(taken)
-
-    async def _arefuse_taken(self, batch: Sequence[Document]) -> None:
-        ids = [document.id for document in batch if document.id is not None]
-        look_up = getattr(self.store, "aget_by_ids", None)
-        if not ids or not callable(look_up):
-            return
-        try:
-            taken = await look_up(ids)
-        except NotImplementedError:
-            return
-        _refuse(taken)
-
-
-def _refuse(taken: Sequence[Document]) -> None:
-    if taken:
-        raise InvalidParameterError(
-            "The store holds a document with the id of one that was to be added. Give "
-            "each document an id of its own or none; to replace a unit's documents, "
-            "delete_unit() it first."
-        )
-
-
-def _batches(documents: Sequence[Document]) -> Iterator[list[Document]]:
-    for start in range(0, len(documents), _BATCH):
-        yield list(documents[start : start + _BATCH])
+        call, twin = partial(method, argument), getattr(self._given, f"a{name}", None)
+        return Do(call, partial(twin, argument)) if callable(twin) else in_thread(call)
