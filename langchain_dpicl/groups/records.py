@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
@@ -20,7 +20,7 @@ from langchain_dpicl.groups.ingest import (
 )
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import check_enough_units
-from langchain_dpicl.groups.units import new_salt
+from langchain_dpicl.groups.units import new_salt, refuse_unknown_unit
 
 if TYPE_CHECKING:
     import os
@@ -195,16 +195,3 @@ class EmbeddedRecords(Records):
             self._document_ids = self._document_ids.union(
                 document.id for document in documents if document.id is not None
             )
-
-
-def refuse_unknown_unit(unit_key: str) -> NoReturn:
-    """Say that nobody was deleted, without the id.
-
-    A request for erasure with a mistyped id must not pass for done.
-
-    Raises:
-        UnitError: Always.
-    """
-    raise UnitError(
-        f"No document here has that unit id under {unit_key!r}; nothing was deleted."
-    )

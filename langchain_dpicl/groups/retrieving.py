@@ -64,10 +64,7 @@ class RetrievingSource(TermedSource):
         """Whether a draw can charge each eligible unit: with a threshold, it can.
 
         Privacy:
-            Every unit whose own best document reaches the threshold is asked to pay,
-            in one call, before anything is drawn: also one that `docs_per_group` or
-            `max_groups` then leaves out. The slots are made of the documents of those
-            that paid, and nobody else's; see `groups.drawing`.
+            The promise of `GroupSource.charges_units` is kept by `drawing.draw_slots`.
         """
         return self._terms.score_threshold is not None
 
@@ -117,8 +114,7 @@ class RetrievingSource(TermedSource):
             LedgerError: If `collect` does not answer for each unit.
 
         Privacy:
-            Unit and relation: one unit more or less. Sensitivity 1, noise z =
-            `grant.noise_multiplier`, event Gaussian(z); see `groups.threshold`.
+            See `groups.threshold`; the noise is z = `grant.noise_multiplier`.
         """
         if self.preliminary is None:
             return super().refine(prepared, grant=grant, collect=collect)

@@ -10,7 +10,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl import parameters
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
@@ -19,6 +19,7 @@ from langchain_dpicl.groups.ingest import (
 )
 from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
 from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
+from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed.hidden import hiding_in
 from langchain_dpicl.units import canonical_unit_id
@@ -199,10 +200,7 @@ class SampledGroups(TermedSource):
             kept = [row for row, unit in enumerate(row_unit_ids) if unit != known_as]
             deleted = len(row_unit_ids) - len(kept)
             if deleted == 0:
-                raise UnitError(
-                    f"No document here has that unit id under {self.unit_key!r}; "
-                    "nothing was deleted."
-                )
+                refuse_unknown_unit(self.unit_key)
             self._corpus = _Corpus.of(
                 [old.documents[row] for row in kept],
                 [row_unit_ids[row] for row in kept],

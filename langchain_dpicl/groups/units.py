@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.units import canonical_unit_id
@@ -67,6 +67,19 @@ def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
             "string or an integer."
         )
     return unit_id
+
+
+def refuse_unknown_unit(unit_key: str) -> NoReturn:
+    """Say that nobody was deleted, without the id.
+
+    A request for erasure with a mistyped id must not pass for done.
+
+    Raises:
+        UnitError: Always.
+    """
+    raise UnitError(
+        f"No document here has that unit id under {unit_key!r}; nothing was deleted."
+    )
 
 
 def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:

@@ -173,13 +173,9 @@ async def test_an_adapter_needs_no_awaiting_calls(kind: Any) -> None:
 async def test_a_store_that_cannot_be_written_to_says_so() -> None:
     reader = InMemoryReader(in_memory(records(30, 0)))
     groups = opened(reader, embedding=EMBEDDING, n_groups=3)
-    with pytest.raises(
-        InvalidParameterError, match=r"no method add_documents.*refresh"
-    ):
+    with pytest.raises(InvalidParameterError, match=r"add_documents.*refresh"):
         groups.add_documents([new("one")])
-    with pytest.raises(
-        InvalidParameterError, match=r"no method add_documents.*refresh"
-    ):
+    with pytest.raises(InvalidParameterError, match=r"add_documents.*refresh"):
         await groups.aadd_documents([new("one")])
 
 

@@ -8,26 +8,23 @@ otherwise.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
 import threading
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.stores.errors import hiding_errors
 from langchain_dpicl.ledger.engine import POSTGRES_DRIVER, POSTGRES_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _LIBPQ = ("postgresql", "psycopg", "psycopg_async", "psycopg2", "psycopg2cffi")
 """Drivers whose URLs say the same things as ours."""
@@ -115,26 +112,6 @@ class Database:
                 self._engine, self._pid = self._make(), os.getpid()
                 self._disposing = weakref.finalize(self, self._engine.dispose)
             return self._engine
-
-
-def private_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """Turn a database's error into one of ours, which holds no private text.
-
-    Raises:
-        GroupCallError: If the database can't be reached, or fails.
-    """
-
-    @functools.wraps(method)
-    def ask(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except SQLAlchemyError as error:
-            failed = _failure(error)
-        # Raised here, where no handler is active: the driver's error, which can hold
-        # what a record holds, is no context of ours.
-        raise failed
-
-    return ask
 
 
 def _open(url: URL) -> Engine:
@@ -226,17 +203,21 @@ def _checked(engine: Engine) -> Engine:
     return engine
 
 
-def _failure(error: SQLAlchemyError) -> GroupCallError:
+def _failure(error: Exception) -> str:
     cause = getattr(error, "orig", None)
     state = getattr(cause, "sqlstate", None)
     name = type(error if cause is None else cause).__name__
-    return GroupCallError(
+    return (
         "The vector store's database could not be asked "
         f"({name}{f', SQLSTATE {state}' if state else ''}); nothing was released. Is "
         "it running, and may the URL's user read the store's table and write to "
         "langchain_dpicl_shards beside it? If the store's engine was made with "
         "connect_args, pass the same as connection=."
     )
+
+
+private_errors = hiding_errors(_failure)
+"""Turns a database's error into one of ours, which holds no private text."""
 
 
 def _read_everything(connection: Any, _record: object) -> None:

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
-
 from qdrant_client import models
 
-from langchain_dpicl.exceptions import (
-    DPError,
-    GroupCallError,
-    InvalidParameterError,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.stores.errors import hiding_errors
 
 
 def dense_vectors(
@@ -81,26 +69,12 @@ def shared_index(
     return None
 
 
-def private_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """Turn what the client raises into an error of ours, which holds no private text.
+def _failure(error: Exception) -> str:
+    return (
+        f"Qdrant could not be asked ({type(error).__name__}); nothing was released. Is "
+        "it running, and is the collection there?"
+    )
 
-    Raises:
-        GroupCallError: If the client raised anything.
-    """
 
-    @functools.wraps(method)
-    def ask(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except DPError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the client's, httpx's or gRPC's
-            failed = GroupCallError(
-                f"Qdrant could not be asked ({type(error).__name__}); nothing was "
-                "released. Is it running, and is the collection there?"
-            )
-        # Raised here, where no handler is active: the client's error, which can hold
-        # what a record holds, is no context of ours.
-        raise failed
-
-    return ask
+private_errors = hiding_errors(_failure)
+"""Turns what the client raises into an error of ours, which holds no private text."""

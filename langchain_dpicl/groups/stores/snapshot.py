@@ -21,10 +21,9 @@ from langchain_dpicl.groups.ingest import (
     take_documents,
     unit_rows,
 )
-from langchain_dpicl.groups.records import refuse_unknown_unit
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.writing import StoreRecords
-from langchain_dpicl.groups.units import new_salt
+from langchain_dpicl.groups.units import new_salt, refuse_unknown_unit
 from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
