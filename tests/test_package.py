@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,20 +79,55 @@ def modules_after(statement: str) -> set[str]:
     return set(found.stdout.split())
 
 
+HEAVY = {"langchain_core", "scipy", "dp_accounting", "prv_accountant", "pandas"}
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "other"),
     [
-        "import langchain_dpicl",
-        "import langchain_dpicl.mechanisms",
-        "import langchain_dpicl.accounting",
+        ("import langchain_dpicl", "langchain_dpicl.accounting"),
+        ("import langchain_dpicl.mechanisms", "langchain_dpicl.budget"),
+        ("import langchain_dpicl.accounting", "langchain_dpicl.mechanisms"),
     ],
 )
-def test_the_numbers_need_neither_langchain_nor_each_other(statement: str) -> None:
+def test_the_numbers_need_neither_langchain_nor_what_uses_them(
+    statement: str, other: str
+) -> None:
     loaded = modules_after(statement)
-    heavy = {"langchain_core", "scipy", "dp_accounting", "prv_accountant", "pandas"}
-    assert not loaded & heavy
-    pair = {"langchain_dpicl.mechanisms", "langchain_dpicl.accounting"}
-    assert not pair <= loaded
+    assert not loaded & HEAVY
+    assert other not in loaded
+
+
+PACKAGE = Path(langchain_dpicl.__file__).parent
+BELOW = {
+    "accounting": ("accounting", "parameters"),
+    # Of accounting: what a release is charged, and nothing that adds up charges.
+    "mechanisms": (
+        *("mechanisms", "parameters", "relation"),
+        *("accounting.events", "accounting.template"),
+    ),
+}
+
+
+def imported(file: Path) -> set[str]:
+    """Return the modules of this package that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "langchain_dpicl":
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or ".")
+    return {name for name in found if name.startswith("langchain")}
+
+
+@pytest.mark.parametrize("folder", BELOW)
+def test_the_numbers_import_what_stands_below_them(folder: str) -> None:
+    allowed = tuple(f"langchain_dpicl.{name}." for name in BELOW[folder])
+    for file in (PACKAGE / folder).rglob("*.py"):
+        for name in imported(file):
+            assert f"{name}.".startswith(allowed), (file.name, name)
 
 
 def test_a_release_loads_no_archived_package() -> None:

@@ -1,22 +1,24 @@
 """Differentially private mechanisms on plain numbers.
 
 Each release is one function, in a file that reads as its own privacy argument:
-sensitivity, noise, event. Nothing here knows of LangChain, of accounts, or of where
-the numbers come from.
+sensitivity, noise, event. The event is code as well: beside each release stands the
+template of what it is charged, and the noise that it takes of a charge. Nothing here
+knows of LangChain, of accounts, or of where the numbers come from.
 
-| release | file | event |
+| release | charged by | file |
 |---|---|---|
-| `noisy_counts`, `noisy_argmax` | `voting.py` | Gaussian(z) |
-| `noisy_sum` | `embedding.py` | Gaussian(z) |
-| `ptr_top_k` | `keyword_ptr.py` | Gaussian(z), and delta0 |
-| `threshold_words` | `keyword_threshold.py` | Gaussian(z), and delta0 |
-| `exceeds` | `agreement.py` | Gaussian(z) |
-| `joint_top_k` | `keyword_joint.py` | exponential mechanism (epsilon) |
-| `noisy_next_token` | `next_token.py` | Gaussian(z) |
-| `noisy_max_next_token` | `next_token.py` | epsilon |
-| `choose_k`, `permute_and_flip` | `selection.py` | exponential mechanism; epsilon |
-| `noisy_tallies` | `table_statistics.py` | epsilon |
-| `randomize` | `randomized_response.py` | epsilon, local |
+| `noisy_counts`, `noisy_argmax` | `vote_template` | `voting.py` |
+| `noisy_sum` | `sum_template` | `embedding.py` |
+| `ptr_top_k` | `ptr_template` | `keyword_ptr.py` |
+| `choose_k`, then `ptr_top_k` | `ptr_range_template` | `keyword_ptr.py` |
+| `threshold_words` | `threshold_template` | `keyword_threshold.py` |
+| `joint_top_k` | `joint_template` | `keyword_joint.py` |
+| `exceeds` | `agreement_template` | `agreement.py` |
+| `permute_and_flip` | `flip_template` | `selection.py` |
+| `noisy_next_token` | `next_token_template` | `next_token.py` |
+| `noisy_max_next_token` | `max_token_template` | `next_token.py` |
+| `noisy_tallies` | `tallies_template` | `table_statistics.py` |
+| `randomize` | `reports_template` | `randomized_response.py` |
 
 They share one table of sensitivities (`sensitivity.py`), one source of random bits
 (`source.py`), one way to draw Gaussian noise (`rounded_gaussian.py`) and one to draw
@@ -26,47 +28,91 @@ added to a delta or an epsilon.
 
 from __future__ import annotations
 
-from langchain_dpicl.mechanisms.agreement import exceeds, exceeds_pass_rate
+from langchain_dpicl.mechanisms.agreement import (
+    agreement_template,
+    exceeds,
+    exceeds_pass_rate,
+)
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
-from langchain_dpicl.mechanisms.embedding import noisy_sum
-from langchain_dpicl.mechanisms.keyword_joint import joint_top_k
+from langchain_dpicl.mechanisms.embedding import (
+    noisy_sum,
+    sum_template,
+)
+from langchain_dpicl.mechanisms.keyword_joint import (
+    joint_template,
+    joint_top_k,
+)
 from langchain_dpicl.mechanisms.keyword_ptr import (
+    PTRNoise,
+    choose_k,
     ptr_pass_rate,
+    ptr_range_template,
+    ptr_template,
     ptr_top_k,
     required_gap,
 )
 from langchain_dpicl.mechanisms.keyword_threshold import (
+    ThresholdNoise,
     required_count,
     threshold_pass_rate,
+    threshold_template,
     threshold_words,
 )
 from langchain_dpicl.mechanisms.next_token import (
+    max_token_template,
+    next_token_template,
     noisy_max_next_token,
     noisy_next_token,
     token_distribution,
     token_distributions,
 )
+from langchain_dpicl.mechanisms.noise import (
+    ExponentialNoise,
+    GaussianNoise,
+    PureNoise,
+)
 from langchain_dpicl.mechanisms.randomized_response import (
     randomize,
+    reports_template,
     response_chances,
 )
-from langchain_dpicl.mechanisms.selection import choose_k, permute_and_flip
+from langchain_dpicl.mechanisms.selection import (
+    flip_template,
+    permute_and_flip,
+)
 from langchain_dpicl.mechanisms.source import (
     SecureRandom,
     SeededRandom,
     system_random,
 )
-from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
-from langchain_dpicl.mechanisms.voting import noisy_argmax, noisy_counts
+from langchain_dpicl.mechanisms.table_statistics import (
+    noisy_tallies,
+    tallies_template,
+)
+from langchain_dpicl.mechanisms.voting import (
+    noisy_argmax,
+    noisy_counts,
+    vote_template,
+)
 
 __all__ = [
     "DiscreteLaplace",
+    "ExponentialNoise",
+    "GaussianNoise",
+    "PTRNoise",
+    "PureNoise",
     "SecureRandom",
     "SeededRandom",
+    "ThresholdNoise",
+    "agreement_template",
     "choose_k",
     "exceeds",
     "exceeds_pass_rate",
+    "flip_template",
+    "joint_template",
     "joint_top_k",
+    "max_token_template",
+    "next_token_template",
     "noisy_argmax",
     "noisy_counts",
     "noisy_max_next_token",
@@ -75,14 +121,21 @@ __all__ = [
     "noisy_tallies",
     "permute_and_flip",
     "ptr_pass_rate",
+    "ptr_range_template",
+    "ptr_template",
     "ptr_top_k",
     "randomize",
+    "reports_template",
     "required_count",
     "required_gap",
     "response_chances",
+    "sum_template",
     "system_random",
+    "tallies_template",
     "threshold_pass_rate",
+    "threshold_template",
     "threshold_words",
     "token_distribution",
     "token_distributions",
+    "vote_template",
 ]

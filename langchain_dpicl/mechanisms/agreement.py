@@ -12,7 +12,8 @@ vector technique, with Gaussian noise; here each step is charged.)
    L2 sensitivity is 1 under both, not sqrt(2) as for a histogram of several labels.
 2. *Noise.* A rounded Gaussian of scale z on a public grid: exactly post-processing of
    a Gaussian mechanism.
-3. *Event.* Gaussian(z). The comparison with a public threshold is post-processing.
+3. *Event* (`agreement_template`). Gaussian(z). The comparison with a public threshold
+   is post-processing.
 
 *What the price covers.* The one bit, and so the public answer when it is true. Whatever
 is released after a false is charged on its own. Testing again, of another answer or of
@@ -27,8 +28,10 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT
+from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.parameters import ParameterError
@@ -36,6 +39,25 @@ from langchain_dpicl.parameters import ParameterError
 if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.relation import Relation
+
+
+def agreement_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    sampling_rate: float = 1.0,
+    share: float = 1.0,
+) -> EventTemplate[GaussianNoise]:
+    """Return what `exceeds` is charged: Gaussian(z).
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+        share: Its part of one query's share in an account without a plan.
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, share=share)
 
 
 def exceeds(

@@ -11,8 +11,8 @@ Models*, ICLR 2024, Algorithm 2 and Theorem 4.
 2. *Noise.* Rounded Gaussians of s = 2^14 grid steps, and limit = s / z or s / (2 z):
    the noise multiplier is z, exactly. Nothing is added to the sensitivity for the
    rounding of the rows, in contrast to rounding first and counting step * sqrt(D).
-3. *Event.* Gaussian with noise multiplier z. Going back from grid steps to the rows'
-   unit is post-processing.
+3. *Event* (`sum_template`). Gaussian with noise multiplier z. Going back from grid
+   steps to the rows' unit is post-processing.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.inputs import vector_rows
+from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.parameters import ParameterError
@@ -36,6 +38,23 @@ if TYPE_CHECKING:
     from langchain_dpicl.relation import Relation
 
 _MIN_RADIUS, _MAX_RADIUS = 1e-100, 1e100
+
+
+def sum_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    sampling_rate: float = 1.0,
+) -> EventTemplate[GaussianNoise]:
+    """Return what `noisy_sum` is charged: Gaussian(z).
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate)
 
 
 def noisy_sum(

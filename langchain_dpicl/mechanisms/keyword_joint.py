@@ -18,7 +18,8 @@ Differentially Private Top-k*, ICML 2022; Wu et al., ICLR 2024, Algorithm 4, The
    from A_i(t) without A_i(t - 1), later ones from A_j(t), skipping words already used.
    Those lie in the set drawn from (before i and after it), or outside it (at i), so
    the number of choices at each position is what the weight counts.
-3. *Event.* Exponential mechanism with parameter epsilon: pure epsilon, bounded range.
+3. *Event* (`joint_template`). Exponential mechanism with parameter epsilon: pure
+   epsilon, bounded range.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, ExponentialPart
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
+from langchain_dpicl.mechanisms.noise import ExponentialNoise
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.parameters import ParameterError
 
@@ -51,6 +54,24 @@ _DENSE = 1 << 20
 _FIRST_BITS = 64
 _LOG2_E = Fraction(1442, 1000)
 """A little below log2(e), so that what is left out is overestimated."""
+
+
+def joint_template(
+    mechanism: str, epsilon: float | None = None, *, sampling_rate: float = 1.0
+) -> EventTemplate[ExponentialNoise]:
+    """Return what `joint_top_k` is charged: an exponential mechanism.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        epsilon: Its parameter; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+
+    Example:
+        >>> joint_template("ksa/joint", 0.5).events(1.0, 0.0)
+        (ExponentialEvent(epsilon=0.5, count=1),)
+    """
+    part = ExponentialPart(epsilon)
+    return EventTemplate(mechanism, (part,), ExponentialNoise, sampling_rate)
 
 
 def joint_top_k(

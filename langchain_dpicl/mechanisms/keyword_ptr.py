@@ -13,7 +13,7 @@ that are released.
    neighbors. max(T, d_k) has sensitivity Delta too.
 2. *Noise.* Pass if max(T, d_k) + K - t > T, with K the rounded Gaussian of scale
    z Delta and t the least quantile of K *as drawn* with P(K > t) <= delta0.
-3. *Event.* Gaussian(z) plus delta0. For neighbors x, x':
+3. *Event* (`ptr_template`). Gaussian(z) plus delta0. For neighbors x, x':
    if d_k(x) > T, both have the same top-k set, so both outputs are the same
    post-processing (the set or None) of a Gaussian mechanism on max(T, d_k); the same
    if d_k(x') > T. If neither exceeds T, both fail except with probability delta0.
@@ -33,15 +33,27 @@ proved at `accounting.DeltaEvent`.
 *Fewer than k words seen.* Then H(k) = 0 = d_k, and every neighbor has d_k <= Delta = T:
 the last case. Returning None even on a pass keeps both failing except with
 probability delta0, and no set of fewer than k words ever leaves.
+
+*A range of k* (`choose_k`). 1. Sensitivity of each d_k: Delta. 2. Noise: the
+exponential mechanism with d_k as utility, by exact rejection: a float epsilon is a
+rational, and so is the exponent of every trial. 3. Event (`ptr_range_template`):
+exponential(epsilon), and then the test's. Two steps on one sample are not two sampled
+ones: with sampled units k is given.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import (
+    EventTemplate,
+    ExponentialPart,
+    GaussianPart,
+)
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
@@ -55,6 +67,86 @@ if TYPE_CHECKING:
     from langchain_dpicl.relation import Relation
 
 _MIN_DELTA0 = 1e-300
+MAX_CHOICES = 10_000
+"""Most values of k to choose from: each is looked at, after the charge."""
+
+_BOUNDS = 2
+
+SELECTION_SHARE = 0.2
+"""The part of the zCDP loss for choosing k; the rest is the test's."""
+
+SELECTION_RATIO = 2.0 * math.sqrt(SELECTION_SHARE / (1.0 - SELECTION_SHARE))
+
+
+@dataclass(frozen=True)
+class PTRNoise:
+    """The noise of `ptr_top_k`, and of `choose_k` where k is chosen."""
+
+    noise_multiplier: float
+    """z = sigma / Delta of the test."""
+
+    delta0: float
+    """Bound on the probability that an unstable set passes."""
+
+    selection_epsilon: float | None = None
+    """Parameter of the exponential mechanism that chooses k; None: k is given."""
+
+
+def ptr_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    delta0: float | None = None,
+    sampling_rate: float = 1.0,
+) -> EventTemplate[PTRNoise]:
+    """Return what `ptr_top_k` is charged for a given k: Gaussian(z) and delta0.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        delta0: Probability of failure; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+
+    Example:
+        >>> template = ptr_template("ksa/ptr", 2.0)
+        >>> template.read(template.events(1.0, delta0=1e-8))
+        PTRNoise(noise_multiplier=2.0, delta0=1e-08, selection_epsilon=None)
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(mechanism, (part,), PTRNoise, sampling_rate, True, delta0)
+
+
+def ptr_range_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    delta0: float | None = None,
+    selection_epsilon: float | None = None,
+    sampling_rate: float = 1.0,
+) -> EventTemplate[PTRNoise]:
+    """Return what `choose_k` and then `ptr_top_k` are charged together.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z of the test; None leaves it to the account.
+        delta0: Probability of failure; None leaves it to the account.
+        selection_epsilon: Of the choice of k; None leaves it to the account.
+        sampling_rate: 1: two steps on one sample are not two sampled ones.
+
+    Raises:
+        ParameterError: If an argument is out of its range, or units are sampled.
+    """
+    parts = (
+        ExponentialPart(selection_epsilon, SELECTION_RATIO),
+        GaussianPart(noise_multiplier),
+    )
+    return EventTemplate(mechanism, parts, _range_noise, sampling_rate, True, delta0)
+
+
+def _range_noise(
+    selection_epsilon: float, noise_multiplier: float, delta0: float
+) -> PTRNoise:
+    return PTRNoise(noise_multiplier, delta0, selection_epsilon)
 
 
 def ptr_top_k(
@@ -109,6 +201,59 @@ def ptr_top_k(
         return None
     # A hash table's order depends on the order of insertion where words collide.
     return frozenset(sorted(word for word, _ in ranked[:k]))
+
+
+def choose_k(
+    counts: Mapping[str, int],
+    k_range: tuple[int, int] | Sequence[int],
+    *,
+    epsilon: float,
+    relation: Relation | str,
+    random: SecureRandom | None = None,
+) -> int:
+    """Choose how many keywords to release, privately, where the gap is large.
+
+    Args:
+        counts: In how many slots' answers each word occurs; an empty mapping is fine.
+        k_range: A tuple `(smallest, largest)`, both included; or any other sequence,
+            a list or a `range`, of the values allowed. Public: it never depends on
+            how many words were seen.
+        epsilon: Privacy loss bound of the choice.
+        relation: How the slots of neighbors differ.
+        random: Source of the draws; None is the operating system's.
+
+    Returns:
+        k with probability proportional to exp(epsilon d_k / (2 Delta)), where
+        d_k = H(k) - H(k+1), zeros beyond the words that were seen.
+
+    Raises:
+        ParameterError: If an argument is malformed. Messages hold no word or count.
+
+    Privacy:
+        Unit and relation: one slot, as `relation` says. Sensitivity: of every d_k, 1
+        under `ADD_REMOVE` and 2 under `REPLACE`. Noise: exponential mechanism by
+        rejection: a uniform k is accepted with probability exp(-epsilon (d_max -
+        d_k) / (2 Delta)), so the accepted one has the distribution above, exactly.
+        Event: exponential mechanism with parameter epsilon: pure epsilon, bounded
+        range. Source: McSherry, Talwar, FOCS 2007; ICLR 2024 paper, Algorithm 5.
+
+    Example:
+        >>> votes = {"cough": 9000, "fever": 8990, "rash": 1}
+        >>> choose_k(votes, (1, 5), epsilon=1.0, relation="replace")
+        2
+    """
+    ranked = count_mapping(counts)
+    choices = _choices(k_range)
+    slope = Fraction(parameters.epsilon(epsilon))
+    slope /= 2 * sensitivity.keyword_gap(relation)
+    source = checked_source(random)
+
+    gaps = [count_at(ranked, k) - count_at(ranked, k + 1) for k in choices]
+    largest = max(gaps)
+    while True:
+        position = source.below(len(choices))
+        if source.bernoulli_exp(slope * (largest - gaps[position])):
+            return choices[position]
 
 
 def count_at(ranked: Sequence[tuple[str, int]], rank: int) -> int:
@@ -224,3 +369,27 @@ def _gap_test(
     weight, noise = count_grid(sigma)
     threshold = sensitivity.ptr_threshold(relation)
     return _GapTest(threshold, weight, noise, noise.upper_quantile(bound))
+
+
+def _choices(k_range: tuple[int, int] | Sequence[int]) -> Sequence[int]:
+    too_many = ParameterError(f"k_range must hold at most {MAX_CHOICES} values.")
+    try:
+        if len(k_range) > MAX_CHOICES:
+            raise too_many
+        values = [parameters.count(k, "k_range") for k in k_range]
+    except TypeError:
+        raise ParameterError(
+            "k_range must be a tuple (smallest, largest) or a sequence of integers."
+        ) from None
+    if isinstance(k_range, tuple) and len(values) == _BOUNDS:
+        smallest, largest = values
+        if smallest > largest:
+            raise ParameterError(
+                f"k_range must be (smallest, largest), not ({smallest}, {largest})."
+            )
+        if largest - smallest >= MAX_CHOICES:
+            raise too_many
+        return range(smallest, largest + 1)
+    if not values:
+        raise ParameterError("k_range must hold at least one value.")
+    return sorted(set(values))

@@ -16,7 +16,7 @@ that occur in both, D those that occur in x alone, D' those in x' alone.
    sigma = z sqrt(c) or z sqrt(2c). It is released if H(w) + K > 1 + t, with t the least
    quantile of K *as drawn* with P(K > t) <= delta0 / c. The others, of which there is
    no list, are never released.
-3. *Event.* Gaussian(z) plus delta0, under both relations.
+3. *Event* (`threshold_template`). Gaussian(z) plus delta0, under both relations.
 
 *Proof of 3.* Let p = P(K > t), at most delta0 / c: the probability that a word of
 count 1 is released. M(x) releases a part of C and, independently, a part of D that is
@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
@@ -71,6 +72,43 @@ if TYPE_CHECKING:
 
 _MIN_DELTA0 = 1e-290
 """Shared out among the most words it is still a number that can be computed with."""
+
+
+@dataclass(frozen=True)
+class ThresholdNoise:
+    """The noise of `threshold_words`."""
+
+    noise_multiplier: float
+    """z = sigma / sensitivity of all counts together."""
+
+    delta0: float
+    """Bound on the probability that the words of one answer alone come out."""
+
+
+def threshold_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    delta0: float | None = None,
+    sampling_rate: float = 1.0,
+) -> EventTemplate[ThresholdNoise]:
+    """Return what `threshold_words` is charged: Gaussian(z) and delta0.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        delta0: Probability of failure; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+
+    Example:
+        >>> template = threshold_template("ksa/threshold", 2.0, delta0=1e-8)
+        >>> template.events(1.0, 1e-8)[1]
+        DeltaEvent(delta0=1e-08, count=1)
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(
+        mechanism, (part,), ThresholdNoise, sampling_rate, True, delta0
+    )
 
 
 def threshold_words(

@@ -17,8 +17,9 @@ a function of that slot alone (`token_distribution`), and so is its point of the
    1 in all have norm at most 1, so clipping to that takes nothing away.
 2. *Noise.* Rounded Gaussians of s = 2^14 steps, limit = s / z or s / (sqrt(2) z): the
    noise multiplier is z, exactly. (The paper's N(0, 2 sigma^2) is this, z = sigma.)
-3. *Event.* Gaussian with noise multiplier z, of the whole vector: its argmax, or a
-   token sampled from what it says, at any temperature, is post-processing.
+3. *Event* (`next_token_template`). Gaussian with noise multiplier z, of the whole
+   vector: its argmax, or a token sampled from what it says, at any temperature, is
+   post-processing.
 
 **Noisy max** (`noisy_max_next_token`)
 
@@ -27,8 +28,8 @@ a function of that slot alone (`token_distribution`), and so is its point of the
 2. *Noise.* Permute-and-flip: candidate c succeeds with probability exp(-epsilon (max -
    u_c) / (2 * 2^20)), an exact trial; one of those that succeed is drawn, each as
    likely. It is the argmax of scores plus exponential noise of scale 2 Delta / epsilon.
-3. *Event.* Pure epsilon (McKenna, Sheldon, NeurIPS 2020, Theorem 1), of the winner
-   alone.
+3. *Event* (`max_token_template`). Pure epsilon (McKenna, Sheldon, NeurIPS 2020, Theorem
+   1), of the winner alone.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
@@ -47,6 +49,7 @@ from langchain_dpicl.mechanisms.inputs import (
     index_array,
     probability_rows,
 )
+from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.source import checked_source
 
@@ -63,6 +66,25 @@ _UNIT = 1 << 20
 
 _BLOCK = 1 << 17
 """Numbers that are put on a grid at a time, so that they stay in the cache."""
+
+
+def next_token_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    sampling_rate: float = 1.0,
+    uses: int = 1,
+) -> EventTemplate[GaussianNoise]:
+    """Return what `uses` calls of `noisy_next_token` are charged: Gaussian(z) each.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+        uses: How many tokens one charge pays for, each on a fresh sample.
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, uses=uses)
 
 
 def noisy_next_token(
@@ -114,6 +136,25 @@ def noisy_next_token(
     noise = RoundedGaussian(SCALE).draw(rows.shape[1], source)
     released: npt.NDArray[np.float64] = (total + noise) / limit
     return released
+
+
+def max_token_template(
+    mechanism: str,
+    epsilon: float | None = None,
+    *,
+    sampling_rate: float = 1.0,
+    uses: int = 1,
+) -> EventTemplate[PureNoise]:
+    """Return what `uses` calls of `noisy_max_next_token` are charged: pure epsilons.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        epsilon: Of one token before sampling; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+        uses: How many tokens one charge pays for, each on a fresh sample.
+    """
+    part = PurePart(epsilon)
+    return EventTemplate(mechanism, (part,), PureNoise, sampling_rate, uses=uses)
 
 
 def noisy_max_next_token(

@@ -9,7 +9,8 @@ Privacy*, ICML 2016, for all d.
 **Why it is private.** A report has probability p or q, whatever the true value, and
 p / q = e^eps. So any two true values give any report with probabilities that differ
 by a factor of e^eps at most: pure epsilon local differential privacy. There is no
-sensitivity and no aggregate; whoever collects the reports learns nothing else.
+sensitivity and no aggregate: the collector learns nothing but the reports. The event of
+several reports is their epsilons' sum (`reports_template`).
 
 **How it is drawn, exactly.** Trial i compares U_i ~ Uniform[0, 1) with p, which is
 irrational for every float eps, and draws further bits of U_i where 64 don't decide
@@ -29,8 +30,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, PurePart
 from langchain_dpicl.mechanisms.exponential_trials import succeed
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS
+from langchain_dpicl.mechanisms.noise import PureNoise
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.parameters import ParameterError
 
@@ -74,6 +77,19 @@ def response_chances(epsilon: float, domain_size: int) -> tuple[float, float]:
     decay = math.exp(-parameters.epsilon(epsilon))
     whole = 1.0 + others * decay
     return 1.0 / whole, decay / whole
+
+
+def reports_template(
+    mechanism: str, epsilon: float | None = None
+) -> EventTemplate[PureNoise]:
+    """Return what all reports about one person are charged: pure epsilon.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        epsilon: What the epsilons of the person's reports sum to; None leaves it to the
+            account.
+    """
+    return EventTemplate(mechanism, (PurePart(epsilon),), PureNoise)
 
 
 def randomize(

@@ -14,9 +14,9 @@ with Differentially Private Tabular Data*, 2024), one by one:
    whose rows are in different groups is covered.
 3. *Noise.* Independent discrete Laplace draws on every entry of tally i, of scale
    rows_per_unit * bounds[i] / epsilons[i] or more: exact, on the integers.
-4. *Event.* Tally i is pure epsilons[i]. All together are pure sum(epsilons), by basic
-   composition over the tallies, not over groups. Whatever is computed of the noisy
-   tallies (a mean, the largest entry) is post-processing.
+4. *Event* (`tallies_template`). Tally i is pure epsilons[i]. All together are pure
+   sum(epsilons), by basic composition over the tallies, not over groups. Whatever is
+   computed of the noisy tallies (a mean, the largest entry) is post-processing.
 
 **Why sums are centered.** Of a public interval [gamma, alpha], sum x - (gamma + alpha)
 / 2: it is at most (alpha - gamma) / 2 away from 0, and that is how far adding a row
@@ -35,7 +35,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from langchain_dpicl.accounting.template import EventTemplate, PurePart
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
+from langchain_dpicl.mechanisms.noise import PureNoise
 from langchain_dpicl.mechanisms.sensitivity import tally_l1
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.parameters import ParameterError
@@ -50,6 +52,19 @@ if TYPE_CHECKING:
 
 MAX_TALLY = 1 << 61
 """Largest entry accepted: entry and noise then fit 64 bits together."""
+
+
+def tallies_template(
+    mechanism: str, epsilon: float | None = None, *, sampling_rate: float = 1.0
+) -> EventTemplate[PureNoise]:
+    """Return what `noisy_tallies` is charged: pure epsilon, for all tallies together.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        epsilon: What the tallies' epsilons sum to; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+    """
+    return EventTemplate(mechanism, (PurePart(epsilon),), PureNoise, sampling_rate)
 
 
 def noisy_tallies(

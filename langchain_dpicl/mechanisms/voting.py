@@ -8,7 +8,8 @@ Models*, ICLR 2024, Algorithm 1 and Theorem 3.
    `REPLACE` one is exchanged for another (or for zero). L2: 1 and sqrt(2).
 2. *Noise.* Independent rounded Gaussians of scale sigma = z * sensitivity on a public
    grid of 1 / weight votes: exactly post-processing of a Gaussian mechanism.
-3. *Event.* Gaussian with noise multiplier z. The argmax is post-processing.
+3. *Event* (`vote_template`). Gaussian with noise multiplier z. The argmax is
+   post-processing.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_dpicl import parameters
+from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
+from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import count_grid
 from langchain_dpicl.mechanisms.source import checked_source
 
@@ -30,6 +33,29 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.relation import Relation
+
+
+def vote_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    sampling_rate: float = 1.0,
+    share: float = 1.0,
+) -> EventTemplate[GaussianNoise]:
+    """Return what `noisy_counts`, or `noisy_argmax`, is charged: Gaussian(z).
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+        share: Its part of one query's share in an account without a plan.
+
+    Example:
+        >>> vote_template("vote/gaussian", 2.0, sampling_rate=0.1).events(1.0, 0.0)
+        (GaussianEvent(noise_multiplier=2.0, sampling_rate=0.1, count=1),)
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, share=share)
 
 
 def noisy_counts(

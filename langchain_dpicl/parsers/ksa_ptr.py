@@ -11,7 +11,7 @@ from langchain_dpicl import mechanisms, parameters
 from langchain_dpicl.budget import Demand, ExponentialPart, GaussianPart
 from langchain_dpicl.budget.demand import SELECTION_RATIO, Grant, Part
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms.selection import MAX_CHOICES
+from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 from langchain_dpicl.relation import Relation
