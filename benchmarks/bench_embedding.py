@@ -38,8 +38,9 @@ from rich.table import Table
 
 from langchain_dpicl import ESAOutputParser, RetrievedGroups
 from langchain_dpicl.accounting import GaussianEvent
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.demo import clinic
+from langchain_dpicl.mechanisms import GaussianNoise
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.relation import Relation
@@ -79,7 +80,9 @@ class Cases:
         self.slots = [Slot(note.page_content) for note in documents][:ANSWERS]
         prepared = self._parser(1).prepare(PublicInput())
         self.release: dict[str, Any] = {
-            "grant": Grant(1.0, 1.0, 1e-9, (GaussianEvent(1.0),), "benchmark", 1),
+            "paid": PaidCharge(
+                GaussianNoise(1.0), (GaussianEvent(1.0),), "benchmark", 1
+            ),
             "relation": Relation.REPLACE,
             "slot_count": len(self.slots),
             "prepared": prepared,

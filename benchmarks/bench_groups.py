@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import faiss
@@ -28,11 +27,13 @@ from langchain_core.embeddings import Embeddings
 from rich.console import Console
 from rich.table import Table
 
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups, SampledGroups
 from langchain_dpicl.groups.drawing import PreparedQuestion
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.mechanisms import GaussianNoise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,7 +146,7 @@ def draws(index: ShardIndex) -> dict[str, tuple[Callable[..., object], str]]:
     passing = source(index, score_threshold=THRESHOLD)
     capped = source(index, score_threshold=THRESHOLD, **by_unit)
     choosing = source(index, score_threshold=noisy, **by_unit)
-    grant = SimpleNamespace(noise_multiplier=10.0)
+    paid = PaidCharge(GaussianNoise(10.0), (), "benchmark", 1)
     each = {"collect": everybody_pays}
 
     def drawn(
@@ -157,7 +158,7 @@ def draws(index: ShardIndex) -> dict[str, tuple[Callable[..., object], str]]:
 
     def refined(question: np.ndarray) -> object:
         asked = PreparedQuestion(question, noisy)
-        return choosing.refine(asked, grant=grant, **each)
+        return choosing.refine(asked, paid=paid, **each)
 
     shards = f"RetrievedGroups, {SHARDS} shards, {DOCS_PER_GROUP} each"
     passes = f"cosine >= {THRESHOLD}"

@@ -1,4 +1,4 @@
-"""Speed of admitting a query: check, charge, and a charge that survives the process.
+"""Speed of charging a query: check, charge, and a charge that survives the process.
 
     python benchmarks/bench_ledger.py [--quick] [--dir DIR] [--url URL]
 
@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, accounting
-from langchain_dpicl.budget import Demand
+from langchain_dpicl.accounting import EventTemplate
 
 QUERIES = 1_000_000
 UNITS = 2_000
@@ -56,8 +56,8 @@ class Line:
     target: str = ""
 
 
-def demand() -> Demand:
-    return VoteOutputParser(labels=["yes", "no"]).demand()
+def event_template() -> EventTemplate:
+    return VoteOutputParser(labels=["yes", "no"]).event_template()
 
 
 def open_budget(url: str, account: str) -> PrivacyBudgetHandler:
@@ -65,7 +65,7 @@ def open_budget(url: str, account: str) -> PrivacyBudgetHandler:
     budget = PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, queries=QUERIES, ledger=url, account=account
     )
-    budget.admit(demand(), unit_key="patient_id", n_units=UNITS)
+    budget.charge(event_template(), unit_key="patient_id", n_units=UNITS)
     return budget
 
 
@@ -78,7 +78,7 @@ def seconds_each(call: Callable[[], object], count: int) -> float:
 
 def memory_lines(count: int, rounds: int) -> list[Line]:
     budget = open_budget(":memory:", "bench")
-    asked = demand()
+    asked = event_template()
     lock = threading.Lock()
     state = {"used": 0}
 
@@ -95,13 +95,14 @@ def memory_lines(count: int, rounds: int) -> list[Line]:
     for _ in range(rounds):
         ours.append(
             seconds_each(
-                lambda: budget.admit(asked, unit_key="patient_id", n_units=UNITS), count
+                lambda: budget.charge(asked, unit_key="patient_id", n_units=UNITS),
+                count,
             )
         )
         bare.append(seconds_each(counter, count))
         form.append(seconds_each(closed_form, 200))
     mine = statistics.median(ours)
-    what = "admit one query, in memory"
+    what = "charge one query, in memory"
     return [
         Line(
             what,
@@ -155,11 +156,11 @@ def bare_writer(path: str, count: int) -> Callable[[], None]:
 
 def our_writer(url: str, count: int) -> Callable[[], None]:
     budget = open_budget(url, "bench")
-    asked = demand()
+    asked = event_template()
 
     def write() -> None:
         for _ in range(count):
-            budget.admit(asked, unit_key="patient_id", n_units=UNITS)
+            budget.charge(asked, unit_key="patient_id", n_units=UNITS)
 
     return write
 
@@ -243,7 +244,7 @@ def sqlite_lines(folder: Path, count: int, rounds: int) -> list[Line]:
             theirs.append(count / bare())
         lines.append(
             rates(
-                f"admit, durable in SQLite, {kind}",
+                f"charge, durable in SQLite, {kind}",
                 statistics.median(mine),
                 "bare sqlite3 INSERT, as many writers",
                 statistics.median(theirs),
@@ -306,7 +307,7 @@ def server_lines(url: str, count: int, rounds: int) -> list[Line]:
                 seconds = by_processes(make, url, each, processes)
                 found[kind].append(each * processes / seconds)
         ours = statistics.median(found["ours"])
-        what = f"admit, durable in PostgreSQL, {processes} on 1 account"
+        what = f"charge, durable in PostgreSQL, {processes} on 1 account"
         lines += [
             rates(what, ours, against, statistics.median(found[kind]), target)
             for kind, against in (

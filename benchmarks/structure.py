@@ -107,9 +107,12 @@ def table() -> Callable[[], Any]:
 
 def charge() -> Callable[[], Any]:
     handler = budget()
-    demand = VoteOutputParser(labels=["a", "b"]).demand()
-    pay = getattr(handler, "charge", None) or handler.admit
-    return lambda: pay(demand)
+    parser: Any = VoteOutputParser(labels=["a", "b"])
+    # By their names before the cost moved to the mechanisms, for an older tree.
+    template = getattr(parser, "event_template", None) or parser.demand
+    pay = getattr(handler, "charge", None) or handler.admit  # type: ignore[attr-defined]
+    asked = template()
+    return lambda: pay(asked)
 
 
 def traced(call: Callable[[], Any]) -> tuple[int, int]:

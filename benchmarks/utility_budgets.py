@@ -161,7 +161,7 @@ def run_system(
             tally.add(how, right=str(answer.text) == question.truth)
         advance()
     tally.calls = model.calls - calls
-    tally.noise = max((one.grant.noise_multiplier or 0.0 for one in seen), default=0.0)
+    tally.noise = max((one.z or 0.0 for one in seen), default=0.0)
     _count_costs(tally, ledger, groups.n_units)
     return tally
 

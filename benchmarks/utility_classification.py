@@ -154,8 +154,7 @@ def measure(task: Task, model: Any, runs: int, n_questions: int) -> list[Line]:
                 for text, _ in asked
             ]
             private[epsilon].append(_accuracy(asked, answers))
-            multiplier = seen[0].grant.noise_multiplier
-            assert multiplier is not None
+            multiplier = seen[0].paid.noise.noise_multiplier
             sigmas[epsilon] = multiplier * vote_l2(groups.relation)
             grader = Grader(task.labels)
             unnoised.extend(grader.plurality(one.answers) for one in seen)

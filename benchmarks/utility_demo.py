@@ -59,24 +59,23 @@ def main() -> None:
 
     released: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    grant = None
+    paid = None
     for _ in range(options.runs):
         budget = PrivacyBudgetHandler(
             epsilon=8, delta=1e-6, queries=len(asked), ledger=":memory:"
         )
         for question in asked:
-            grant = budget.admit(ptr.demand())
+            paid = budget.charge(ptr.event_template())
             outcome = ptr.release(
                 slots[question],
-                grant=grant,
+                paid=paid,
                 relation=groups.relation,
                 slot_count=options.groups,
                 prepared=prepared[question],
             )
             released[question.text] += bool(outcome.keywords)
             right[question.text] += question.answered_by(" ".join(outcome.keywords))
-    assert grant is not None
-    assert grant.noise_multiplier is not None
+    assert paid is not None
 
     table = Table("question", title=f"{options.runs} runs, {options.groups} groups")
     for heading in ("gap", "predicted", "released", "right"):
@@ -90,8 +89,8 @@ def main() -> None:
         top = [count for _, count in counts.most_common(2)] + [0, 0]
         rate = ptr_pass_rate(
             top[0] - top[1],
-            noise_multiplier=grant.noise_multiplier,
-            delta0=grant.delta0,
+            noise_multiplier=paid.noise.noise_multiplier,
+            delta0=paid.noise.delta0,
             relation=groups.relation,
         )
         table.add_row(

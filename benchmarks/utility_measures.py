@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.outcome import Outcome
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.parsers.base import DPOutputParser
@@ -29,10 +29,15 @@ class Seen:
     """What one release saw, and what it gave. The data sets are public: it may be."""
 
     answers: tuple[str, ...]
-    grant: Grant
+    paid: PaidCharge
     relation: Relation
     prepared: Any
     outcome: Outcome
+
+    @property
+    def z(self) -> float | None:
+        """The noise multiplier of the release, if it has one."""
+        return getattr(self.paid.noise, "noise_multiplier", None)
 
 
 def watched(
@@ -47,7 +52,7 @@ def watched(
             seen.append(
                 Seen(
                     answers,
-                    terms["grant"],
+                    terms["paid"],
                     terms["relation"],
                     terms["prepared"],
                     outcome,

@@ -197,15 +197,15 @@ def ptr_figures(seen: Seen) -> dict[str, Any]:
     k = seen.outcome.details["k"]
     ranked = [*sorted(counts.values(), reverse=True), *[0] * (k + 1)]
     test: dict[str, Any] = {
-        "noise_multiplier": seen.grant.noise_multiplier,
-        "delta0": seen.grant.delta0,
+        "noise_multiplier": seen.paid.noise.noise_multiplier,
+        "delta0": seen.paid.noise.delta0,
         "relation": seen.relation,
     }
     figures: dict[str, Any] = {
         "gap": ranked[k - 1] - ranked[k],
         "predicted": mechanisms.ptr_pass_rate(ranked[k - 1] - ranked[k], **test),
     }
-    if seen.grant.epsilon is None and ranked[k - 1]:
+    if seen.paid.noise.selection_epsilon is None and ranked[k - 1]:
         passed = [
             mechanisms.ptr_top_k(counts, k, **test) is not None for _ in range(REPLAYS)
         ]
@@ -259,7 +259,7 @@ def planned(table: Table, groups: GroupSource, method: str) -> Forecast:
     kind, parameters = METHODS[method](asked, table.options(asked))
     parser: DPOutputParser = kind(**parameters)
     return forecast(
-        parser.demand(groups.sampling_rate),
+        parser.event_template(groups.sampling_rate),
         epsilon=EPSILON,
         delta=DELTA,
         queries=len(table.questions),

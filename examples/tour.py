@@ -66,7 +66,11 @@ print("\n3. What will a budget buy?")
 parser = KSAPTROutputParser(k=1)
 for queries in (5, 20, 80):
     plan = forecast(
-        parser.demand(), epsilon=8, delta=1e-6, queries=queries, groups=groups.n_groups
+        parser.event_template(),
+        epsilon=8,
+        delta=1e-6,
+        queries=queries,
+        groups=groups.n_groups,
     )
     print(f"{queries:2} answers: {plan.advice()}")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import DPOutputParser
@@ -20,7 +20,7 @@ def privacy_record(
     groups: GroupSource,
     budget: PrivacyBudgetHandler,
     outcome: Outcome,
-    grants: Sequence[Grant] = (),
+    charges: Sequence[PaidCharge[Any]] = (),
     details: dict[str, Any] | None = None,
     mechanism: str | None = None,
 ) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def privacy_record(
         groups: The group source.
         budget: The account's handler.
         outcome: The mechanism's output.
-        grants: What was charged, in order; the last one is the mechanism's.
+        charges: What was charged, in order; the last one is the mechanism's.
         details: What was released besides, before the mechanism's output.
         mechanism: What released it, if not the parser.
 
@@ -43,24 +43,20 @@ def privacy_record(
         differentially private output.
     """
     parameters = parser.public_parameters()
-    last = grants[-1] if grants else None
+    last = charges[-1] if charges else None
     if last is not None:
-        granted = {
-            "noise_multiplier": last.noise_multiplier,
-            "epsilon": last.epsilon,
-            "delta0": last.delta0 or None,
-        }
-        parameters.update({k: v for k, v in granted.items() if v is not None})
+        noise = asdict(last.noise)
+        parameters.update({k: v for k, v in noise.items() if v is not None})
     return release_record(
         kind="answer",
         status=status.value,
-        mechanism=mechanism or parser.demand(groups.sampling_rate).mechanism,
+        mechanism=mechanism or parser.event_template(groups.sampling_rate).mechanism,
         parameters=parameters,
         unit=f"all records with the same {groups.unit_key!r}",
         unit_key=groups.unit_key,
         relation=groups.relation.value,
         neighbors=NEIGHBORS,
-        events=[event for grant in grants for event in grant.events],
+        events=[event for paid in charges for event in paid.events],
         charge=last.sequence if last else None,
         account=budget.public_state(last),
         random=parser.random,

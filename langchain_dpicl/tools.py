@@ -19,7 +19,8 @@ from langchain_core.runnables.config import merge_configs, patch_config
 from langchain_core.tools import StructuredTool, ToolException
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
-from langchain_dpicl.budget import Demand, PrivacyBudgetHandler, find_budget
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
 from langchain_dpicl.frozen import FrozenModel
@@ -239,9 +240,9 @@ class ToolCalls:
         budget = self.budget(callbacks)
         if not budget.can_afford():
             return False
-        if budget.accounting == "plan" or not budget.spent().queries:
-            return True
-        return all(map(budget.can_afford, self._demands()))
+        return not budget.spent().queries or all(
+            map(budget.has_left_for, self._templates())
+        )
 
     def _told(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         if self.explain is None:
@@ -251,15 +252,15 @@ class ToolCalls:
             f"Not answered: the privacy budget can't pay for it. {error} {what}"
         )
 
-    def _demands(self) -> list[Demand]:
+    def _templates(self) -> list[EventTemplate[Any]]:
         """Return what one question may be charged for."""
         groups, gate = self.dp_chain.groups, self.dp_chain.gate
-        demands = [self.dp_chain.parser.demand(groups.sampling_rate)]
+        templates = [self.dp_chain.parser.event_template(groups.sampling_rate)]
         if gate is not None:
-            demands.append(gate.demand(groups.sampling_rate))
+            templates.append(gate.event_template(groups.sampling_rate))
         if (first := groups.preliminary) is not None:
-            demands.append(first)
-        return demands
+            templates.append(first)
+        return templates
 
 
 def _unwrapped(chain: Any) -> DPChain:

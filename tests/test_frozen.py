@@ -142,14 +142,14 @@ def test_a_handler_of_yours_keeps_what_it_notes() -> None:
 
 def test_lists_that_change_afterwards_change_nothing() -> None:
     labels, words = ["cough", "rash"], ["cough", "rash", "nausea"]
-    stop_words, candidates, centre = {"dry"}, ["A dry cough.", "A rash."], [0.0] * 256
+    stop_words, candidates, center = {"dry"}, ["A dry cough.", "A rash."], [0.0] * 256
     parsers: list[tuple[Any, str, Any]] = [
         (VoteOutputParser(labels=labels), "labels", labels),  # type: ignore[arg-type]
         (KSAJointOutputParser(k=1, domain=words), "domain", words),
         (KSAPTROutputParser(k=1, stop_words=stop_words), "stop_words", stop_words),
     ]
-    esa = ESAOutputParser(embedding=EMBEDDING, candidates=candidates, centre=centre)
-    parsers += [(esa, "candidates", candidates), (esa, "centre", centre)]
+    esa = ESAOutputParser(embedding=EMBEDDING, candidates=candidates, center=center)
+    parsers += [(esa, "candidates", candidates), (esa, "center", center)]
     for parser, field, given in parsers:
         before = list(getattr(parser, field))
         given.clear()

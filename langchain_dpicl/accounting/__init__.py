@@ -29,7 +29,7 @@ from langchain_dpicl.accounting.events import (
     total_delta0,
 )
 from langchain_dpicl.accounting.filters import (
-    STEPS,
+    BUDGET_UNITS,
     Cost,
     PrivacyFilter,
 )
@@ -42,19 +42,31 @@ from langchain_dpicl.accounting.orders import best_order
 from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 from langchain_dpicl.accounting.stored import event_from_dict, event_to_dict
+from langchain_dpicl.accounting.template import (
+    EventTemplate,
+    ExponentialPart,
+    GaussianPart,
+    PurePart,
+    Template,
+)
 
 __all__ = [
-    "STEPS",
+    "BUDGET_UNITS",
     "Cost",
     "CrossCheck",
     "DeltaEvent",
     "Event",
+    "EventTemplate",
     "ExponentialEvent",
+    "ExponentialPart",
     "GaussianEvent",
+    "GaussianPart",
     "ParallelEvent",
     "PlainEvent",
     "PrivacyFilter",
     "PureEvent",
+    "PurePart",
+    "Template",
     "ZCDPEvent",
     "best_order",
     "calibrate",

@@ -58,8 +58,8 @@ Privacy:
     far" (`PrivacyFilter.epsilon_spent`) is a report: no promise holds for a run that is
     stopped because that figure has a certain value.
 
-Costs are integers, in steps of limit / `STEPS`, every cost rounded up. Sums of them are
-exact in any order, on any machine and in any database.
+Costs are integers, in units of limit / `BUDGET_UNITS`, every cost rounded up. Sums of
+them are exact in any order, on any machine and in any database.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ from langchain_dpicl.parameters import ParameterError
 if TYPE_CHECKING:
     from langchain_dpicl.accounting.composition import AnyEvent
 
-STEPS = 2**31 - 1
+BUDGET_UNITS = 2**31 - 1
 """Steps of a budget: a sum of two costs within it still fits 32 bits."""
 
 Method = Literal["zcdp", "gdp", "renyi", "pure"]
@@ -117,10 +117,10 @@ class PrivacyFilter:
     """A limit on the sum of the costs of events that are chosen as a run goes.
 
     Equal terms make equal filters. Of equal releases with limit / loss = x in exact
-    arithmetic, at least the whole part of x - x^2 / STEPS - 1e-8 x are admitted. Few
-    are lost (one at most for x below 40,000), but where x is a whole number above 1,
-    or that little above one, one is: noise for n releases is right when their cost is
-    at most `STEPS // n`.
+    arithmetic, at least the whole part of x - x^2 / BUDGET_UNITS - 1e-8 x are
+    admitted. Few are lost (one at most for x below 40,000), but where x is a whole
+    number above 1, or that little above one, one is: noise for n releases is right
+    when their cost is at most `BUDGET_UNITS // n`.
 
     Attributes:
         method: `zcdp`, `gdp`, `renyi` or `pure`; see the module docstring.
@@ -213,7 +213,7 @@ class PrivacyFilter:
     @property
     def limit(self) -> Cost:
         """What may be spent in all."""
-        return Cost(STEPS, STEPS)
+        return Cost(BUDGET_UNITS, BUDGET_UNITS)
 
     def cost(self, events: Iterable[AnyEvent]) -> Cost:
         """Return what a release costs, each component rounded up.
@@ -225,7 +225,7 @@ class PrivacyFilter:
             Steps of the limit: (0, 0) for no events, and at least one step for any
             positive loss or failure. Costs above the limit are returned as they are;
             they may have hundreds of digits. Where `delta0_share` is 0, every
-            positive failure costs `STEPS + 1`, which nothing affords.
+            positive failure costs `BUDGET_UNITS + 1`, which nothing affords.
 
         Raises:
             ParameterError: If an event is unknown, or the method can't account for it.
@@ -236,7 +236,7 @@ class PrivacyFilter:
             >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
             >>> account.cost([])
             Cost(loss=0, failure=0)
-            >>> account.cost([GaussianEvent(1e-160)]).loss > STEPS
+            >>> account.cost([GaussianEvent(1e-160)]).loss > BUDGET_UNITS
             True
         """
         if not isinstance(events, (list, tuple)):
@@ -256,12 +256,15 @@ class PrivacyFilter:
 
         Example:
             >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
-            >>> account.affords(Cost(STEPS - 1, 0), Cost(1, 0))
+            >>> account.affords(Cost(BUDGET_UNITS - 1, 0), Cost(1, 0))
             True
-            >>> account.affords(Cost(STEPS, 0), Cost(1, 0))
+            >>> account.affords(Cost(BUDGET_UNITS, 0), Cost(1, 0))
             False
         """
-        return spent.loss + cost.loss <= STEPS and spent.failure + cost.failure <= STEPS
+        return (
+            spent.loss + cost.loss <= BUDGET_UNITS
+            and spent.failure + cost.failure <= BUDGET_UNITS
+        )
 
     def epsilon_spent(self, cost: Cost) -> float:
         """Return an upper bound of epsilon for what was spent, at the full delta.
@@ -285,18 +288,18 @@ class PrivacyFilter:
             >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
             >>> account.epsilon_spent(Cost(0, 0))
             0.0
-            >>> 0.4 < account.epsilon_spent(Cost(STEPS // 4, 0)) < 0.5
+            >>> 0.4 < account.epsilon_spent(Cost(BUDGET_UNITS // 4, 0)) < 0.5
             True
         """
         loss = parameters.count(cost[0], "cost.loss", minimum=0, unbounded=True)
         failure = parameters.count(cost[1], "cost.failure", minimum=0, unbounded=True)
-        if loss > STEPS or failure > STEPS:
+        if loss > BUDGET_UNITS or failure > BUDGET_UNITS:
             return math.inf
         if loss == 0:
             return 0.0
-        failed = Fraction(self.failure_budget) * failure / STEPS
+        failed = Fraction(self.failure_budget) * failure / BUDGET_UNITS
         delta = max(self.delta_left, _float_below(Fraction(self.delta) - failed))
-        used = loss / STEPS
+        used = loss / BUDGET_UNITS
         if self.method == "gdp":
             mu = self.budget * math.sqrt(used) * (1 + limits.SLACK)
             found = gaussian_epsilon(mu, delta)
@@ -318,10 +321,12 @@ def _cost(account: PrivacyFilter, events: tuple[AnyEvent, ...]) -> Cost:
     budget = Fraction(account.budget)
     if account.method == "gdp":
         budget *= budget
-    steps = math.ceil(loss * STEPS / budget)
+    steps = math.ceil(loss * BUDGET_UNITS / budget)
     if not account.failure_budget:
-        return Cost(steps, STEPS + 1 if failure else 0)
-    return Cost(steps, math.ceil(failure * STEPS / Fraction(account.failure_budget)))
+        return Cost(steps, BUDGET_UNITS + 1 if failure else 0)
+    return Cost(
+        steps, math.ceil(failure * BUDGET_UNITS / Fraction(account.failure_budget))
+    )
 
 
 def _sums(account: PrivacyFilter, events: Iterable[Event]) -> tuple[Fraction, Fraction]:

@@ -22,7 +22,9 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
 
 from langchain_dpicl import parameters
 from langchain_dpicl.accounting.events import (
@@ -37,7 +39,7 @@ from langchain_dpicl.accounting.events import (
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 from langchain_dpicl.parameters import ParameterError
 
-NoiseT = TypeVar("NoiseT", covariant=True)  # noqa: PLC0105  # read in every signature
+NoiseT = TypeVar("NoiseT", covariant=True, default=Any)  # noqa: PLC0105  # as it reads
 """What a mechanism takes of its charge: a dataclass beside the mechanism."""
 
 DELTA0_SHARE = 0.5

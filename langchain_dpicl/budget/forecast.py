@@ -13,15 +13,25 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from langchain_dpicl import mechanisms, parameters
-from langchain_dpicl.budget.bundle import require_demand
-from langchain_dpicl.budget.demand import Demand, read_parameters
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms import (
+    ExponentialNoise,
+    GaussianNoise,
+    PTRNoise,
+    PureNoise,
+    ThresholdNoise,
+    sensitivity,
+)
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.validation import checked
 
 PASS_RATE = 0.95
+
+CountNoise = GaussianNoise | ExponentialNoise | PureNoise | PTRNoise | ThresholdNoise
+"""The noise of releases that choose by counts of groups."""
 
 THRESHOLD = "ksa/threshold"
 """The mechanism whose words stand on their own: there is no lead over a next one."""
@@ -80,7 +90,7 @@ class Forecast:
 
 
 def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
-    demand: Demand,
+    template: EventTemplate[CountNoise],
     *,
     epsilon: float,
     delta: float,
@@ -94,7 +104,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     """Return what each query of a plan can do.
 
     Args:
-        demand: The shape of one release.
+        template: The shape of one release.
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
         queries: Number of releases.
@@ -116,56 +126,56 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         ParameterError: If `max_words` is out of its range.
 
     Example:
-        >>> from langchain_dpicl.budget import GaussianPart
-        >>> ptr = Demand("ksa/ptr", (GaussianPart(),), needs_delta0=True)
+        >>> ptr = mechanisms.ptr_template("ksa/ptr")
         >>> found = forecast(ptr, epsilon=8, delta=1e-6, queries=20, groups=100)
         >>> found.is_possible, 40 < found.required_lead < 50
         (True, True)
     """
-    require_demand(demand)
+    require_template(template)
     groups = checked(parameters.count, groups, "groups")
     choices = checked(parameters.count, choices, "choices", minimum=2)
     public_calls = checked(parameters.count, public_calls, "public_calls", minimum=0)
-    if demand.mechanism == "esa/cosine":
+    if template.mechanism == "esa/cosine":
         raise InvalidParameterError(
             "What a noisy sum of embeddings can tell apart depends on the candidates: "
             "there is no lead to forecast for ESA by cosine. With select='vote' there "
             "is."
         )
-    events = plan_queries(demand, epsilon=epsilon, delta=delta, queries=queries)
-    z, eps, delta0 = read_parameters(demand, events)
+    events = plan_queries(template, epsilon=epsilon, delta=delta, queries=queries)
+    found = template.read(events)
     noise: float | None = None
-    if z is not None and demand.mechanism == THRESHOLD:
-        noise = z * sensitivity.keyword_l2(relation, max_words)
+    if isinstance(found, ThresholdNoise):
+        noise = found.noise_multiplier * sensitivity.keyword_l2(relation, max_words)
         lead = mechanisms.required_count(
             max_words=max_words,
-            noise_multiplier=z,
-            delta0=delta0,
+            noise_multiplier=found.noise_multiplier,
+            delta0=found.delta0,
             relation=relation,
             pass_rate=PASS_RATE,
         )
-    elif z is not None and demand.needs_delta0:
-        noise = z * sensitivity.keyword_gap(relation)
+    elif isinstance(found, PTRNoise):
+        noise = found.noise_multiplier * sensitivity.keyword_gap(relation)
         lead = mechanisms.required_gap(
-            noise_multiplier=z, delta0=delta0, relation=relation, pass_rate=PASS_RATE
+            noise_multiplier=found.noise_multiplier,
+            delta0=found.delta0,
+            relation=relation,
+            pass_rate=PASS_RATE,
         )
-    elif z is not None:
-        noise = z * sensitivity.vote_l2(relation)
+    elif isinstance(found, GaussianNoise):
+        noise = found.noise_multiplier * sensitivity.vote_l2(relation)
         # Two noisy counts, each against the winner's: a union bound over the others.
         tail = (1 - PASS_RATE) / (choices - 1)
         # Of a tail so thin that 1 - tail is 1 there is a quantile all the same.
         lead = noise * math.sqrt(2) * -NormalDist().inv_cdf(tail)
-    elif eps is not None:
-        # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
-        scale = 2 * sensitivity.joint_utility(relation) / eps
-        lead = scale * math.log((choices - 1) * PASS_RATE / (1 - PASS_RATE))
     else:
-        raise InvalidParameterError("The demand has no randomized step.")
+        # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
+        scale = 2 * sensitivity.joint_utility(relation) / found.epsilon
+        lead = scale * math.log((choices - 1) * PASS_RATE / (1 - PASS_RATE))
     return Forecast(
-        mechanism=demand.mechanism,
-        noise_multiplier=z,
-        epsilon=eps,
-        delta0=delta0 or None,
+        mechanism=template.mechanism,
+        noise_multiplier=getattr(found, "noise_multiplier", None),
+        epsilon=getattr(found, "epsilon", getattr(found, "selection_epsilon", None)),
+        delta0=getattr(found, "delta0", None),
         noise=noise,
         required_lead=lead,
         groups=groups,

@@ -3,43 +3,30 @@
 LangChain swallows what most callback methods raise, so no callback can *enforce*
 anything. The budget is a callback handler because handlers reach every nested runnable
 of an application; the enforcing is done by the private runnables themselves, which look
-the handler up, call `admit`, and refuse to run where none is found.
+the handler up, call `charge`, and refuse to run where none is found.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal
 
 from langchain_core.callbacks import BaseCallbackHandler
 from typing_extensions import override
 
 from langchain_dpicl.accounting import Event
-from langchain_dpicl.budget.admission import granted, require_possible
-from langchain_dpicl.budget.bundle import AnyDemand, Bundle, read_parts
-from langchain_dpicl.budget.commitment import Commitment
-from langchain_dpicl.budget.demand import Demand, Grant, Granted
-from langchain_dpicl.budget.pricing import price_release
-from langchain_dpicl.budget.report import (
-    queries_left,
-    require_payment,
-    spent_after,
-    would_pay,
-)
+from langchain_dpicl.accounting.template import NoiseT, Template
+from langchain_dpicl.budget.charge import PaidCharge, require_possible
 from langchain_dpicl.budget.state import BudgetState
-from langchain_dpicl.budget.terms import account_terms, described
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
-from langchain_dpicl.frozen import Frozen
-from langchain_dpicl.ledger import (
-    AccountState,
-    AccountTerms,
-    Charge,
-    Ledger,
-    open_ledger,
+from langchain_dpicl.budget.terms import account_of, account_terms, described
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    PlanMismatchError,
 )
-from langchain_dpicl.units import Collect
+from langchain_dpicl.frozen import Frozen
+from langchain_dpicl.ledger import AccountTerms, Ledger, open_ledger
 
 
 class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
@@ -153,7 +140,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             ledger, create=create, require_synchronous=require_synchronous
         )
         self._ledger.open(self._terms)
-        self._commitment = Commitment(self._terms, self._queries, self._ledger)
+        self._account = account_of(self._terms, self._queries, self._ledger)
 
     def __repr__(self) -> str:
         return (
@@ -195,34 +182,43 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         return self._terms.scope
 
     @property
+    def fixes_classes(self) -> bool:
+        """Whether units must stay in one class of a `Bundle` in all charges.
+
+        A plan of several queries is calibrated for that; a filter's sums hold whatever
+        class a unit is in.
+        """
+        return self._account.fixes_classes
+
+    @property
     def ledger(self) -> Ledger:
         """The ledger that holds the account."""
         return self._ledger
 
-    def admit(
+    def charge(
         self,
-        demand: AnyDemand,
+        template: Template[NoiseT],
         *,
         unit_key: str | None = None,
         n_units: int | None = None,
         charges_units: bool = False,
-        starts: tuple[str, Callable[[Grant], str]] | None = None,
-    ) -> Grant:
+        starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None = None,
+    ) -> PaidCharge[NoiseT]:
         """Charge one release, durably, and return what it may do.
 
         Args:
-            demand: The shape of the release, or of several in a `Bundle`.
+            template: The shape of the release, or of several in a `Bundle`.
             unit_key: The metadata key that names the protected unit; an account
                 protects one kind of unit.
             n_units: Number of units in the corpus, to check delta against.
             charges_units: Whether the caller will name every unit that takes part to
-                the grant's `collect`.
+                the charge's `collect`.
             starts: The stored release that the charge starts: its kind, and its header
-                given the grant. It is written together with the charge, or neither is.
+                given the charge. It is written together with the charge, or neither is.
 
         Returns:
-            The parameters that the release must use; `parts` has them for each demand
-            of a bundle, in order.
+            The charge, with the noise that the release must use; of a bundle, that of
+            each release in order.
 
         Raises:
             InvalidParameterError: If delta is 1 / n_units or more, if noise is left
@@ -233,43 +229,23 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             BudgetExhaustedError: If the account can't pay.
             LedgerError: If the ledger can't be used or the account is closed.
         """
-        terms = self._terms
-        require_possible(terms, demand, unit_key, n_units, charges_units=charges_units)
-        plan = self._commitment.plan_for(demand, unit_key)
-        if terms.filter is None:
-            expected = plan.events
-        else:
-            expected = price_release(demand, terms.filter, self._queries)
-        # Before the charge: what does not fit is refused at no cost.
-        parts = read_parts(demand, expected)
-
-        def grant_of(charge: Charge) -> Grant:
-            return granted(demand, parts, charge, self._collector(charge))
-
-        charge = self._ledger.charge(
-            terms.name,
-            None if terms.filter is None else expected,
-            **_starting(starts, grant_of),
+        require_possible(
+            self._terms, template, unit_key, n_units, charges_units=charges_units
         )
-        if charge.events != expected:
-            raise PlanMismatchError(
-                f"Account {terms.name!r} was charged for another release than the one "
-                "planned; nothing was released."
-            )
-        return grant_of(charge)
+        return self._account.charge(template, unit_key, starts)
 
-    async def aadmit(
+    async def acharge(
         self,
-        demand: AnyDemand,
+        template: Template[NoiseT],
         *,
         unit_key: str | None = None,
         n_units: int | None = None,
         charges_units: bool = False,
-    ) -> Grant:
-        """Charge one release without blocking the event loop; see `admit`."""
+    ) -> PaidCharge[NoiseT]:
+        """Charge one release without blocking the event loop; see `charge`."""
         return await asyncio.to_thread(
-            self.admit,
-            demand,
+            self.charge,
+            template,
             unit_key=unit_key,
             n_units=n_units,
             charges_units=charges_units,
@@ -286,7 +262,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        return self._spent(self._ledger.state(self._terms.name))
+        return self._account.spent()
 
     def remaining(self) -> BudgetState:
         """Return the epsilon and the queries that are left.
@@ -299,49 +275,38 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        state = self._ledger.state(self._terms.name)
-        return BudgetState(
-            max(self._terms.epsilon - self._spent(state), 0.0),
-            delta=self._terms.delta,
-            queries=queries_left(self._terms, self._queries, state),
-        )
+        return self._account.remaining()
 
     def can_afford(
-        self, event: AnyDemand | Event | Sequence[Event] | None = None
+        self, event: Template[Any] | Event | Sequence[Event] | None = None
     ) -> bool:
         """Return whether the account would pay for one more release; charge nothing.
 
         Args:
-            event: The release: a parser's demand, an event or several. None asks only
-                whether a query is left.
+            event: The release: a parser's event template, an event or several. None
+                asks only whether a query is left.
 
         Returns:
-            True if `admit` would charge it now. A per-unit account always pays for
+            True if `charge` would charge it now. A per-unit account always pays for
             what a unit could pay out of a full balance; how many can is private.
         """
-        state = self._ledger.state(self._terms.name)
-        if not would_pay(self._terms, self._queries, state, event):
-            return False
-        if isinstance(event, (Demand, Bundle)) and state.plan is None:
-            return self._commitment.can_plan(event)
-        return True
+        return self._account.can_afford(event)
 
-    def require_payable(self, demand: AnyDemand) -> None:
-        """Refuse what `admit` would refuse now; charge nothing.
+    def require_payable(self, template: Template[Any]) -> None:
+        """Refuse what `charge` would refuse now; charge nothing.
 
         It saves the public calls of a question that can't be paid for; raises the same.
         """
-        state = self._ledger.state(self._terms.name)
-        require_payment(self._terms, self._queries, state, demand)
+        self._account.require_payable(template)
 
-    def quote(self, demand: AnyDemand) -> tuple[Granted, ...]:
-        """Return what `admit` would grant for a release; charge nothing.
+    def quote(self, template: Template[NoiseT]) -> NoiseT:
+        """Return the noise that `charge` would pay for; charge nothing.
 
         Args:
-            demand: The shape of the release, or of several in a `Bundle`.
+            template: The shape of the release, or of several in a `Bundle`.
 
         Returns:
-            The parameters of each demand's release, in order.
+            The noise of the release; of a bundle, of each of its releases in order.
 
         Raises:
             InvalidParameterError: If noise is left open that nothing determines.
@@ -349,19 +314,30 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
                 none can be made.
             LedgerError: If the ledger can't be read.
         """
-        return read_parts(demand, self._commitment.price(demand))
+        return self._account.quote(template)
 
-    def public_state(self, grant: Grant | None = None) -> dict[str, Any]:
+    def has_left_for(self, template: Template[Any]) -> bool:
+        """Return whether the account is not spent for a release; charge nothing.
+
+        A forecast: another run may spend what is left. A release that does not fit the
+        account is refused by `charge`, with the reason, and not called unaffordable.
+        """
+        try:
+            self._account.require_payable(template)
+        except BudgetExhaustedError:
+            return False
+        except (InvalidParameterError, PlanMismatchError):
+            pass
+        return True
+
+    def public_state(self, paid: PaidCharge[Any] | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.
 
         Args:
-            grant: The state right after this charge; None is the state now. Of several
+            paid: The state right after this charge; None is the state now. Of several
                 queries at once each reports its own.
         """
-        if grant is None:
-            spent = self.spent()
-        else:
-            spent = spent_after(self._terms, grant.events, grant.sequence, grant.spent)
+        spent = self._account.spent(paid)
         return {
             "name": self._terms.name,
             "accounting": self._terms.accounting,
@@ -379,27 +355,13 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Raises:
             InvalidParameterError: If the account has a plan.
         """
-        if self._terms.filter is None:
-            raise InvalidParameterError(
-                f"{what} charges releases of more than one kind, and account "
-                f"{self.account!r} has a plan of equal ones. Open an account with "
-                "accounting='zcdp' (or 'gdp') besides queries=."
-            )
-
-    def _collector(self, charge: Charge) -> Collect | None:
-        if self._terms.scope == "corpus":
-            return None
-        return partial(self._ledger.charge_units, charge)
+        self._account.require_filter(what)
 
     @override
     def _require_private(self, name: str) -> None:
         # What a subclass of yours notes for itself is its own.
         if hasattr(PrivacyBudgetHandler, name) or name in {"delta0_share", "order"}:
             super()._require_private(name)
-
-    def _spent(self, state: AccountState) -> BudgetState:
-        events = state.plan.events if state.plan else ()
-        return spent_after(self._terms, events, state.used, state.spent)
 
 
 def _open_handler(
@@ -416,14 +378,3 @@ def _open_handler(
         delta0_share=terms.delta0_share,
         order=terms.order,
     )
-
-
-def _starting(
-    starts: tuple[str, Callable[[Grant], str]] | None,
-    grant_of: Callable[[Charge], Grant],
-) -> dict[str, Any]:
-    if starts is None:
-        # A ledger of somebody else's need not know of releases.
-        return {}
-    kind, header = starts
-    return {"starts": (kind, lambda charge: header(grant_of(charge)))}

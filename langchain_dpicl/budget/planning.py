@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from langchain_dpicl import accounting, parameters
 from langchain_dpicl.accounting import Event, GaussianEvent, repeat, unsampled_epsilon
-from langchain_dpicl.budget.bundle import AnyDemand, require_demand
-from langchain_dpicl.budget.demand import Demand, PurePart
+from langchain_dpicl.accounting.template import (
+    EventsAt,
+    EventTemplate,
+    PurePart,
+    Template,
+)
+from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.validation import checked
 
 
 def plan_queries(
-    demand: AnyDemand, *, epsilon: float, delta: float, queries: int
+    template: Template[Any], *, epsilon: float, delta: float, queries: int
 ) -> tuple[Event, ...]:
     """Return the events that each of `queries` equal releases may spend.
 
@@ -24,7 +29,7 @@ def plan_queries(
     within (epsilon, delta). What the user fixed is only checked.
 
     Args:
-        demand: The shape of one release, or of several in a bundle.
+        template: The shape of one release, or of several in a bundle.
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
         queries: Number of releases.
@@ -43,100 +48,89 @@ def plan_queries(
     Raises:
         PlanMismatchError: If no noise, or not the fixed one, keeps within the budget,
             or the two accountants disagree.
-        InvalidParameterError: If an argument is out of its range or no demand.
+        InvalidParameterError: If an argument is out of its range or no template.
 
     Example:
-        >>> from langchain_dpicl.budget import Demand, GaussianPart
+        >>> from langchain_dpicl.mechanisms import vote_template
         >>> events = plan_queries(
-        ...     Demand("vote", (GaussianPart(),)), epsilon=8, delta=1e-6, queries=20
+        ...     vote_template("vote"), epsilon=8, delta=1e-6, queries=20
         ... )
         >>> round(events[0].noise_multiplier, 2)
         2.92
     """
-    require_demand(demand)
-    epsilon = checked(parameters.epsilon, epsilon)
-    delta = checked(parameters.delta, delta)
-    queries = checked(parameters.count, queries, "queries")
-    events_at: Callable[[float], tuple[Event, ...]]
-    if isinstance(demand, Demand):
-        delta0 = _delta0(demand, delta, queries, sharing=1)
-        events_at = functools.partial(demand.events, delta0=delta0)
-    elif demand.disjoint:
-        plans = {
-            one: plan_queries(one, epsilon=epsilon, delta=delta, queries=queries)
-            for one in dict.fromkeys(demand.demands)
-        }
-        return demand.parallel(plans[one] for one in demand.demands)
-    else:
-        delta0s = tuple(
-            _delta0(one, delta, queries, sharing=demand.n_failing)
-            for one in demand.demands
+    require_template(template)
+    return template.filled(
+        _Plan(
+            checked(parameters.epsilon, epsilon),
+            checked(parameters.delta, delta),
+            checked(parameters.count, queries, "queries"),
         )
-        events_at = functools.partial(demand.in_turn, delta0s=delta0s)
-    return _planned(demand, events_at, epsilon, delta, queries)
+    )
 
 
-def _delta0(demand: Demand, delta: float, queries: int, *, sharing: int) -> float:
-    """Return the delta0 of each use, where `sharing` demands share the failures."""
-    delta0 = demand.delta0_for(delta, queries * max(sharing, 1))
-    uses = queries * demand.uses
-    charged = delta0 * demand.sampling_rate * uses
-    if charged >= delta:
-        raise PlanMismatchError(
-            f"{uses} releases with delta0 {delta0:g} each use up a delta of "
-            f"{charged:g}, and the account has {delta:g}. Leave delta0 to the plan or "
-            f"give less than {delta / uses / demand.sampling_rate:.2g}."
-        )
-    return delta0
+@dataclass(frozen=True)
+class _Plan:
+    """The rule by which a plan sets noise: the least that all queries can afford."""
 
+    epsilon: float
+    delta: float
+    queries: int
 
-def _planned(
-    demand: AnyDemand,
-    events_at: Callable[[float], tuple[Event, ...]],
-    epsilon: float,
-    delta: float,
-    queries: int,
-) -> tuple[Event, ...]:
-    if demand.is_fixed:
-        events = events_at(1.0)
-        cost = _cost(events, delta, queries)
-        if not cost <= epsilon:
+    def delta0(self, template: EventTemplate[Any], sharing: int) -> float:
+        delta, uses = self.delta, self.queries * template.uses
+        delta0 = template.delta0_for(delta, self.queries * sharing)
+        charged = delta0 * template.sampling_rate * uses
+        if charged >= delta:
             raise PlanMismatchError(
-                f"{queries} releases by {demand.mechanism} with the noise you fixed "
-                f"cost epsilon {cost:.4g} at delta {delta:g}; the account has "
-                f"{epsilon:g}. Leave the noise to the plan, or give more noise or "
-                "fewer queries."
+                f"{uses} releases with delta0 {delta0:g} each use up a delta of "
+                f"{charged:g}, and the account has {delta:g}. Leave delta0 to the plan "
+                f"or give less than {delta / uses / template.sampling_rate:.2g}."
             )
-    else:
-        try:
-            scale = accounting.calibrate(events_at, epsilon, delta, uses=queries)
-        except ParameterError as error:
-            raise PlanMismatchError(
-                f"No amount of noise lets {demand.mechanism} answer {queries} queries "
-                f"within epsilon {epsilon:g} and delta {delta:g} ({error})."
-            ) from None
-        events = events_at(min(scale, _plain(demand, epsilon, delta, queries, scale)))
-    _require_second_opinion(events, delta, queries)
-    return events
+        return delta0
 
+    def events(self, template: Template[Any], events_at: EventsAt) -> tuple[Event, ...]:
+        epsilon, delta, queries = self.epsilon, self.delta, self.queries
+        if template.is_fixed:
+            events = events_at(1.0)
+            cost = _cost(events, delta, queries)
+            if not cost <= epsilon:
+                raise PlanMismatchError(
+                    f"{queries} releases by {template.mechanism} with the noise you "
+                    f"fixed cost epsilon {cost:.4g} at delta {delta:g}; the account "
+                    f"has {epsilon:g}. Leave the noise to the plan, or give more noise "
+                    "or fewer queries."
+                )
+        else:
+            try:
+                scale = accounting.calibrate(events_at, epsilon, delta, uses=queries)
+            except ParameterError as error:
+                raise PlanMismatchError(
+                    f"No amount of noise lets {template.mechanism} answer {queries} "
+                    f"queries within epsilon {epsilon:g} and delta {delta:g} ({error})."
+                ) from None
+            events = events_at(min(scale, self._pure_scale(template, scale)))
+        _require_second_opinion(events, delta, queries)
+        return events
 
-def _plain(
-    demand: AnyDemand, epsilon: float, delta: float, queries: int, scale: float
-) -> float:
-    """Return the scale at which pure releases add up to epsilon, if that is private.
+    def _pure_scale(self, template: Template[Any], scale: float) -> float:
+        """Return the scale at which pure releases add up to epsilon, if it is private.
 
-    For one release, or few, basic composition is exact, where calibration stops a
-    little before.
-    """
-    if not isinstance(demand, Demand) or len(demand.parts) != 1:
-        return scale
-    if not isinstance(demand.parts[0], PurePart) or demand.needs_delta0:
-        return scale
-    each = epsilon / (queries * demand.uses)
-    found = 1.0 / unsampled_epsilon(each, demand.sampling_rate)
-    events = demand.events(found, 0.0)
-    fits = is_affordable(events, epsilon=epsilon, delta=delta, queries=queries)
-    return found if fits else scale
+        For one release, or few, basic composition is exact, where calibration stops a
+        little before.
+        """
+        if not isinstance(template, EventTemplate) or template.needs_delta0:
+            return scale
+        if len(template.parts) != 1 or not isinstance(template.parts[0], PurePart):
+            return scale
+        each = self.epsilon / (self.queries * template.uses)
+        found = 1.0 / unsampled_epsilon(each, template.sampling_rate)
+        fits = is_affordable(
+            template.events(found, 0.0),
+            epsilon=self.epsilon,
+            delta=self.delta,
+            queries=self.queries,
+        )
+        return found if fits else scale
 
 
 def _require_second_opinion(

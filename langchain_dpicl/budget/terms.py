@@ -1,11 +1,14 @@
-"""From a handler's arguments to the terms of an account."""
+"""From a handler's arguments to the terms of an account, and to the account itself."""
 
 from __future__ import annotations
 
 from langchain_dpicl import parameters
-from langchain_dpicl.accounting import STEPS, PrivacyFilter
+from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
+from langchain_dpicl.budget.account import Account
+from langchain_dpicl.budget.filter import AccountFilter
+from langchain_dpicl.budget.plan import AccountPlan
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.ledger import AccountTerms
+from langchain_dpicl.ledger import AccountTerms, Ledger
 from langchain_dpicl.ledger.base import Filter, Scope
 from langchain_dpicl.parameters import ParameterError
 
@@ -68,6 +71,17 @@ def account_terms(
     return terms, queries
 
 
+def account_of(terms: AccountTerms, queries: int | None, ledger: Ledger) -> Account:
+    """Return an account of a ledger: one with a plan, or with the filter of its terms.
+
+    Raises:
+        LedgerError: If the terms make no filter.
+    """
+    if (limit := terms.filter) is None:
+        return AccountPlan(terms, terms.queries or 1, ledger)
+    return AccountFilter(terms, queries, ledger, limit)
+
+
 def described(terms: AccountTerms, queries: int | None) -> str:
     """Return the terms as a handler's repr shows them."""
     parts = [
@@ -86,8 +100,8 @@ def described(terms: AccountTerms, queries: int | None) -> str:
 
 def _queries(number: int) -> int:
     # Every database's integers hold it, and a filter's steps can be shared into it.
-    if parameters.count(number, "queries") > STEPS:
-        raise ParameterError(f"queries must be at most {STEPS}.")
+    if parameters.count(number, "queries") > BUDGET_UNITS:
+        raise ParameterError(f"queries must be at most {BUDGET_UNITS}.")
     return int(number)
 
 

@@ -199,7 +199,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
                     f"{type(getattr(self, name)).__name__}. {_INSTEAD[name]}"
                 )
         # Refuses a parser that can't be used with this source's sampling.
-        self.parser.demand(self.groups.sampling_rate)
+        self.parser.event_template(self.groups.sampling_rate)
         if self.gate is not None and not self.parser.knows_public_answers:
             self.parser.public_answer(PublicInput())
         prompting = Prompting(

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from langchain_dpicl import mechanisms, parameters
-from langchain_dpicl.budget import Demand, GaussianPart
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.relation import Relation
@@ -44,18 +44,18 @@ class PublicFirstGate:
         InvalidParameterError: If an argument is out of its range.
 
     Privacy:
-        Unit and relation: the group source's. The public answer is fixed before any
-        record is read; the tested number is how many slots agree with it, by a public
-        rule about each slot's answer alone. Sensitivity: 1 under both relations.
-        Noise: N(0, z^2). Event: Gaussian(z, q), charged before the groups are asked.
-        Agreement releases the public answer, which is post-processing of the test's
-        one bit; disagreement releases that bit, and what follows is charged by
+        Unit and relation: the group source's. Sensitivity, noise and event:
+        `mechanisms.agreement`, Gaussian(z, q), charged before the groups are asked.
+        The public answer is fixed before any record is read; a slot agrees with it by
+        a public rule about its own answer alone. Agreement releases the public answer,
+        which is post-processing of the test's one bit; disagreement releases that bit,
+        and what follows is charged by
         itself, which a filter allows and a plan of equal releases does not. In a
         per-unit account the groups are drawn and asked again for the second charge,
         among those units that pay it; with sampled groups on a fresh sample.
 
     Example:
-        >>> PublicFirstGate(agreement=0.6).demand(1.0).mechanism
+        >>> PublicFirstGate(agreement=0.6).event_template(1.0).mechanism
         'gate/threshold'
     """
 
@@ -74,24 +74,26 @@ class PublicFirstGate:
         if self.agreement > 1 or self.share > 1:
             raise InvalidParameterError("agreement and share must be at most 1.")
 
-    def demand(self, sampling_rate: float) -> Demand:
-        """Return what one test asks of the account."""
-        part = GaussianPart(self.noise_multiplier)
-        return Demand(MECHANISM, (part,), sampling_rate, share=self.share)
+    def event_template(self, sampling_rate: float) -> EventTemplate[GaussianNoise]:
+        """Return what one test is charged."""
+        return mechanisms.agreement_template(
+            MECHANISM,
+            self.noise_multiplier,
+            sampling_rate=sampling_rate,
+            share=self.share,
+        )
 
     def passes(
         self,
         slots: Sequence[Slot],
         answer: PublicAnswer,
         *,
-        grant: Grant,
+        paid: PaidCharge[GaussianNoise],
         relation: Relation,
         slot_count: int,
         random: SecureRandom | None = None,
     ) -> bool:
         """Release whether enough slots agree. Private in, one charged bit out."""
-        if grant.noise_multiplier is None:
-            raise InvalidParameterError("The grant holds no noise for the gate.")
         count = sum(
             1
             for slot in slots
@@ -100,7 +102,7 @@ class PublicFirstGate:
         return mechanisms.exceeds(
             count,
             math.ceil(self.agreement * slot_count),
-            noise_multiplier=grant.noise_multiplier,
+            noise_multiplier=paid.noise.noise_multiplier,
             relation=relation,
             random=random,
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.units import Collect
@@ -14,7 +14,7 @@ from langchain_dpicl.units import Collect
 
 @dataclass(repr=False)
 class Payment:
-    """A grant's `collect` on its way to the source, which has to call it.
+    """A charge's `collect` on its way to the source, which has to call it.
 
     A source that says that it charges units, and then draws without charging any, would
     release without limit. *That* it has asked is checked; that it has asked all who are
@@ -25,9 +25,9 @@ class Payment:
     calls: int = field(default=0)
 
     @classmethod
-    def of(cls, grant: Grant) -> Payment:
+    def of(cls, paid: PaidCharge[Any]) -> Payment:
         """Return the payment of one draw."""
-        return cls(grant.collect)
+        return cls(paid.collect)
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.budget import Demand
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.payment import Payment
 from langchain_dpicl.chain.prompting import Prompting
@@ -61,54 +61,54 @@ class PrivatePart:
     progress: GroupProgress = field(default_factory=GroupProgress)
 
     @property
-    def first_demand(self) -> Demand:
+    def first_template(self) -> EventTemplate[Any]:
         """What a query's first charge is for, as far as public parameters say."""
         rate = self.groups.sampling_rate
         if (first := self.groups.preliminary) is not None:
             return first
-        return (self.gate or self.parser).demand(rate)
+        return (self.gate or self.parser).event_template(rate)
 
     def release(self, asked: Asked) -> Flow[Released]:
         """Hand on the private steps of a prepared question; return the release."""
-        settled = self.parser.settled(asked.prepared)
-        if settled is not None:
-            return Released(asked, settled)
-        grants: tuple[Grant, ...] = ()
+        public_outcome = self.parser.public_outcome(asked.prepared)
+        if public_outcome is not None:
+            return Released(asked, public_outcome)
+        charges: tuple[PaidCharge[Any], ...] = ()
         if (first := self.groups.preliminary) is not None:
-            grants = ((yield self._admit(asked, first)),)
-            yield _charged(first, grants[-1])
-            asked, chosen = _refined(asked, (yield self._refine(asked, grants[-1])))
+            charges = ((yield self._charge(asked, first)),)
+            yield _charged(first, charges[-1])
+            asked, chosen = _refined(asked, (yield self._refine(asked, charges[-1])))
             yield chosen
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
-            demand = self.gate.demand(self.groups.sampling_rate)
-            grants = (*grants, (yield self._admit(asked, demand)))
-            yield _charged(demand, grants[-1])
+            template = self.gate.event_template(self.groups.sampling_rate)
+            charges = (*charges, (yield self._charge(asked, template)))
+            yield _charged(template, charges[-1])
             yield self._asking()
-            tested = Hidden((yield self._test(asked, asked.public_answer, grants[-1])))
-            agreed, answers = tested.value[0], self._kept(tested, grants[-1])
+            tested = Hidden((yield self._test(asked, asked.public_answer, charges[-1])))
+            agreed, answers = tested.value[0], self._kept(tested, charges[-1])
             yield Step("gate", {"agreed": agreed})
             if agreed:
-                return _agreed(asked, asked.public_answer, grants)
+                return _agreed(asked, asked.public_answer, charges)
             asked = asked.knowing({"gate": "disagreed"})
-        demand = self.parser.demand(self.groups.sampling_rate)
-        grants = (*grants, (yield self._admit(asked, demand)))
-        yield _charged(demand, grants[-1])
+        template = self.parser.event_template(self.groups.sampling_rate)
+        charges = (*charges, (yield self._charge(asked, template)))
+        yield _charged(template, charges[-1])
         if answers is None:
             yield self._asking()
-        outcome = yield self._merge(asked, grants[-1], answers)
-        return Released(asked, outcome, grants)
+        outcome = yield self._merge(asked, charges[-1], answers)
+        return Released(asked, outcome, charges)
 
-    def _admit(self, asked: Asked, demand: Demand) -> Do:
+    def _charge(self, asked: Asked, template: EventTemplate[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
         return Do(
-            partial(budget.admit, demand, **payers),
-            partial(budget.aadmit, demand, **payers),
+            partial(budget.charge, template, **payers),
+            partial(budget.acharge, template, **payers),
         )
 
-    def _refine(self, asked: Asked, grant: Grant) -> Do:
-        payment = Payment.of(grant)
-        terms = {"grant": grant, **payment.arguments}
+    def _refine(self, asked: Asked, paid: PaidCharge[Any]) -> Do:
+        payment = Payment.of(paid)
+        terms = {"paid": paid, **payment.arguments}
 
         def refine() -> Flow[Refined]:
             found: Refined = yield Do(
@@ -120,21 +120,21 @@ class PrivatePart:
 
         return sealed(refine)
 
-    def _test(self, asked: Asked, public: PublicAnswer, grant: Grant) -> Do:
+    def _test(self, asked: Asked, public: PublicAnswer, paid: PaidCharge[Any]) -> Do:
         def test() -> Flow[tuple[bool, list[Slot]]]:
-            slots = yield from self._answers(asked, grant)
-            return self._passes(slots, public, grant), slots
+            slots = yield from self._answers(asked, paid)
+            return self._passes(slots, public, paid), slots
 
         return sealed(test)
 
     def _merge(
-        self, asked: Asked, grant: Grant, answers: Hidden[list[Slot]] | None
+        self, asked: Asked, paid: PaidCharge[Any], answers: Hidden[list[Slot]] | None
     ) -> Do:
         def merge() -> Flow[Outcome]:
             slots = (
-                answers.value if answers else (yield from self._answers(asked, grant))
+                answers.value if answers else (yield from self._answers(asked, paid))
             )
-            terms = self._terms(asked, grant)
+            terms = self._terms(asked, paid)
             outcome: Outcome = yield Do(
                 partial(self.parser.release, slots, **terms),
                 partial(self.parser.arelease, slots, **terms),
@@ -143,8 +143,8 @@ class PrivatePart:
 
         return sealed(merge)
 
-    def _answers(self, asked: Asked, grant: Grant) -> Flow[list[Slot]]:
-        payment = Payment.of(grant)
+    def _answers(self, asked: Asked, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
+        payment = Payment.of(paid)
         arguments = payment.arguments
         drawn = yield Do(
             partial(self.groups.draw_prepared, asked.embedded, **arguments),
@@ -170,22 +170,22 @@ class PrivatePart:
         }
 
     def _passes(
-        self, slots: Sequence[Slot], public: PublicAnswer, grant: Grant
+        self, slots: Sequence[Slot], public: PublicAnswer, paid: PaidCharge[Any]
     ) -> bool:
         return self.gate is not None and self.gate.passes(
             slots,
             public,
-            grant=grant,
+            paid=paid,
             relation=self.groups.relation,
             slot_count=self.groups.n_groups,
             random=self.parser.random,
         )
 
     def _kept(
-        self, hidden: Hidden[tuple[bool, list[Slot]]], grant: Grant
+        self, hidden: Hidden[tuple[bool, list[Slot]]], paid: PaidCharge
     ) -> Hidden[list[Slot]] | None:
         """Return the answers for the release, or None where it needs new ones."""
-        if grant.collect is not None or self.groups.sampling_rate < 1:
+        if paid.collect is not None or self.groups.sampling_rate < 1:
             return None
         return Hidden(hidden.value[1])
 
@@ -195,17 +195,17 @@ class PrivatePart:
         pad_to = self.groups.n_groups if self.pad_calls else 0
         return GroupPrompts(drawn, self.prompting, asked.question, pad_to=pad_to)
 
-    def _terms(self, asked: Asked, grant: Grant) -> dict[str, Any]:
+    def _terms(self, asked: Asked, paid: PaidCharge[Any]) -> dict[str, Any]:
         return {
-            "grant": grant,
+            "paid": paid,
             "relation": self.groups.relation,
             "slot_count": self.groups.n_groups,
             "prepared": asked.prepared,
         }
 
 
-def _charged(demand: Demand, grant: Grant) -> Step:
-    details = {"mechanism": demand.mechanism, "charge": grant.sequence}
+def _charged(template: EventTemplate[Any], paid: PaidCharge[Any]) -> Step:
+    details = {"mechanism": template.mechanism, "charge": paid.sequence}
     return Step("charged", details)
 
 
@@ -214,6 +214,8 @@ def _refined(asked: Asked, refined: Refined) -> tuple[Asked, Step]:
     return known, Step("threshold", refined.details)
 
 
-def _agreed(asked: Asked, public: PublicAnswer, grants: tuple[Grant, ...]) -> Released:
+def _agreed(
+    asked: Asked, public: PublicAnswer, charges: tuple[PaidCharge[Any], ...]
+) -> Released:
     outcome = Outcome(Status.RELEASED, public.text, details={"gate": "agreed"})
-    return Released(asked, outcome, grants, mechanism=MECHANISM)
+    return Released(asked, outcome, charges, mechanism=MECHANISM)

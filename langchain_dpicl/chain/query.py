@@ -183,7 +183,7 @@ class QueryRunner:
         )
         prompt = private.prompting.public(question)
         if count:
-            first = private.first_demand
+            first = private.first_template
             yield in_thread(partial(asking.budget.require_payable, first))
         groups, text = private.groups, question.text
         embedded = yield Do(
@@ -305,7 +305,7 @@ class QueryRunner:
             groups=self.private.groups,
             budget=released.asked.budget,
             outcome=released.outcome,
-            grants=released.grants,
+            charges=released.charges,
             details=released.asked.details,
             mechanism=released.mechanism,
         )

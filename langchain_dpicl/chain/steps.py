@@ -10,8 +10,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import PublicAnswer
@@ -76,13 +75,13 @@ class Released:
     Attributes:
         asked: The question.
         outcome: What was released.
-        grants: The charges, in their order; none where public input settled it.
+        charges: The charges, in their order; none where public input decided it.
         mechanism: What released it, if not the parser.
     """
 
     asked: Asked
     outcome: Outcome
-    grants: tuple[Grant, ...] = ()
+    charges: tuple[PaidCharge[Any], ...] = ()
     mechanism: str | None = None
 
     @property

@@ -168,7 +168,7 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
             f"{n_units}: give --groups less."
         )
     plan = forecast(
-        KSAPTROutputParser(k=options.k).demand(),
+        KSAPTROutputParser(k=options.k).event_template(),
         epsilon=options.epsilon,
         delta=parameters.delta(options.delta),
         queries=parameters.count(options.queries, "queries"),

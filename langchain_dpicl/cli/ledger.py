@@ -13,11 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from langchain_dpicl.accounting import Cost, event_to_dict
-from langchain_dpicl.budget.report import spent_after
+from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
-    AccountState,
     Ledger,
     SQLLedger,
     backup_ledger,
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
     if options.action == "list":
-        _list(options, [_summary(ledger.state(name)) for name in ledger.accounts()])
+        _list(options, [_summary(ledger, name) for name in ledger.accounts()])
         return 0
     if options.action == "verify":
         return _verify(options, ledger)
@@ -63,7 +62,7 @@ def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
         )
     if options.action == "close":
         ledger.close_account(options.account)
-        summary = _summary(ledger.state(options.account))
+        summary = _summary(ledger, options.account)
         _print(json.dumps(summary) if options.json else "Closed.")
         return 0
     if options.action == "export":
@@ -75,7 +74,7 @@ def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
 
 
 def _show(options: argparse.Namespace, ledger: Ledger) -> int:
-    summary = _summary(ledger.state(options.account))
+    summary = _summary(ledger, options.account)
     charges = [_charge(record) for record in ledger.charges(options.account)]
     if options.json:
         _print(json.dumps({**summary, "charges": charges}, indent=2))
@@ -230,13 +229,12 @@ def _charge(record: ChargeRecord) -> dict[str, Any]:
     }
 
 
-def _summary(state: AccountState) -> dict[str, Any]:
+def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
     """Return an account in figures; per unit they bound what any unit has spent."""
-    terms = state.terms
-    events = () if state.plan is None else state.plan.events
-    spent = 0.0
+    state = ledger.state(name)
+    terms, spent = state.terms, 0.0
     if state.used:
-        spent = float(spent_after(terms, events, state.used, state.spent))
+        spent = float(account_of(terms, terms.queries, ledger).spent_in(state))
     return {
         "account": terms.name,
         "accounting": terms.accounting,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -11,43 +12,52 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_dpicl import parameters
-from langchain_dpicl.budget import (
-    Demand,
-    ExponentialPart,
-    GaussianPart,
-    forecast,
-)
-from langchain_dpicl.budget.demand import SELECTION_RATIO
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import forecast
 from langchain_dpicl.budget.forecast import Forecast
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
     PlanMismatchError,
 )
+from langchain_dpicl.mechanisms import (
+    joint_template,
+    ptr_range_template,
+    ptr_template,
+    threshold_template,
+    vote_template,
+)
 from langchain_dpicl.relation import Relation
+from langchain_dpicl.validation import checked
 
 
 class Method(NamedTuple):
     """A method to compare.
 
     Attributes:
-        kind: The mechanism.
+        template: What a release is charged, by name and sampling rate.
+        mechanism: The release's public name.
         public_calls: How many public model calls one query makes.
         max_words: How many words an answer counts for, where there is a limit.
     """
 
-    kind: str
+    template: Callable[..., EventTemplate[Any]]
+    mechanism: str
     public_calls: int
     max_words: int = 2
 
 
 METHODS = {
-    "KSA-PTR, one k": Method("ksa/ptr", 2),
-    "KSA-PTR, range of k": Method("ksa/ptr range", 2),
-    "KSA-threshold, 1 word": Method("ksa/threshold", 2, max_words=1),
-    "KSA-threshold, 2 words": Method("ksa/threshold", 2, max_words=2),
-    "KSA-joint": Method("ksa/joint", 1),
-    "voting, ESA by vote": Method("vote", 0),
+    "KSA-PTR, one k": Method(ptr_template, "ksa/ptr", 2),
+    "KSA-PTR, range of k": Method(ptr_range_template, "ksa/ptr range", 2),
+    "KSA-threshold, 1 word": Method(
+        threshold_template, "ksa/threshold", 2, max_words=1
+    ),
+    "KSA-threshold, 2 words": Method(
+        threshold_template, "ksa/threshold", 2, max_words=2
+    ),
+    "KSA-joint": Method(joint_template, "ksa/joint", 1),
+    "voting, ESA by vote": Method(vote_template, "vote", 0),
 }
 """The methods by name."""
 
@@ -98,7 +108,7 @@ def _forecast(
     rate = options.sampling_rate
     try:
         return forecast(
-            _demand(method.kind, rate),
+            checked(method.template, method.mechanism, sampling_rate=rate),
             epsilon=epsilon,
             delta=options.delta,
             queries=options.queries,
@@ -112,17 +122,6 @@ def _forecast(
         if rate == 1:
             raise
         return error
-
-
-def _demand(kind: str, rate: float) -> Demand:
-    if kind == "ksa/ptr range":
-        parts = (ExponentialPart(ratio=SELECTION_RATIO), GaussianPart())
-        return Demand(kind, parts, rate, needs_delta0=True)
-    if kind in {"ksa/ptr", "ksa/threshold"}:
-        return Demand(kind, (GaussianPart(),), rate, needs_delta0=True)
-    if kind == "ksa/joint":
-        return Demand(kind, (ExponentialPart(),), rate)
-    return Demand(kind, (GaussianPart(),), rate)
 
 
 def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) -> None:

@@ -5,7 +5,7 @@ units, so that n examples are n T steps at the rate q = M N / |D_y|, and all of 
 compose. A finished example is not free because the next one looks like it.
 
 What is here are figures for one label alone, to choose parameters by. A generation is
-charged through `PrivacyBudgetHandler.admit`, whose plan arrives at the same noise.
+charged through `PrivacyBudgetHandler.charge`, whose plan arrives at the same noise.
 """
 
 from __future__ import annotations
@@ -13,10 +13,65 @@ from __future__ import annotations
 from typing import Literal
 
 from langchain_dpicl import parameters
-from langchain_dpicl.budget import Demand, GaussianPart, PurePart, plan_queries
-from langchain_dpicl.budget.demand import read_parameters
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import plan_queries
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.mechanisms import (
+    GaussianNoise,
+    PureNoise,
+    max_token_template,
+    next_token_template,
+)
 from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.validation import checked
+
+Mechanism = Literal["gaussian", "noisy_max"]
+
+TokenNoise = GaussianNoise | PureNoise
+"""The noise of one token, by mechanism."""
+
+
+def release_name(mechanism: Mechanism) -> str:
+    """Return the public name of a token's release."""
+    return f"few-shot/{mechanism.replace('_', '-')}"
+
+
+def token_template(
+    mechanism: Mechanism,
+    noise_multiplier: float | None = None,
+    epsilon: float | None = None,
+    *,
+    sampling_rate: float,
+    uses: int,
+) -> EventTemplate[TokenNoise]:
+    """Return what the tokens of a label are charged.
+
+    Args:
+        mechanism: How the groups' distributions become a token.
+        noise_multiplier: Of a Gaussian token; None leaves it to the account.
+        epsilon: Of a noisy-max token before sampling; None leaves it to the account.
+        sampling_rate: The rate q of each token's sample.
+        uses: How many tokens.
+    """
+    name = release_name(mechanism)
+    if mechanism == "gaussian":
+        return checked(
+            next_token_template,
+            name,
+            noise_multiplier,
+            sampling_rate=sampling_rate,
+            uses=uses,
+        )
+    return checked(
+        max_token_template, name, epsilon, sampling_rate=sampling_rate, uses=uses
+    )
+
+
+def amount(noise: TokenNoise) -> float:
+    """Return a token's noise as a number: its noise multiplier, or its epsilon."""
+    if isinstance(noise, GaussianNoise):
+        return noise.noise_multiplier
+    return noise.epsilon
 
 
 def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> float:
@@ -71,7 +126,7 @@ def calibrate(
     records_per_group: float,
     max_tokens: int,
     per_label: int = 1,
-    mechanism: Literal["gaussian", "noisy_max"] = "gaussian",
+    mechanism: Mechanism = "gaussian",
 ) -> float:
     """Return the noise with which examples of one label keep within a budget.
 
@@ -97,15 +152,11 @@ def calibrate(
 
     Privacy:
         Unit: a unit of the label's records; neighbors: one unit more or less.
-        A token is a Gaussian release with noise multiplier z (report-noisy-max: a pure
-        epsilon-DP release) on a Poisson sample of rate q; n T of them, fixed in
-        advance, compose. Tang et al. (ICLR 2024, "Privacy-Preserving In-Context
-        Learning with Differentially Private Few-Shot Generation"), Algorithm 1 and
-        Theorem 4.2; the sampled Gaussian is that of Mironov, Talwar, Zhang (2019); a
-        sampled pure epsilon is log(1 + q (exp(epsilon) - 1)) by Balle, Barthe,
-        Gaboardi (2018), Theorem 8. Gaussian figures are checked against
-        prv-accountant. Labels of disjoint units each may spend all of (epsilon, delta):
-        they compose in parallel (`accounting.ParallelEvent`).
+        A token's sensitivity, noise and event: `mechanisms.next_token`, on a Poisson
+        sample of rate q (`accounting.template`); n T of them, fixed in advance,
+        compose. Gaussian figures are checked against prv-accountant. Labels of
+        disjoint units each may spend all of (epsilon, delta): they compose in parallel
+        (`accounting.ParallelEvent`).
 
     Example:
         >>> agnews = {"label_size": 30_000, "n_groups": 10, "records_per_group": 2}
@@ -129,11 +180,9 @@ def calibrate(
             f"{1 / label_size:.2g} or less; below 1 / (number of all units) where one "
             "account pays for all labels."
         )
-    part = GaussianPart() if mechanism == "gaussian" else PurePart()
-    release = f"few-shot/{mechanism.replace('_', '-')}"
-    demand = Demand(release, (part,), sampling_rate=rate, uses=tokens * examples)
+    template = token_template(mechanism, sampling_rate=rate, uses=tokens * examples)
     try:
-        events = plan_queries(demand, epsilon=epsilon, delta=delta, queries=1)
+        events = plan_queries(template, epsilon=epsilon, delta=delta, queries=1)
     except PlanMismatchError as error:
         what = "even one example" if examples == 1 else f"{examples} examples"
         raise InvalidParameterError(
@@ -142,7 +191,4 @@ def calibrate(
             "Raise epsilon, or lower max_tokens, per_label or the number of groups. "
             f"({error})"
         ) from None
-    multiplier, step_epsilon, _ = read_parameters(demand, events)
-    found = multiplier if mechanism == "gaussian" else step_epsilon
-    assert found is not None  # noqa: S101 - each mechanism has its own parameter
-    return found
+    return amount(template.read(events))

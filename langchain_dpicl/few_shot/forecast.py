@@ -11,6 +11,7 @@ from statistics import NormalDist
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
+from langchain_dpicl.few_shot.payment import noise_of
 from langchain_dpicl.few_shot.terms import Terms
 
 PASS_RATE = 0.95
@@ -113,11 +114,10 @@ def forecast(
             made.
         InvalidParameterError: If noise is left open that nothing determines.
     """
-    parts = budget.quote(terms.demand(rates, per_label))
+    found = noise_of(terms, budget.quote(terms.event_template(rates, per_label)))
     is_gaussian = terms.mechanism == "gaussian"
     labels = []
-    for name, part in zip(terms.classes, parts, strict=True):
-        noise = (part.noise_multiplier if is_gaussian else part.epsilon) or math.nan
+    for name, noise in found.items():
         lead = required_lead(
             noise, n_groups=terms.n_groups, choices=choices, is_gaussian=is_gaussian
         )

@@ -11,6 +11,7 @@ from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
 from langchain_dpicl.few_shot.asking import Asking
+from langchain_dpicl.few_shot.calibration import Mechanism
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
@@ -20,7 +21,7 @@ from langchain_dpicl.few_shot.progress import going_on
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.result import released_examples
-from langchain_dpicl.few_shot.terms import LabelsOfUnit, Mechanism, Terms
+from langchain_dpicl.few_shot.terms import LabelsOfUnit, Terms
 from langchain_dpicl.few_shot.writing import read_labels, read_stop
 from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
@@ -85,17 +86,13 @@ class DPFewShotGenerator(Frozen):
 
     Privacy:
         Unit: what `unit_key` names, or one record. Neighbors: all records of one unit
-        more or less. Sensitivity: the groups' distributions are added up, of which one
-        unit changes one: sqrt(2) in L2 (`noisy_max`: 1 in L-infinity for rows of
-        maximum 1). Noise: rounded Gaussian, sigma = z sqrt(2), or permute-and-flip
-        with scale 2 / epsilon. Event: for each label T tokens times the number of
-        examples, each a Poisson-subsampled Gaussian (z, q = M N / size), or a pure
-        epsilon amplified to log(1 + q (e^epsilon - 1)); labels in parallel where no
-        unit is under two. Source: Tang et al., *Privacy-Preserving In-Context Learning
-        with Differentially Private Few-Shot Generation*, ICLR 2024, Algorithm 1 and
-        Theorem 4.2. Public: the labels and their sizes, the prompts, all parameters,
-        the length of each example, and that there was a generation. The model's
-        provider sees the records' texts and is trusted with them.
+        more or less. Sensitivity, noise and event: `mechanisms.next_token`, of the
+        groups' distributions, of which one unit changes one; for each label T tokens
+        times the number of examples, each a Poisson-subsampled Gaussian (z, q = M N /
+        size), or a pure epsilon that sampling amplifies; labels in parallel where no
+        unit is under two. Public: the labels and their sizes, the prompts, all
+        parameters, the length of each example, and that there was a generation. The
+        model's provider sees the records' texts and is trusted with them.
 
     Example:
         >>> from langchain_dpicl import PrivacyBudgetHandler

@@ -19,7 +19,7 @@ from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.forecast import forecast, require_hope
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.lanes import Lanes
-from langchain_dpicl.few_shot.payment import Payment, paid_for
+from langchain_dpicl.few_shot.payment import ChargedNoise, noise_of, paid_for
 from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.result import record_of
 from langchain_dpicl.few_shot.terms import ALL, Terms
@@ -52,7 +52,7 @@ class Order:
     per_label: int
     purchase: Purchase
     stored: Entry | None
-    paid: Payment | None
+    paid: ChargedNoise | None
     sources: Mapping[str, SampledGroups] = field(default_factory=dict)
 
     @classmethod
@@ -76,7 +76,7 @@ class Order:
         if stored is None:
             _require_lasting_labels(terms, budget)
             rates = terms.rates(held.sizes)
-            stored = purchase.require_payable(terms.demand(rates, examples))
+            stored = purchase.require_payable(terms.event_template(rates, examples))
         if stored is not None:
             paid = paid_for(stored, terms, examples)
             rates = dict(paid.rates)
@@ -101,9 +101,9 @@ class Order:
         if entry is None or paid is None:
             terms, rates = self.terms, self.terms.rates(self.records.sizes)
             entry = self.purchase.begun(
-                terms.demand(rates, self.per_label),
-                lambda grant: self._header(
-                    Payment.of(terms, rates, grant.parts, grant.events)
+                terms.event_template(rates, self.per_label),
+                lambda paid: self._header(
+                    ChargedNoise(rates, noise_of(terms, paid.noise), paid.events)
                 ),
                 unit_key=terms.fields.unit,
                 n_units=terms.n_units(self.records.n_units),
@@ -154,7 +154,7 @@ class Order:
         require_hope(found, terms)
         event = PureEvent(1.0)
         trial = {
-            **self._header(Payment(rates, dict(rates), (event,))),
+            **self._header(ChargedNoise(rates, dict(rates), (event,))),
             **header_of((event,), None),
             "epsilon": event.epsilon,
         }
@@ -162,7 +162,7 @@ class Order:
         generation = Generation(self.asking, terms, self.lanes(), entry, {}, {})
         checked_record(record_of(generation, self.per_label))
 
-    def _header(self, paid: Payment) -> dict[str, Any]:
+    def _header(self, paid: ChargedNoise) -> dict[str, Any]:
         delta = self.purchase.budget.delta
         return {
             "rates": dict(paid.rates),
@@ -253,8 +253,7 @@ def _require_lasting_labels(terms: Terms, budget: PrivacyBudgetHandler) -> None:
         PlanMismatchError: If the plan has more than one query.
     """
     if (
-        budget.accounting == "plan"
-        and (budget.queries or 1) > 1
+        budget.fixes_classes
         and terms.fields.unit is not None
         and terms.is_parallel
         and len(terms.classes) > 1

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from langchain_dpicl.accounting import Event
-from langchain_dpicl.budget.demand import Granted
+from langchain_dpicl.few_shot.calibration import TokenNoise, amount
 from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.release import purchase
 from langchain_dpicl.release.store import Entry, damaged
 
 
 @dataclass(frozen=True)
-class Payment:
+class ChargedNoise:
     """What was charged for a generation.
 
     Attributes:
@@ -26,24 +26,16 @@ class Payment:
     noise: Mapping[str, float]
     events: tuple[Event, ...]
 
-    @classmethod
-    def of(
-        cls,
-        terms: Terms,
-        rates: Mapping[str, float],
-        parts: Sequence[Granted],
-        events: tuple[Event, ...],
-    ) -> Payment:
-        """Return a payment, given the parameters of each class."""
-        is_gaussian = terms.mechanism == "gaussian"
-        noise = {
-            name: (part.noise_multiplier if is_gaussian else part.epsilon) or 0.0
-            for name, part in zip(terms.classes, parts, strict=True)
-        }
-        return cls(rates, noise, events)
+
+def noise_of(
+    terms: Terms, paid: TokenNoise | tuple[TokenNoise, ...]
+) -> dict[str, float]:
+    """Return each class's noise multiplier, or epsilon of a noisy-max step."""
+    each = paid if isinstance(paid, tuple) else (paid,)
+    return dict(zip(terms.classes, map(amount, each), strict=True))
 
 
-def paid_for(entry: Entry, terms: Terms, per_label: int) -> Payment:
+def paid_for(entry: Entry, terms: Terms, per_label: int) -> ChargedNoise:
     """Return what a stored generation was charged.
 
     Raises:
@@ -52,5 +44,7 @@ def paid_for(entry: Entry, terms: Terms, per_label: int) -> Payment:
     rates = entry.header.get("rates")
     if not isinstance(rates, dict) or set(rates) != set(terms.classes):
         raise damaged()
-    parts, events = purchase.paid_for(entry, lambda: terms.demand(rates, per_label))
-    return Payment.of(terms, rates, parts, events)
+    noise, events = purchase.paid_for(
+        entry, lambda: terms.event_template(rates, per_label)
+    )
+    return ChargedNoise(rates, noise_of(terms, noise), events)

@@ -4,12 +4,10 @@ Privacy:
     Unit: what the records' unit key names. Relation: `REPLACE` given the groups: every
     lane draws a fresh Poisson sample of its label's units and deals it to M groups by
     fresh randomness (`SampledGroups`), so that one unit is in one group of a lane, and
-    that group's distribution changes from any to any. Sensitivity: each row is a
-    probability vector over the public tokens, or nothing: L2 sqrt(2) for the sum, and
-    L-infinity 1 for rows of maximum 1 (`mechanisms/next_token.py`). Event, for each
-    lane: a Poisson-subsampled Gaussian (z, q), or a pure epsilon amplified by q. Lanes
-    of one label take samples of their own and compose (Tang et al., ICLR 2024,
-    Algorithm 1 and Theorem 4.2).
+    that group's distribution changes from any to any. Sensitivity, noise and event:
+    `mechanisms/next_token.py`; for each lane a Poisson-subsampled Gaussian (z, q), or a
+    pure epsilon amplified by q. Lanes of one label take samples of their own and
+    compose.
 
     A row depends on its own slot alone. Whatever fails for one slot (a template, the
     model's answer, an impossible probability) leaves that slot out.

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_dpicl import parameters
-from langchain_dpicl.budget import Bundle, Demand, GaussianPart, PurePart
+from langchain_dpicl.accounting import Template
+from langchain_dpicl.budget import Bundle
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.calibration import sampling_rate
+from langchain_dpicl.few_shot.calibration import (
+    Mechanism,
+    TokenNoise,
+    release_name,
+    sampling_rate,
+    token_template,
+)
 from langchain_dpicl.few_shot.decoding import Greedy
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.writing import Writing
 from langchain_dpicl.validation import checked
 
-Mechanism = Literal["gaussian", "noisy_max"]
 LabelsOfUnit = Literal["one", "several"]
 
 ALL = "all records"
@@ -80,8 +86,8 @@ class Terms(Writing):
 
     @property
     def release(self) -> str:
-        """The mechanism's public name."""
-        return f"few-shot/{self.mechanism.replace('_', '-')}"
+        """The release's public name."""
+        return release_name(self.mechanism)
 
     def rates(self, counted: Mapping[str, int]) -> dict[str, float]:
         """Return each class's sampling rate M N / size.
@@ -123,23 +129,27 @@ class Terms(Writing):
         examples = per_label * (len(self.labels) if self.open_labels else 1)
         return dict.fromkeys(self.classes, self.max_tokens * examples)
 
-    def demand(self, rates: Mapping[str, float], per_label: int) -> Demand | Bundle:
-        """Return what one generation asks of the account, for all labels together."""
-        part = (
-            GaussianPart(self.noise_multiplier)
-            if self.mechanism == "gaussian"
-            else PurePart(self.epsilon)
-        )
+    def event_template(
+        self, rates: Mapping[str, float], per_label: int
+    ) -> Template[TokenNoise | tuple[TokenNoise, ...]]:
+        """Return what one generation is charged, for all labels together."""
         steps = self.steps_of(per_label)
-        demands = tuple(
-            Demand(self.release, (part,), sampling_rate=rates[name], uses=steps[name])
+        templates = tuple(
+            token_template(
+                self.mechanism,
+                self.noise_multiplier,
+                self.epsilon,
+                sampling_rate=rates[name],
+                uses=steps[name],
+            )
             for name in self.classes
         )
-        if len(demands) == 1:
-            return demands[0]
+        if len(templates) == 1:
+            return templates[0]
         if not self.is_parallel:
-            return Bundle(self.release, demands, disjoint=False)
-        return Bundle(self.release, demands, disjoint=True, partition=self._partition())
+            return Bundle(self.release, templates, disjoint=False)
+        partition = self._partition()
+        return Bundle(self.release, templates, disjoint=True, partition=partition)
 
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""

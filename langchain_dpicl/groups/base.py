@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from typing_extensions import Self
 
-    from langchain_dpicl.budget.demand import Demand, Grant
+    from langchain_dpicl.accounting import EventTemplate
+    from langchain_dpicl.budget import PaidCharge
     from langchain_dpicl.mechanisms import SecureRandom
     from langchain_dpicl.relation import Relation
     from langchain_dpicl.release.flow import Flow
@@ -114,7 +115,7 @@ class GroupSource(ABC):
         return False
 
     @property
-    def preliminary(self) -> Demand | None:
+    def preliminary(self) -> EventTemplate[Any] | None:
         """What `refine` releases before a draw; None where there is nothing."""
         return None
 
@@ -146,14 +147,14 @@ class GroupSource(ABC):
         self,
         prepared: Any,  # noqa: ARG002  # for sources that have a preliminary
         *,
-        grant: Grant,  # noqa: ARG002
+        paid: PaidCharge[Any],  # noqa: ARG002
         collect: Collect | None = None,  # noqa: ARG002
     ) -> Refined:
         """Release what `preliminary` announced, once it is charged.
 
         Args:
             prepared: What `prepare` returned for the question.
-            grant: What was charged for `preliminary`; its parameters are used.
+            paid: What was charged for `preliminary`; its parameters are used.
             collect: Charges units, under a per-unit account; None where the charge
                 was everybody's.
 
@@ -170,10 +171,10 @@ class GroupSource(ABC):
         )
 
     async def arefine(
-        self, prepared: Any, *, grant: Grant, collect: Collect | None = None
+        self, prepared: Any, *, paid: PaidCharge[Any], collect: Collect | None = None
     ) -> Refined:
         """Release what `preliminary` announced; the async twin of `refine`."""
-        refine = partial(self.refine, prepared, grant=grant, collect=collect)
+        refine = partial(self.refine, prepared, paid=paid, collect=collect)
         return await asyncio.to_thread(refine)
 
     @abstractmethod
@@ -225,7 +226,7 @@ class GroupSource(ABC):
             raise InvalidParameterError(
                 f"Every draw of these groups releases {self.preliminary.mechanism} "
                 "first, so that it needs a budget: ask through a DPChain, or charge "
-                "for it and call refine(prepare(question), grant=...)."
+                "for it and call refine(prepare(question), paid=...)."
             )
         prepared = yield Do(
             partial(self.prepare, question), partial(self.aprepare, question)

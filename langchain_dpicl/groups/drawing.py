@@ -19,10 +19,11 @@ from langchain_dpicl.groups.threshold import NoisyThreshold, choose_threshold
 if TYPE_CHECKING:
     from langchain_core.documents import Document
 
-    from langchain_dpicl.budget.demand import Grant
+    from langchain_dpicl.budget import PaidCharge
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
+    from langchain_dpicl.mechanisms.noise import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.units import Collect
 
@@ -63,7 +64,7 @@ def refine_question(
     index: ShardSearch,
     asked: PreparedQuestion,
     *,
-    grant: Grant,
+    paid: PaidCharge[GaussianNoise],
     collect: Collect | None,
     random: SecureRandom,
 ) -> Refined:
@@ -74,15 +75,10 @@ def refine_question(
             "This question has its threshold already; refine() takes what "
             "prepare(question) returned."
         )
-    if grant.noise_multiplier is None:
-        raise InvalidParameterError(
-            f"The grant holds no noise multiplier: {terms.demand.mechanism} needs the "
-            "one that was charged for it. Admit `preliminary` first."
-        )
     chosen = choose_threshold(
         index.eligible(asked.vector, terms.bins[-1]),
         terms,
-        noise_multiplier=grant.noise_multiplier,
+        noise_multiplier=paid.noise.noise_multiplier,
         collect=collect,
         random=random,
     )
@@ -122,7 +118,7 @@ def draw_slots(
     if isinstance(threshold, NoisyThreshold):
         raise InvalidParameterError(
             "The threshold for this question is still to be chosen: draw from "
-            "refine(prepared, grant=...).prepared, once `preliminary` is charged."
+            "refine(prepared, paid=...).prepared, once `preliminary` is charged."
         )
     by_shard = terms.grouping == "shard"
     if threshold is None or (by_shard and collect is None):

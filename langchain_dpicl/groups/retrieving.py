@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
-    from langchain_dpicl.budget.demand import Demand, Grant
+    from langchain_dpicl.accounting import EventTemplate
+    from langchain_dpicl.budget import PaidCharge
     from langchain_dpicl.groups.base import Refined
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
+    from langchain_dpicl.mechanisms import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.release.flow import Flow
     from langchain_dpicl.units import Collect
@@ -69,10 +71,10 @@ class RetrievingSource(TermedSource):
         return self._terms.score_threshold is not None
 
     @property
-    def preliminary(self) -> Demand | None:
+    def preliminary(self) -> EventTemplate[GaussianNoise] | None:
         """The choice of a threshold, with a `NoisyThreshold`; else None."""
-        threshold = self._terms.score_threshold
-        return threshold.demand if isinstance(threshold, NoisyThreshold) else None
+        terms = self._terms.score_threshold
+        return terms.event_template() if isinstance(terms, NoisyThreshold) else None
 
     def prepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the public half of a draw.
@@ -94,13 +96,13 @@ class RetrievingSource(TermedSource):
         return await aresult(self._preparing(question))
 
     def refine(
-        self, prepared: Any, *, grant: Grant, collect: Collect | None = None
+        self, prepared: Any, *, paid: PaidCharge[Any], collect: Collect | None = None
     ) -> Refined:
         """Choose the threshold for a question, with a `NoisyThreshold`.
 
         Args:
             prepared: What `prepare` returned.
-            grant: What was charged for `preliminary`.
+            paid: What was charged for `preliminary`.
             collect: Charges units, under a per-unit account: called once for each bin
                 of scores that is counted, from the top down.
 
@@ -114,14 +116,14 @@ class RetrievingSource(TermedSource):
             LedgerError: If `collect` does not answer for each unit.
 
         Privacy:
-            See `groups.threshold`; the noise is z = `grant.noise_multiplier`.
+            See `groups.threshold`; the noise is z = `paid.noise.noise_multiplier`.
         """
         if self.preliminary is None:
-            return super().refine(prepared, grant=grant, collect=collect)
+            return super().refine(prepared, paid=paid, collect=collect)
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         return refine_question(
-            index, asked, grant=grant, collect=collect, random=self._random
+            index, asked, paid=paid, collect=collect, random=self._random
         )
 
     def draw_prepared(

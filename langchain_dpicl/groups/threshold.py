@@ -9,15 +9,14 @@ edge; failing that, the last bin does.
 
 Privacy:
     *Unit and relation.* What one value of `unit_key` names; add/remove, whatever the
-    relation of the slots is: counts are of units, not of slots. *Sensitivity.* A unit's
-    best score is a function of its own documents and the question, so that it is in
-    one bin at most and changes one count by 1, and no other. *Noise.* Independent for
-    each bin, rounded Gaussian of standard deviation z. The counts of all bins together
-    are one histogram of L2 sensitivity 1; each edge is decided from the noisy counts
-    alone, and what is given out (the edge, the noisy sum) is post-processing. *Event.*
-    One Gaussian(z): for everybody under an account of the whole corpus, and for every
-    unit of a touched bin under per-unit accounts (parallel composition: no unit is in
-    two bins, so that none pays twice).
+    relation of the slots is: counts are of units, not of slots. A unit's best score is
+    a function of its own documents and the question, so that it is in one bin at most:
+    the counts of all bins are one histogram. *Sensitivity, noise, event:*
+    `mechanisms.voting`, one Gaussian(z) for all bins; each edge is decided from the
+    noisy counts alone, and what is given out (the edge, the noisy sum) is
+    post-processing. It is charged to everybody under an account of the whole corpus,
+    and to every unit of a touched bin under per-unit accounts (parallel composition:
+    no unit is in two bins, so that none pays twice).
 
     *Why an untouched bin's units pay nothing.* Whether a unit is charged depends on its
     own score, on its own balance and on whether its bin is reached, which the noisy
@@ -44,12 +43,13 @@ import numpy as np
 from langchain_dpicl import parameters
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.paying import payers
-from langchain_dpicl.mechanisms import noisy_counts
+from langchain_dpicl.mechanisms import noisy_counts, vote_template
 from langchain_dpicl.relation import Relation
 
 if TYPE_CHECKING:
-    from langchain_dpicl.budget.demand import Demand
+    from langchain_dpicl.accounting import EventTemplate
     from langchain_dpicl.groups.search import EligibleUnits
+    from langchain_dpicl.mechanisms.noise import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.units import Collect
 
@@ -116,13 +116,9 @@ class NoisyThreshold:
         object.__setattr__(self, "bins", bins)
         object.__setattr__(self, "noise_multiplier", noise)
 
-    @property
-    def demand(self) -> Demand:
-        """What choosing a threshold asks of the account."""
-        # Groups are used without an account as well, and it brings a database along.
-        from langchain_dpicl.budget.demand import Demand, GaussianPart
-
-        return Demand(MECHANISM, (GaussianPart(self.noise_multiplier),), share=SHARE)
+    def event_template(self) -> EventTemplate[GaussianNoise]:
+        """What choosing a threshold is charged."""
+        return vote_template(MECHANISM, self.noise_multiplier, share=SHARE)
 
     def description(self) -> dict[str, Any]:
         """Return the parameters, ready for JSON; the keyword arguments of this class.

@@ -114,6 +114,41 @@ class AccountTerms:
         found = self.filter
         return Cost(self.queries or 0, 0) if found is None else found.limit
 
+    def cost(self, events: tuple[Event, ...], plan: Plan | None) -> Cost:
+        """Return what a release costs: a use of the plan, or what the filter says.
+
+        Args:
+            events: What is charged.
+            plan: What the account's first query has fixed.
+
+        Raises:
+            PlanMismatchError: If the events are not the plan's.
+            LedgerError: If there is no plan, or the filter can't add up the events.
+        """
+        if (found := self.filter) is not None:
+            if not events:
+                raise LedgerError(
+                    f"Account {self.name!r} has no plan: a charge must name its events."
+                )
+            try:
+                return found.cost(events)
+            except ParameterError as error:
+                raise LedgerError(
+                    f"Account {self.name!r} can't add up these events ({error})."
+                ) from None
+        if plan is None:
+            raise LedgerError(
+                f"Account {self.name!r} has no plan yet: fix one before the first "
+                "charge."
+            )
+        if not plan.events:
+            raise LedgerError("The account's plan can't be read: it is damaged.")
+        if events != plan.events:
+            raise PlanMismatchError(
+                f"Account {self.name!r} is planned for other events than these."
+            )
+        return PLAN_USE
+
 
 @functools.lru_cache(maxsize=256)
 def _filter_of(terms: AccountTerms) -> PrivacyFilter:
@@ -138,7 +173,7 @@ class Plan:
     """What the queries of an account have in common, fixed at the first query.
 
     Attributes:
-        demand: What the releasing parser asked for, in words of `Demand.to_dict`;
+        demand: What the releasing parser asked for, in words of `Template.to_dict`;
             another parser may use the plan exactly when it asks for the same. Under a
             filter only the unit's key.
         events: The calibrated events of one query; none under a filter.

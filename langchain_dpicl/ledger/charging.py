@@ -9,10 +9,8 @@ from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     LedgerError,
-    PlanMismatchError,
 )
-from langchain_dpicl.ledger.base import NAME_LIMIT, PLAN_USE, AccountState, Charge
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.ledger.base import NAME_LIMIT, AccountState, Charge
 from langchain_dpicl.units import canonical_unit_id
 
 
@@ -34,7 +32,9 @@ def charged(
     """
     terms = state.terms
     require_open(state)
-    paid, cost = _price(state, events)
+    planned = state.plan.events if state.plan else ()
+    paid = planned if events is None else tuple(events)
+    cost = terms.cost(paid, state.plan)
     if not fits(cost, terms.limit):
         raise BudgetExhaustedError(
             f"This one release would cost more than the whole of account "
@@ -172,39 +172,11 @@ def require_name(name: object) -> str:
     return name
 
 
-def _price(
-    state: AccountState, events: Sequence[Event] | None
-) -> tuple[tuple[Event, ...], Cost]:
-    name, plan, found = state.terms.name, state.plan, state.terms.filter
-    if found is None:
-        if plan is None:
-            raise LedgerError(
-                f"Account {name!r} has no plan yet: fix one before the first charge."
-            )
-        if not plan.events:
-            raise LedgerError("The account's plan can't be read: it is damaged.")
-        if events is not None and tuple(events) != plan.events:
-            raise PlanMismatchError(
-                f"Account {name!r} is planned for other events than these."
-            )
-        return plan.events, PLAN_USE
-    if not events:
-        raise LedgerError(
-            f"Account {name!r} has no plan: a charge must name its events."
-        )
-    try:
-        return tuple(events), found.cost(events)
-    except ParameterError as error:
-        raise LedgerError(
-            f"Account {name!r} can't add up these events ({error})."
-        ) from None
-
-
 def _exhausted(state: AccountState) -> BudgetExhaustedError:
     terms = state.terms
     what = (
         f"has spent all {terms.queries} queries of its budget"
-        if terms.filter is None
+        if terms.queries is not None
         else "can't pay for this release out of what is left of its budget"
     )
     return BudgetExhaustedError(

@@ -12,9 +12,9 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
 from langchain_dpicl.ledger import journal, statements
-from langchain_dpicl.ledger.base import NOTHING, PLAN_USE, AccountState
+from langchain_dpicl.ledger.base import NOTHING, AccountState
 from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.release_rows import require_releases
 from langchain_dpicl.ledger.rows import Account, damaged, read_events, require_end
@@ -121,12 +121,10 @@ def _balances(
 
 def _cost(state: AccountState, stored: str) -> Cost:
     """Return what stored events cost under the account's terms, computed anew."""
-    events, found = read_events(stored), state.terms.filter
-    if found is not None:
-        return found.cost(events)
-    if state.plan is None or events != state.plan.events:
-        raise LedgerError("its events are not the plan's")
-    return PLAN_USE
+    try:
+        return state.terms.cost(read_events(stored), state.plan)
+    except PlanMismatchError:
+        raise LedgerError("its events are not the plan's") from None
 
 
 def _require_paid(state: AccountState, where: str, cost: Cost, stored: Cost) -> None:

@@ -124,8 +124,8 @@ def noisy_argmax(
         ParameterError: If an argument is malformed. Messages hold no count.
 
     Privacy:
-        Post-processing of `noisy_counts`: sensitivity, noise and event are those of
-        that release, Gaussian(z).
+        Post-processing of `noisy_counts`: unit, relation, sensitivity, noise and event
+        are those of that release, Gaussian(z).
 
     Example:
         >>> noisy_argmax([900, 9, 1], noise_multiplier=1.0, relation="replace")

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 from langchain_core.messages import BaseMessage
 from langchain_core.output_parsers import BaseGenerationOutputParser
@@ -21,8 +21,9 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl.budget import Demand, PrivacyBudgetHandler, find_budget
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting.template import NoiseT
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.mechanisms import SecureRandom
@@ -64,12 +65,12 @@ class PublicAnswer:
     agrees: Callable[[str], bool]
 
 
-class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
+class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[NoiseT]):
     """Base of the private output parsers: many candidates in, one answer out.
 
     Privacy:
         `release` is the only place where a slot's text is read. It runs in the sealed
-        region, draws its noise with the parameters of a `Grant`, which exists only once
+        region, draws its noise with the noise of a `PaidCharge`, which exists only once
         the charge is durable, and returns an `Outcome`, all of which may be shown.
     """
 
@@ -108,8 +109,8 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         """
 
     @abstractmethod
-    def demand(self, sampling_rate: float = 1.0) -> Demand:
-        """Return what one release asks of the account.
+    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[NoiseT]:
+        """Return what one release is charged; its mechanism's file builds it.
 
         Args:
             sampling_rate: Poisson sampling rate of units; 1 without sampling.
@@ -146,7 +147,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         """Do the public part of the work; see `prepare`."""
         return self.prepare(public)
 
-    def settled(self, prepared: Any) -> Outcome | None:  # noqa: ARG002 - overridden
+    def public_outcome(self, prepared: Any) -> Outcome | None:  # noqa: ARG002 - overridden
         """Return the outcome if public input alone decides it, so nobody pays."""
         return None
 
@@ -178,7 +179,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[NoiseT],
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -187,7 +188,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
 
         Args:
             slots: One per group, in any order.
-            grant: The charged parameters.
+            paid: The charge, with the mechanism's noise.
             relation: How neighboring slots differ.
             slot_count: The public number of groups.
             prepared: What `prepare` returned.
@@ -197,7 +198,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[NoiseT],
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -205,7 +206,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         """Merge the slots by the mechanism; see `release`."""
         return self.release(
             slots,
-            grant=grant,
+            paid=paid,
             relation=relation,
             slot_count=slot_count,
             prepared=prepared,
@@ -222,7 +223,11 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
             InvalidParameterError: If one can't be told from others, such as a function.
         """
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
-        return {"parser": kind, **self.public_parameters(), **self.demand().to_dict()}
+        return {
+            "parser": kind,
+            **self.public_parameters(),
+            **self.event_template().to_dict(),
+        }
 
     @property
     @override
@@ -322,11 +327,11 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         budget = find_budget(self.budget, callbacks)
         prepared = self.prepare(PublicInput())
         count = self._public_count(result.value)
-        grant = budget.admit(self.demand(), n_units=count)
+        paid = budget.charge(self.event_template(), n_units=count)
         outcome = run_sealed(
             lambda: self.release(
                 [answered(candidate.text) for candidate in result.value],
-                grant=grant,
+                paid=paid,
                 relation=self.relation,
                 slot_count=count or 1,
                 prepared=prepared,
@@ -338,11 +343,11 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
         budget = find_budget(self.budget, callbacks)
         prepared = await self.aprepare(PublicInput())
         count = self._public_count(result.value)
-        grant = await budget.aadmit(self.demand(), n_units=count)
+        paid = await budget.acharge(self.event_template(), n_units=count)
         outcome = await arun_sealed(
             lambda: self.arelease(
                 [answered(candidate.text) for candidate in result.value],
-                grant=grant,
+                paid=paid,
                 relation=self.relation,
                 slot_count=count or 1,
                 prepared=prepared,

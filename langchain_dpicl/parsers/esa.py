@@ -13,9 +13,10 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms, parameters
-from langchain_dpicl.budget import Demand, GaussianPart
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import GaussianNoise
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.answer_vectors import (
@@ -29,14 +30,15 @@ from langchain_dpicl.relation import Relation
 from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import Slot
+from langchain_dpicl.validation import checked
 
-Centre = Literal["candidates"] | Sequence[float] | None
+Center = Literal["candidates"] | Sequence[float] | None
 
 
-def _kept(centre: Any) -> Any:
+def _kept(center: Any) -> Any:
     """Return a vector as one that stays as it is."""
-    is_vector = not isinstance(centre, str) and isinstance(centre, Iterable)
-    return tuple(centre) if is_vector else centre
+    is_vector = not isinstance(center, str) and isinstance(center, Iterable)
+    return tuple(center) if is_vector else center
 
 
 @dataclass(frozen=True)
@@ -45,29 +47,25 @@ class Candidates:
 
     texts: tuple[str, ...]
     vectors: Vectors
-    centre: Vectors
+    center: Vectors
 
 
-class ESAOutputParser(DPOutputParser):
+class ESAOutputParser(DPOutputParser[GaussianNoise]):
     """Release the one of several public candidate answers that fits the groups best.
 
     The candidates are the model's own answers to the question alone, or a list you
     give. It suits answers in free wording: what the groups mean counts, not the words.
 
     Privacy:
-        Unit and relation: the group source's. Each answer's embedding is scaled to
-        norm at most 1 and clipped to a ball of radius R around a public center, so the
-        sum has L2 sensitivity R under `ADD_REMOVE` and 2R under `REPLACE`. Noise:
-        N(0, (z * sensitivity)^2 I) in the full dimension. Event: Gaussian(z, q). The
+        Unit and relation: the group source's. Sensitivity, noise and event:
+        `mechanisms.embedding`, of rows around a public center, Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
         public candidates and the noisy sum, and so is the whole order of the candidates
         by it, and which of them reach `min_score`. With `select="vote"` each answer
-        votes for its nearest candidate and private voting releases the winner: L2
-        sensitivity 1 and sqrt(2), the same event. Each answer is embedded by a call
-        of its own; one that can't be embedded, or whose vector is zero, not finite or
-        of another length, abstains, and no other does. Source: Wu et al. (ICLR 2024),
-        Algorithm 2, Theorem 4; the sensitivity under `REPLACE` is corrected. Where
-        there is only one candidate it is given as a fallback, and nothing is charged.
+        votes for its nearest candidate: `mechanisms.voting`, the same event. Each
+        answer is embedded by a call of its own; one that can't be embedded, or whose
+        vector is zero, not finite or of another length, abstains, and no other does. A
+        single candidate is given as a fallback, and nothing is charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -101,11 +99,11 @@ class ESAOutputParser(DPOutputParser):
     candidates: Annotated[Sequence[str], AfterValidator(tuple)] | None = None
     """Public candidate answers."""
 
-    centre: Annotated[SkipValidation[Centre], AfterValidator(_kept)] = None
+    center: Annotated[SkipValidation[Center], AfterValidator(_kept)] = None
     """Public center of the ball: None (zero), "candidates" (their mean) or a vector."""
 
     radius: float = 1.0
-    """Radius R of the ball. With centre="candidates" a small R divides the noise, as
+    """Radius R of the ball. With center="candidates" a small R divides the noise, as
     long as the answers lie within it: farther ones are drawn to its surface."""
 
     select: Literal["cosine", "vote"] = "cosine"
@@ -131,13 +129,13 @@ class ESAOutputParser(DPOutputParser):
             parameters.count(self.embedding_batch_size, "embedding_batch_size")
         except ParameterError as error:
             raise InvalidParameterError(str(error)) from None
-        if isinstance(self.centre, str) and self.centre != "candidates":
+        if isinstance(self.center, str) and self.center != "candidates":
             raise InvalidParameterError(
-                "centre must be None, 'candidates' or a vector of numbers."
+                "center must be None, 'candidates' or a vector of numbers."
             )
         if (
             self.relation is Relation.ADD_REMOVE
-            and self.centre is not None
+            and self.center is not None
             and self.slot_count is None
         ):
             raise InvalidParameterError(
@@ -154,7 +152,7 @@ class ESAOutputParser(DPOutputParser):
             isinstance(self.candidates, str) or len(self.candidates) < 2  # noqa: PLR2004
         ):
             raise InvalidParameterError("candidates must be a list of at least two.")
-        self.demand()
+        self.event_template()
 
     @property
     @override
@@ -163,10 +161,17 @@ class ESAOutputParser(DPOutputParser):
         return 0 if self.candidates is not None else self.n_candidates
 
     @override
-    def demand(self, sampling_rate: float = 1.0) -> Demand:
-        """Return what one noisy sum (or vote) asks of the account."""
-        return Demand(
-            f"esa/{self.select}", (GaussianPart(self.noise_multiplier),), sampling_rate
+    def event_template(
+        self, sampling_rate: float = 1.0
+    ) -> EventTemplate[GaussianNoise]:
+        """Return what one noisy sum, or vote, is charged."""
+        return checked(
+            mechanisms.vote_template
+            if self.select == "vote"
+            else mechanisms.sum_template,
+            f"esa/{self.select}",
+            self.noise_multiplier,
+            sampling_rate=sampling_rate,
         )
 
     @override
@@ -183,7 +188,7 @@ class ESAOutputParser(DPOutputParser):
         return self._candidates(texts, vectors)
 
     @override
-    def settled(self, prepared: Candidates) -> Outcome | None:
+    def public_outcome(self, prepared: Candidates) -> Outcome | None:
         """A single candidate is the answer, whatever the groups would say."""
         if len(prepared.texts) > 1:
             return None
@@ -198,65 +203,63 @@ class ESAOutputParser(DPOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[GaussianNoise],
         relation: Relation,
         slot_count: int,
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate."""
         texts = _answers(slots, prepared)
-        size = prepared.centre.size
+        size = prepared.center.size
         steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
         rows = result(steps)
-        return self._select(rows, grant, relation, slot_count, prepared)
+        return self._select(rows, paid.noise, relation, slot_count, prepared)
 
     @override
     async def arelease(
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[GaussianNoise],
         relation: Relation,
         slot_count: int,
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate; see `release`."""
         texts = _answers(slots, prepared)
-        size = prepared.centre.size
+        size = prepared.center.size
         steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
         rows = await aresult(steps)
-        return self._select(rows, grant, relation, slot_count, prepared)
+        return self._select(rows, paid.noise, relation, slot_count, prepared)
 
     def _select(
         self,
         rows: list[Vectors],
-        grant: Grant,
+        noise: GaussianNoise,
         relation: Relation,
         slot_count: int,
         prepared: Candidates,
     ) -> Outcome:
-        if grant.noise_multiplier is None:
-            raise InvalidParameterError("The grant holds no noise for the sum.")
-        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.centre.size)
+        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
         if self.select == "vote":
             counts = [0] * len(prepared.texts)
             for row in rows:
                 counts[_nearest(row, prepared.vectors)] += 1
             winner = mechanisms.noisy_argmax(
                 counts,
-                noise_multiplier=grant.noise_multiplier,
+                noise_multiplier=noise.noise_multiplier,
                 relation=relation,
                 random=self.random,
             )
             return Outcome(Status.RELEASED, prepared.texts[winner])
         noisy = mechanisms.noisy_sum(
-            answers - prepared.centre,
+            answers - prepared.center,
             radius=self.radius,
-            noise_multiplier=grant.noise_multiplier,
+            noise_multiplier=noise.noise_multiplier,
             relation=relation,
             random=self.random,
         )
-        mean = prepared.centre + noisy / max(slot_count, 1)
+        mean = prepared.center + noisy / max(slot_count, 1)
         # From here on everything is post-processing of the noisy sum.
         scores = prepared.vectors @ mean
         least = -np.inf if self.min_score is None else self.min_score
@@ -294,32 +297,32 @@ class ESAOutputParser(DPOutputParser):
         # Unit length, so that the largest inner product is the largest cosine.
         array = np.array(good)
         array /= np.linalg.norm(array, axis=1, keepdims=True)
-        return Candidates(texts, array, self._centre(array))
+        return Candidates(texts, array, self._center(array))
 
-    def _centre(self, vectors: Vectors) -> Vectors:
+    def _center(self, vectors: Vectors) -> Vectors:
         size = vectors.shape[1]
-        if self.centre is None:
+        if self.center is None:
             return np.zeros(size)
-        if isinstance(self.centre, str):
+        if isinstance(self.center, str):
             return np.asarray(vectors.mean(axis=0), dtype=np.float64)
-        centre = np.asarray(self.centre, dtype=np.float64)
-        if centre.shape != (size,) or not np.isfinite(centre).all():
+        center = np.asarray(self.center, dtype=np.float64)
+        if center.shape != (size,) or not np.isfinite(center).all():
             raise InvalidParameterError(
-                f"centre must be a finite vector of the embedding's length {size}."
+                f"center must be a finite vector of the embedding's length {size}."
             )
-        return centre
+        return center
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:
         """Return every public parameter that an answer depends on."""
         given = None if self.candidates is None else list(self.candidates)
-        centre = self.centre
-        if centre is not None and not isinstance(centre, str):
-            centre = np.asarray(centre, dtype=np.float64).tolist()
+        center = self.center
+        if center is not None and not isinstance(center, str):
+            center = np.asarray(center, dtype=np.float64).tolist()
         return {
             **super().cache_parameters(question),
             "given": given,
-            "center": centre,
+            "center": center,
             "embedding": named(self.embedding),
         }
 
@@ -331,9 +334,9 @@ class ESAOutputParser(DPOutputParser):
             "candidates": "given" if self.candidates is not None else self.n_candidates,
             "radius": self.radius,
             "min_score": self.min_score,
-            "centre": self.centre
-            if isinstance(self.centre, str)
-            else ("zero" if self.centre is None else "given"),
+            "center": self.center
+            if isinstance(self.center, str)
+            else ("zero" if self.center is None else "given"),
         }
 
 

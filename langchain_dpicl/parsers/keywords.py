@@ -11,6 +11,7 @@ from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
+from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
 from langchain_dpicl.parsers.words import (
     STOP_WORDS,
@@ -24,7 +25,7 @@ from langchain_dpicl.prompts import KEYWORD_PROMPT
 from langchain_dpicl.slots import Slot
 
 
-class KeywordOutputParser(DPOutputParser):
+class KeywordOutputParser(DPOutputParser[NoiseT]):
     """Base of the parsers whose words no list has named before.
 
     Which words are counted is decided by public rules on one answer at a time: the

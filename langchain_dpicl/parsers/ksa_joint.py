@@ -10,9 +10,10 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms, parameters
-from langchain_dpicl.budget import Demand, ExponentialPart
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import ExponentialNoise
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.words import (
@@ -38,7 +39,7 @@ def _kept(domain: Any) -> Any:
     return tuple(domain)
 
 
-class KSAJointOutputParser(DPOutputParser):
+class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     """Release the k words of a public domain that most groups used, in rank order.
 
     It always answers: there is no test to fail, and a question that the records do not
@@ -46,13 +47,10 @@ class KSAJointOutputParser(DPOutputParser):
     answer may contain (drugs, product names, options, the words of a public document).
 
     Privacy:
-        Unit and relation: the group source's. The domain is public: it must never be
-        collected from records or group answers. Utility of a sequence s of k distinct
-        words: -max_i (H(i) - H(s_i)), with sensitivity 1 under `ADD_REMOVE` and 2
-        under `REPLACE`. The sequence is drawn with probability proportional to
-        exp(epsilon * utility / (2 * sensitivity)). Event: exponential(epsilon), which
-        is epsilon-DP and (epsilon^2 / 8)-zCDP. Source: Gillenwater, Joseph, Munoz and
-        Ribero (ICML 2022), used as in Wu et al. (ICLR 2024), Algorithm 4, Theorem 9.
+        Unit and relation: the group source's. Sensitivity, noise and event:
+        `mechanisms.keyword_joint`, exponential(epsilon). A slot adds 1 to an entry's
+        count at most, by its own text alone. The domain is public: it must never be
+        collected from records or group answers.
 
     Raises:
         InvalidParameterError: If k is below 1 or the domain has fewer than k entries.
@@ -93,7 +91,7 @@ class KSAJointOutputParser(DPOutputParser):
         checked(parameters.count, self.k, "k")
         if not callable(self.domain):
             self._entries(self.domain)
-        self.demand()
+        self.event_template()
 
     @property
     @override
@@ -102,9 +100,16 @@ class KSAJointOutputParser(DPOutputParser):
         return self.prompt
 
     @override
-    def demand(self, sampling_rate: float = 1.0) -> Demand:
-        """Return what one release asks of the account."""
-        return Demand("ksa/joint", (ExponentialPart(self.epsilon),), sampling_rate)
+    def event_template(
+        self, sampling_rate: float = 1.0
+    ) -> EventTemplate[ExponentialNoise]:
+        """Return what one release is charged."""
+        return checked(
+            mechanisms.joint_template,
+            "ksa/joint",
+            self.epsilon,
+            sampling_rate=sampling_rate,
+        )
 
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
@@ -117,14 +122,12 @@ class KSAJointOutputParser(DPOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[ExponentialNoise],
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],
     ) -> Outcome:
         """Count the domain's words and release the best k, ranked."""
-        if grant.epsilon is None:
-            raise InvalidParameterError("The grant holds no epsilon for the release.")
         counts = domain_counts(
             (slot.text for slot in slots if slot.text is not None),
             prepared,
@@ -133,7 +136,7 @@ class KSAJointOutputParser(DPOutputParser):
         ranked = mechanisms.joint_top_k(
             counts,
             self.k,
-            epsilon=grant.epsilon,
+            epsilon=paid.noise.epsilon,
             relation=relation,
             random=self.random,
         )

@@ -8,9 +8,10 @@ from typing import Any
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms, parameters
-from langchain_dpicl.budget import Demand, ExponentialPart, GaussianPart
-from langchain_dpicl.budget.demand import SELECTION_RATIO, Grant, Part
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import PTRNoise
 from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
@@ -19,7 +20,7 @@ from langchain_dpicl.slots import Slot
 from langchain_dpicl.validation import checked
 
 
-class KSAPTROutputParser(KeywordOutputParser):
+class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
     """Release the k words that nearly all groups used, or nothing.
 
     It needs no list of possible answers. It answers where the groups agree: the k-th
@@ -28,17 +29,11 @@ class KSAPTROutputParser(KeywordOutputParser):
     ends in.
 
     Privacy:
-        Unit and relation: the group source's. Sensitivity of the gap
-        d_k = H(k) - H(k+1): 1 under `ADD_REMOVE`, 2 under `REPLACE`; the set of the
-        top k words is the same on every neighbor when d_k exceeds that. Noise:
-        N(0, (z * sensitivity)^2) on the gap, tested against a threshold that a set
-        which is *not* stable passes with probability at most delta0. Event:
-        Gaussian(z, q) and q * delta0. A range of k is resolved first, by the
-        exponential mechanism with the gap as utility. Event: exponential(epsilon),
-        which is (epsilon^2 / 8)-zCDP. The words are a set: they are released in
-        alphabetical order. Source: Wu et al. (ICLR 2024), Algorithms 5 and 6,
-        Theorems 10 to 12; Zhu and Wang (AISTATS 2022). The rewriting call sees the
-        question and the released words only.
+        Unit and relation: the group source's. Sensitivity, noise and event:
+        `mechanisms.keyword_ptr`, Gaussian(z, q) and q * delta0; a range of k is
+        resolved first, exponential(epsilon). A slot adds 1 to a word's count at most,
+        by its own text alone. The words are a set: they are released in alphabetical
+        order. The rewriting call sees the question and the released words only.
 
     Raises:
         InvalidParameterError: If k is not a positive integer or a range of them.
@@ -78,56 +73,59 @@ class KSAPTROutputParser(KeywordOutputParser):
                 "k must be a number, or a range (first, last) of at most "
                 f"{MAX_CHOICES} such, not {self.k}."
             )
-        self.demand()
+        self.event_template()
 
     @property
     def _range(self) -> tuple[int, int]:
         return (self.k, self.k) if isinstance(self.k, int) else self.k
 
-    @property
-    def _has_choice(self) -> bool:
-        first, last = self._range
-        return first < last
-
     @override
-    def demand(self, sampling_rate: float = 1.0) -> Demand:
-        """Return what one test asks of the account."""
-        parts: tuple[Part, ...] = (GaussianPart(self.noise_multiplier),)
-        if self._has_choice:
-            choice = ExponentialPart(self.selection_epsilon, SELECTION_RATIO)
-            parts = (choice, *parts)
-        return Demand("ksa/ptr", parts, sampling_rate, True, self.delta0)
+    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[PTRNoise]:
+        """Return what one test is charged, and the choice of k before it."""
+        first, last = self._range
+        if first < last:
+            return checked(
+                mechanisms.ptr_range_template,
+                "ksa/ptr",
+                self.noise_multiplier,
+                delta0=self.delta0,
+                selection_epsilon=self.selection_epsilon,
+                sampling_rate=sampling_rate,
+            )
+        return checked(
+            mechanisms.ptr_template,
+            "ksa/ptr",
+            self.noise_multiplier,
+            delta0=self.delta0,
+            sampling_rate=sampling_rate,
+        )
 
     @override
     def release(
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[PTRNoise],
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
     ) -> Outcome:
         """Count words, test the gap, and release the words on a pass."""
-        if grant.noise_multiplier is None:
-            raise InvalidParameterError("The grant holds no noise for the test.")
-        counts = self._counts(slots, prepared)
+        noise, counts = paid.noise, self._counts(slots, prepared)
         k = self._range[0]
-        if self._has_choice:
-            if grant.epsilon is None:
-                raise InvalidParameterError("The grant holds no epsilon to choose k.")
+        if noise.selection_epsilon is not None:
             k = mechanisms.choose_k(
                 counts,
                 self._range,
-                epsilon=grant.epsilon,
+                epsilon=noise.selection_epsilon,
                 relation=relation,
                 random=self.random,
             )
         top = mechanisms.ptr_top_k(
             counts,
             k,
-            noise_multiplier=grant.noise_multiplier,
-            delta0=grant.delta0,
+            noise_multiplier=noise.noise_multiplier,
+            delta0=noise.delta0,
             relation=relation,
             random=self.random,
         )

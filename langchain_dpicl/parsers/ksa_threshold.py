@@ -8,17 +8,17 @@ from typing import Any
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.budget import Demand, GaussianPart
-from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.mechanisms import ThresholdNoise
 from langchain_dpicl.outcome import Outcome, Status
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import Slot
+from langchain_dpicl.validation import checked
 
 
-class KSAThresholdOutputParser(KeywordOutputParser):
+class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     """Release every word that enough groups used, for answers of a word or two.
 
     It needs no list of possible answers and no gap: several right words, tied or not,
@@ -35,16 +35,11 @@ class KSAThresholdOutputParser(KeywordOutputParser):
     two. `dpicl plan` shows both.
 
     Privacy:
-        Unit and relation: the group source's. Each answer is cut to c = `max_words`
-        words by a public rule on that answer alone. Sensitivity of the counts of the
-        words that both neighbors have, L2: sqrt(c) under `ADD_REMOVE`, sqrt(2c) under
-        `REPLACE`; at most c words are in one neighbor and not in the other, each with
-        count 1. Noise: N(0, (z * sensitivity)^2) on each word's count, tested against
-        a threshold that one of those c words passes with probability at most
-        delta0 / c. Event: Gaussian(z, q) and q * delta0. The words are a set: they are
-        released in alphabetical order. Source: the proof in
-        `langchain_dpicl.mechanisms.keyword_threshold`; Karrer, Kifer, Wilkins and
-        Zhang (2022). The rewriting call sees the question and the released words only.
+        Unit and relation: the group source's. Sensitivity, noise and event:
+        `mechanisms.keyword_threshold`, Gaussian(z, q) and q * delta0. Each answer is
+        cut to `max_words` words by a public rule on that answer alone. The words are a
+        set: they are released in alphabetical order. The rewriting call sees the
+        question and the released words only.
 
     Raises:
         InvalidParameterError: If `max_words` is below 1, or the noise or the failure
@@ -74,26 +69,26 @@ class KSAThresholdOutputParser(KeywordOutputParser):
     @override
     def check(self) -> None:
         """Refuse what the release would refuse, before anything is paid for it."""
-        self.demand()
-        try:
-            mechanisms.required_count(
-                max_words=self.max_words,
-                noise_multiplier=self.noise_multiplier or 1.0,
-                delta0=self.delta0 or 1e-6,
-                relation=Relation.REPLACE,
-            )
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        self.event_template()
+        checked(
+            mechanisms.required_count,
+            max_words=self.max_words,
+            noise_multiplier=self.noise_multiplier or 1.0,
+            delta0=self.delta0 or 1e-6,
+            relation=Relation.REPLACE,
+        )
 
     @override
-    def demand(self, sampling_rate: float = 1.0) -> Demand:
-        """Return what one release asks of the account."""
-        return Demand(
+    def event_template(
+        self, sampling_rate: float = 1.0
+    ) -> EventTemplate[ThresholdNoise]:
+        """Return what one release is charged."""
+        return checked(
+            mechanisms.threshold_template,
             "ksa/threshold",
-            (GaussianPart(self.noise_multiplier),),
-            sampling_rate,
-            needs_delta0=True,
+            self.noise_multiplier,
             delta0=self.delta0,
+            sampling_rate=sampling_rate,
         )
 
     @override
@@ -101,19 +96,17 @@ class KSAThresholdOutputParser(KeywordOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[ThresholdNoise],
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
     ) -> Outcome:
         """Count the answers' first words and release those above the threshold."""
-        if grant.noise_multiplier is None:
-            raise InvalidParameterError("The grant holds no noise for the counts.")
         words = mechanisms.threshold_words(
             self._counts(slots, prepared, self.max_words),
             self.max_words,
-            noise_multiplier=grant.noise_multiplier,
-            delta0=grant.delta0,
+            noise_multiplier=paid.noise.noise_multiplier,
+            delta0=paid.noise.delta0,
             relation=relation,
             random=self.random,
         )

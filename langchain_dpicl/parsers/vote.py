@@ -12,45 +12,44 @@ from pydantic import PrivateAttr
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.budget import Demand, GaussianPart, PurePart
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
 from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import attempt
 from langchain_dpicl.slots import Slot
+from langchain_dpicl.validation import checked
 
 FAILURE_MARGIN = 3.0
 """Standard deviations by which failed calls must exceed half of all slots."""
 
 _NORMAL = NormalDist()
 
+VoteNoise = GaussianNoise | PureNoise
+"""The noise of a vote, by mechanism."""
+
 EMPTY_LEVEL = 0.05
 """How often a vote that nobody has cast may pass for one."""
 
 
-class VoteOutputParser(DPOutputParser):
+class VoteOutputParser(DPOutputParser[VoteNoise]):
     """Release the label that most groups chose, under noise.
 
     An answer votes for a label when, case-folded and without punctuation, it *is* the
     label, or when it contains exactly one of the labels. Anything else abstains.
 
     Privacy:
-        Unit and relation: the group source's. Sensitivity of the vote histogram, L2:
-        1 under `ADD_REMOVE`, sqrt(2) under `REPLACE`. Noise: N(0, (z * sensitivity)^2)
-        on every bin. Event: Gaussian(z, q). The label is the argmax, which is
-        post-processing. Source: Wu et al. (ICLR 2024), Algorithm 1 and Theorem 3.
-        Failed calls are one bin more of the same histogram: a slot still adds 1 to one
-        bin, so no sensitivity changes. When clearly more than half of the slots failed
-        the outcome is a fallback instead of the argmax of noise. In a per-unit account
-        it is one too when the noisy histogram looks as if nobody had voted: people
-        drop out there without anybody being told.
-        With `mechanism="permute_and_flip"`: L-infinity sensitivity 1, acceptance
-        exp(epsilon (count - max) / 2), event: pure epsilon. Source: McKenna and Sheldon
-        (NeurIPS 2020), Theorem 1.
+        Unit and relation: the group source's. Sensitivity, noise and event:
+        `mechanisms.voting`, Gaussian(z, q); with `mechanism="permute_and_flip"`
+        `mechanisms.selection`, pure epsilon. A slot adds 1 to one bin at most, by its
+        own text alone; failed calls are one bin more of the same histogram. When
+        clearly more than half of the slots failed the outcome is a fallback instead of
+        the argmax of noise. In a per-unit account it is one too when the noisy
+        histogram looks as if nobody had voted: units drop out there unseen.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -110,17 +109,22 @@ class VoteOutputParser(DPOutputParser):
                 "noise_multiplier belongs to mechanism='gaussian'; for "
                 "permute_and_flip set epsilon, or leave both to the budget's plan."
             )
-        self.demand()
+        self.event_template()
 
     @override
-    def demand(self, sampling_rate: float = 1.0) -> Demand:
-        """Return what one vote asks of the account."""
-        part = (
-            GaussianPart(self.noise_multiplier)
-            if self.mechanism == "gaussian"
-            else PurePart(self.epsilon)
+    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[VoteNoise]:
+        """Return what one vote is charged."""
+        name = f"vote/{self.mechanism}"
+        if self.mechanism == "gaussian":
+            return checked(
+                mechanisms.vote_template,
+                name,
+                self.noise_multiplier,
+                sampling_rate=sampling_rate,
+            )
+        return checked(
+            mechanisms.flip_template, name, self.epsilon, sampling_rate=sampling_rate
         )
-        return Demand(f"vote/{self.mechanism}", (part,), sampling_rate)
 
     @property
     @override
@@ -141,7 +145,7 @@ class VoteOutputParser(DPOutputParser):
         self,
         slots: Sequence[Slot],
         *,
-        grant: Grant,
+        paid: PaidCharge[VoteNoise],
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -156,11 +160,12 @@ class VoteOutputParser(DPOutputParser):
             )
             if choice is not None:
                 counts[choice] += 1
-        if grant.noise_multiplier is None:
-            return self._permute_and_flip(counts[:-1], grant)
+        noise = paid.noise
+        if isinstance(noise, PureNoise):
+            return self._permute_and_flip(counts[:-1], noise)
         noisy = mechanisms.noisy_counts(
             counts,
-            noise_multiplier=grant.noise_multiplier,
+            noise_multiplier=noise.noise_multiplier,
             relation=relation,
             random=self.random,
         )
@@ -169,7 +174,7 @@ class VoteOutputParser(DPOutputParser):
             label: round(float(count), 1)
             for label, count in zip(self.labels, noisy, strict=False)
         }
-        sigma = grant.noise_multiplier * sensitivity.vote_l2(relation)
+        sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
         failed = float(noisy[-1])
         if failed > slot_count / 2 + FAILURE_MARGIN * sigma and failed >= float(
             noisy.max()
@@ -179,7 +184,7 @@ class VoteOutputParser(DPOutputParser):
                 details={"noisy_votes": votes, "reason": "most group calls failed"},
             )
         winner = int(noisy[:-1].argmax())
-        if grant.collect is not None and _looks_empty(noisy.tolist(), sigma):
+        if paid.collect is not None and _looks_empty(noisy.tolist(), sigma):
             return Outcome(
                 Status.FALLBACK,
                 details={"noisy_votes": votes, "reason": "next to nobody voted"},
@@ -188,11 +193,9 @@ class VoteOutputParser(DPOutputParser):
             Status.RELEASED, self.labels[winner], details={"noisy_votes": votes}
         )
 
-    def _permute_and_flip(self, counts: Sequence[int], grant: Grant) -> Outcome:
-        if grant.epsilon is None or not math.isfinite(grant.epsilon):
-            raise InvalidParameterError("The grant holds no epsilon for the vote.")
+    def _permute_and_flip(self, counts: Sequence[int], noise: PureNoise) -> Outcome:
         winner = mechanisms.permute_and_flip(
-            counts, epsilon=grant.epsilon, sensitivity=1.0, random=self.random
+            counts, epsilon=noise.epsilon, sensitivity=1.0, random=self.random
         )
         return Outcome(Status.RELEASED, self.labels[winner])
 

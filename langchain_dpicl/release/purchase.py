@@ -21,9 +21,8 @@ from typing import Any
 
 from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import Event, event_to_dict
-from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.bundle import AnyDemand, read_parts
-from langchain_dpicl.budget.demand import Grant, Granted
+from langchain_dpicl.accounting.template import NoiseT, Template
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.exceptions import BudgetExhaustedError, DPError
 from langchain_dpicl.release.record import now
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
@@ -62,7 +61,7 @@ class Purchase:
         incomplete = (entry for entry in entries if not self.is_complete(entry))
         return next(incomplete, entries[-1] if entries else None)
 
-    def require_payable(self, demand: AnyDemand) -> Entry | None:
+    def require_payable(self, template: Template[Any]) -> Entry | None:
         """Refuse what can't be paid for.
 
         Returns:
@@ -71,12 +70,12 @@ class Purchase:
         Raises:
             BudgetExhaustedError: If the account can't pay.
         """
-        return self._or_found(lambda: self.budget.require_payable(demand))
+        return self._or_found(lambda: self.budget.require_payable(template))
 
     def begun(
         self,
-        demand: AnyDemand,
-        terms: Callable[[Grant], dict[str, Any]],
+        template: Template[NoiseT],
+        terms: Callable[[PaidCharge[NoiseT]], dict[str, Any]],
         *,
         unit_key: str | None,
         n_units: int | None,
@@ -84,7 +83,7 @@ class Purchase:
         """Charge a release and store its header, or find the stored one.
 
         Args:
-            demand: What it costs.
+            template: What it is charged.
             terms: The header's public terms, given the charge.
             unit_key: What a unit is, for the account.
             n_units: How many units there are, for the check of delta.
@@ -94,27 +93,27 @@ class Purchase:
             LedgerError: If the ledger can't be used.
         """
 
-        def header(grant: Grant) -> dict[str, Any]:
+        def header(paid: PaidCharge[NoiseT]) -> dict[str, Any]:
             return {
-                **header_of(grant.events, grant.sequence),
-                "account": self.budget.public_state(grant),
-                **terms(grant),
+                **header_of(paid.events, paid.sequence),
+                "account": self.budget.public_state(paid),
+                **terms(paid),
             }
 
         def charge() -> Entry:
             found: list[dict[str, Any]] = []
 
-            def text(grant: Grant) -> str:
-                found[:] = [header(grant)]
+            def text(paid: PaidCharge[NoiseT]) -> str:
+                found[:] = [header(paid)]
                 return self.store.header_text(found[0])
 
-            grant = self.budget.admit(
-                demand,
+            paid = self.budget.charge(
+                template,
                 unit_key=unit_key,
                 n_units=n_units,
                 starts=(self.store.kind, text),
             )
-            return Entry(self.store, grant.sequence, found[0])
+            return Entry(self.store, paid.sequence, found[0])
 
         entry = self.found() or self._or_found(charge)
         if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
@@ -139,16 +138,16 @@ class Purchase:
 
 
 def paid_for(
-    entry: Entry, demand: Callable[[], AnyDemand]
-) -> tuple[tuple[Granted, ...], tuple[Event, ...]]:
-    """Return a release's parameters, computed from its charge, and the charged events.
+    entry: Entry, template: Callable[[], Template[NoiseT]]
+) -> tuple[NoiseT, tuple[Event, ...]]:
+    """Return a release's noise, computed from its charge, and the charged events.
 
     Raises:
         LedgerError: If the ledger has no such charge, or it was for something else.
     """
     _, events = entry.charged()
     try:
-        return read_parts(demand(), events), events
+        return template().read(events), events
     except (DPError, TypeError, ValueError):
         pass
     raise damaged()

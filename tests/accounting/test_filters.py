@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
-    STEPS,
+    BUDGET_UNITS,
     Cost,
     DeltaEvent,
     Event,
@@ -163,11 +163,11 @@ def test_equal_releases_are_admitted_almost_as_often_as_exactly(
     with mp.workdps(DIGITS):
         event = EQUAL[kind](float(budget(account) / number(10**size)))
         exact = budget(account) / loss(account, event)
-        admitted = STEPS // account.cost([event]).loss
+        admitted = BUDGET_UNITS // account.cost([event]).loss
         assert admitted <= exact
         # What the docstring promises. It is below the exact number by more than a
         # percent only if that is small and its limit hit within a 1e-5 of a release.
-        assert admitted >= whole(exact * (1 - exact / STEPS - mp.mpf("1e-8")))
+        assert admitted >= whole(exact * (1 - exact / BUDGET_UNITS - mp.mpf("1e-8")))
         if exact - whole(exact) > 1e-5 or exact > 200:
             assert admitted >= 0.99 * whole(exact)
         if exact < 200 and exact - whole(exact) > 1e-4:
@@ -180,12 +180,12 @@ def test_a_limit_of_exactly_n_releases(n: int) -> None:
     exact = Fraction(account.budget) / n
     rho = float(exact)
     rho = rho if rho <= exact else math.nextafter(rho, 0)
-    admitted = STEPS // account.cost([ZCDPEvent(rho)]).loss
+    admitted = BUDGET_UNITS // account.cost([ZCDPEvent(rho)]).loss
     # Rounded up to whole steps: the n-th may miss the limit by less than a step.
-    assert admitted == 1 if n == 1 else n * (1 - n / STEPS) - 1 <= admitted <= n
-    little_less = account.cost([ZCDPEvent(rho * (1 - n / STEPS))]).loss
-    assert little_less <= STEPS // n
-    assert STEPS // little_less >= n
+    assert admitted == 1 if n == 1 else n * (1 - n / BUDGET_UNITS) - 1 <= admitted <= n
+    little_less = account.cost([ZCDPEvent(rho * (1 - n / BUDGET_UNITS))]).loss
+    assert little_less <= BUDGET_UNITS // n
+    assert BUDGET_UNITS // little_less >= n
 
 
 def test_failures_have_their_own_limit() -> None:
@@ -193,18 +193,18 @@ def test_failures_have_their_own_limit() -> None:
     assert account.failure_budget == 2.5e-7
     cost = account.cost([DeltaEvent(2.5e-8, count=5), DeltaEvent(2.5e-8)])
     assert cost.loss == 0
-    assert cost.failure == math.ceil(0.6 * STEPS)
-    assert account.cost([DeltaEvent(2.5e-7)]) == Cost(0, STEPS)
-    assert account.cost([DeltaEvent(2.6e-7)]).failure > STEPS
-    assert not account.affords(Cost(0, 1), Cost(0, STEPS))
-    assert account.limit == (STEPS, STEPS)
+    assert cost.failure == math.ceil(0.6 * BUDGET_UNITS)
+    assert account.cost([DeltaEvent(2.5e-7)]) == Cost(0, BUDGET_UNITS)
+    assert account.cost([DeltaEvent(2.6e-7)]).failure > BUDGET_UNITS
+    assert not account.affords(Cost(0, 1), Cost(0, BUDGET_UNITS))
+    assert account.limit == (BUDGET_UNITS, BUDGET_UNITS)
 
 
 def test_without_a_share_no_failure_is_affordable() -> None:
     account = PrivacyFilter("gdp", 1.0, 1e-6, delta0_share=0)
     assert account.delta_left == 1e-6
     assert account.cost([DeltaEvent(0.0)]) == (0, 0)
-    assert account.cost([DeltaEvent(5e-324)]) == (0, STEPS + 1)
+    assert account.cost([DeltaEvent(5e-324)]) == (0, BUDGET_UNITS + 1)
 
 
 @pytest.mark.parametrize("kind", ["zcdp", "gdp", "renyi"])
@@ -212,15 +212,15 @@ def test_costs_of_extreme_events(kind: str) -> None:
     account = account_for(kind)
     assert account.cost([]) == (0, 0)
     assert account.cost(iter([])) == (0, 0)
-    assert account.cost([GaussianEvent(1e-160)]).loss > STEPS
-    assert account.cost([GaussianEvent(5e-324, count=10**12)]).loss > STEPS
+    assert account.cost([GaussianEvent(1e-160)]).loss > BUDGET_UNITS
+    assert account.cost([GaussianEvent(5e-324, count=10**12)]).loss > BUDGET_UNITS
     assert account.cost([GaussianEvent(1e300)]) == (1, 0)
     assert account.epsilon_spent(account.cost([GaussianEvent(1e-160)])) == math.inf
     if kind != "gdp":
         for event in (PureEvent, ExponentialEvent, ZCDPEvent):
-            assert account.cost([event(1.7e308)]).loss > STEPS
+            assert account.cost([event(1.7e308)]).loss > BUDGET_UNITS
             assert account.cost([event(5e-324)]) == (1, 0)
-        assert account.cost([GaussianEvent(1e-160, 0.5)]).loss > STEPS
+        assert account.cost([GaussianEvent(1e-160, 0.5)]).loss > BUDGET_UNITS
         assert account.cost([GaussianEvent(1e170, 0.5)]) == (1, 0)
 
 
@@ -246,7 +246,7 @@ def test_sampling_pays_only_at_a_renyi_order() -> None:
 def test_a_sampled_loss_between_whole_orders_is_an_upper_bound(order: float) -> None:
     z, q = 1.5, 0.05
     account = PrivacyFilter("renyi", 60.0, 1e-3, order=order)
-    used = account.cost([GaussianEvent(z, q)]).loss * account.budget / STEPS
+    used = account.cost([GaussianEvent(z, q)]).loss * account.budget / BUDGET_UNITS
     with mp.workdps(25):
 
         def ratio(x: mp.mpf) -> mp.mpf:
@@ -266,17 +266,17 @@ def test_epsilon_spent_is_an_upper_bound(
     data: st.DataObject, loss_part: float, failure_part: float
 ) -> None:
     account = data.draw(st.one_of(zcdp_filters, gdp_filters, renyi_filters()))
-    spent = Cost(round(loss_part * STEPS), round(failure_part * STEPS))
+    spent = Cost(round(loss_part * BUDGET_UNITS), round(failure_part * BUDGET_UNITS))
     found = account.epsilon_spent(spent)
     assert 0 <= found <= account.epsilon
-    assert account.epsilon_spent(Cost(STEPS + 1, 0)) == math.inf
-    assert account.epsilon_spent(Cost(0, STEPS + 1)) == math.inf
+    assert account.epsilon_spent(Cost(BUDGET_UNITS + 1, 0)) == math.inf
+    assert account.epsilon_spent(Cost(0, BUDGET_UNITS + 1)) == math.inf
     assert account.epsilon_spent(Cost(0, spent.failure)) == 0
     if spent.loss == 0:
         return
     with mp.workdps(DIGITS):
-        total = budget(account) * spent.loss / STEPS * (1 - mp.mpf("1e-7"))
-        failed = number(account.failure_budget) * spent.failure / STEPS
+        total = budget(account) * spent.loss / BUDGET_UNITS * (1 - mp.mpf("1e-7"))
+        failed = number(account.failure_budget) * spent.failure / BUDGET_UNITS
         delta = number(account.delta) - failed
         if account.method == "gdp":
             assert gaussian_curve(mp.sqrt(total), found) <= delta
@@ -303,8 +303,8 @@ def test_a_spent_account_reports_its_epsilon() -> None:
     for kind in ("zcdp", "gdp", "renyi"):
         account = account_for(kind)
         assert account.epsilon_spent(account.limit) == pytest.approx(1.0, rel=1e-9)
-        half = account.epsilon_spent(Cost(STEPS // 2, 0))
-        assert half < account.epsilon_spent(Cost(STEPS // 2, STEPS)) < 1.0
+        half = account.epsilon_spent(Cost(BUDGET_UNITS // 2, 0))
+        assert half < account.epsilon_spent(Cost(BUDGET_UNITS // 2, BUDGET_UNITS)) < 1.0
 
 
 def test_filters_are_values() -> None:
@@ -338,13 +338,13 @@ def test_the_default_order_is_best_for_small_gaussians(epsilon: float) -> None:
 )
 def test_no_order_beats_the_best_one(mix: list[Event]) -> None:
     best = PrivacyFilter("renyi", 1.0, 1e-6, order=best_order(mix, 1.0, 1e-6))
-    most = STEPS / best.cost(mix).loss
+    most = BUDGET_UNITS / best.cost(mix).loss
     for order in np.geomspace(1.5, 1e5, 60).tolist():
         try:
             other = PrivacyFilter("renyi", 1.0, 1e-6, order=order)
         except ParameterError:
             continue
-        assert STEPS / other.cost(mix).loss <= most * 1.001
+        assert BUDGET_UNITS / other.cost(mix).loss <= most * 1.001
 
 
 def test_best_order_needs_a_loss() -> None:

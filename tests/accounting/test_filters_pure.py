@@ -10,20 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
+from release_templates import template
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
     Event,
     ExponentialEvent,
     GaussianEvent,
+    GaussianPart,
     ParallelEvent,
     PrivacyFilter,
     PureEvent,
+    PurePart,
     ZCDPEvent,
     limits,
 )
-from langchain_dpicl.accounting.filters import STEPS, Cost
-from langchain_dpicl.budget import Demand, GaussianPart, PrivacyBudgetHandler, PurePart
+from langchain_dpicl.accounting.filters import BUDGET_UNITS, Cost
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import BudgetExhaustedError, PlanMismatchError
 from langchain_dpicl.parameters import ParameterError
 
@@ -61,11 +64,11 @@ def test_parts_that_add_up_to_epsilon_are_paid_for(parts: list[float]) -> None:
         epsilon=3.0, delta=1e-6, accounting="pure", ledger=":memory:"
     )
     for part in parts:
-        budget.admit(Demand("table", (PurePart(part),)))
+        budget.charge(template("table", (PurePart(part),)))
     assert budget.spent().epsilon == pytest.approx(3.0)
     assert budget.spent().epsilon <= 3.0
     with pytest.raises(BudgetExhaustedError):
-        budget.admit(Demand("table", (PurePart(1e-5),)))
+        budget.charge(template("table", (PurePart(1e-5),)))
 
 
 @given(limit=epsilons, parts=st.lists(epsilons, max_size=12))
@@ -89,7 +92,7 @@ def test_what_is_admitted_never_passes_epsilon(
 def test_n_equal_parts_are_lost_by_one_step_each_at_most(limit: float, n: int) -> None:
     account = PrivacyFilter("pure", limit, 1e-6)
     cost = account.cost([PureEvent(limit / n * (1 - 1e-6))])
-    assert cost.loss * n <= STEPS
+    assert cost.loss * n <= BUDGET_UNITS
 
 
 def test_two_releases_cost_their_sum() -> None:
@@ -110,7 +113,7 @@ def test_disjoint_classes_cost_the_dearest() -> None:
 def test_failures_have_their_own_limit() -> None:
     account = PrivacyFilter("pure", 4.0, 1e-6)
     cost = account.cost([PureEvent(1.0), DeltaEvent(2.5e-7)])
-    assert cost.failure == math.ceil(STEPS / 2)
+    assert cost.failure == math.ceil(BUDGET_UNITS / 2)
 
 
 @pytest.mark.parametrize("event", [GaussianEvent(9.0), ZCDPEvent(0.1)])
@@ -123,14 +126,14 @@ def test_an_account_by_it() -> None:
     budget = PrivacyBudgetHandler(
         epsilon=3.0, delta=1e-6, accounting="pure", queries=4, ledger=":memory:"
     )
-    open_one = Demand("table", (PurePart(),))
-    assert budget.admit(open_one).epsilon == pytest.approx(0.75, rel=1e-6)
-    budget.admit(Demand("table", (PurePart(2.0),)))
+    open_one = template("table", (PurePart(),))
+    assert budget.charge(open_one).noise.epsilon == pytest.approx(0.75, rel=1e-6)
+    budget.charge(template("table", (PurePart(2.0),)))
     assert budget.spent().epsilon == pytest.approx(2.75, rel=1e-6)
     with pytest.raises(BudgetExhaustedError):
-        budget.admit(Demand("table", (PurePart(0.5),)))
+        budget.charge(template("table", (PurePart(0.5),)))
     with pytest.raises(PlanMismatchError, match="pure"):
-        budget.admit(Demand("vote", (GaussianPart(),)))
+        budget.charge(template("vote", (GaussianPart(),)))
 
 
 def test_the_account_opens_again(tmp_path: Any) -> None:
@@ -139,5 +142,5 @@ def test_the_account_opens_again(tmp_path: Any) -> None:
         budget = PrivacyBudgetHandler(
             epsilon=3.0, delta=1e-6, accounting="pure", ledger=url
         )
-        budget.admit(Demand("table", (PurePart(1.0),)))
+        budget.charge(template("table", (PurePart(1.0),)))
         assert budget.spent().epsilon == pytest.approx(spent)

@@ -23,7 +23,7 @@ from filter_oracle import (
 from filter_runs import Admission, admit
 
 from langchain_dpicl.accounting import (
-    STEPS,
+    BUDGET_UNITS,
     Cost,
     DeltaEvent,
     Event,
@@ -39,14 +39,14 @@ from langchain_dpicl.parameters import ParameterError
 
 def caught(account: PrivacyFilter, event: Event, wrong: Admission) -> None:
     """Fail unless the oracle sees a wrong cost overspend, and the right one not."""
-    check(account, repeat([event], STEPS // account.cost([event]).loss))
+    check(account, repeat([event], BUDGET_UNITS // account.cost([event]).loss))
     with pytest.raises(AssertionError):
-        check(account, repeat([event], STEPS // wrong([event]).loss))
+        check(account, repeat([event], BUDGET_UNITS // wrong([event]).loss))
 
 
 def test_twin_that_rounds_down_is_caught() -> None:
     account = PrivacyFilter("zcdp", 1.0, 1e-6)
-    event = ZCDPEvent(account.budget * (1e3 + 0.99) / STEPS)
+    event = ZCDPEvent(account.budget * (1e3 + 0.99) / BUDGET_UNITS)
 
     def wrong(events: Sequence[Event]) -> Cost:
         return Cost(account.cost(events).loss - 1, 0)
@@ -63,7 +63,7 @@ def test_twin_that_adds_up_mu_instead_of_its_square_is_caught() -> None:
     account = PrivacyFilter("gdp", 20.0, 1e-6)
 
     def wrong(_: Sequence[Event]) -> Cost:
-        return Cost(math.ceil(STEPS / account.budget**2 / 0.7), 0)
+        return Cost(math.ceil(BUDGET_UNITS / account.budget**2 / 0.7), 0)
 
     caught(account, GaussianEvent(0.7), wrong)
 

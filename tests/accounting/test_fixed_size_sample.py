@@ -24,7 +24,7 @@ from langchain_dpicl.accounting import GaussianEvent, compose
 Floats = npt.NDArray[np.float64]
 Point = tuple[float, float]
 
-Z, Q, STEPS, DELTA = 0.8, 0.005, 20_000, 1e-5
+Z, Q, BUDGET_UNITS, DELTA = 0.8, 0.005, 20_000, 1e-5
 A, B, C = (0.0, math.sqrt(0.75)), (0.5, 0.0), (-0.5, 0.0)
 
 
@@ -60,9 +60,9 @@ def delta_of(left: Floats, right: Floats, steps: int, epsilon: float) -> float:
 
 
 def test_a_sample_of_fixed_size_loses_more_than_poisson_accounting_says() -> None:
-    accounted = compose([GaussianEvent(Z, Q, STEPS)], DELTA)
+    accounted = compose([GaussianEvent(Z, Q, BUDGET_UNITS)], DELTA)
     poisson = mixture(Z, Q, C, B), mixture(Z, Q, C, C)
     fixed = mixture(Z, Q, A, B), mixture(Z, Q, A, C)
     # The same computation finds the accountant's figure for what it is the figure of.
-    assert abs(delta_of(*poisson, STEPS, accounted) / DELTA - 1) < 0.05
-    assert delta_of(*fixed, STEPS, accounted) > 5 * DELTA
+    assert abs(delta_of(*poisson, BUDGET_UNITS, accounted) / DELTA - 1) < 0.05
+    assert delta_of(*fixed, BUDGET_UNITS, accounted) > 5 * DELTA

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
-    STEPS,
+    BUDGET_UNITS,
     Cost,
     DeltaEvent,
     Event,
@@ -301,7 +301,7 @@ def test_twins_are_told_from_the_maximum(
     assert abs(compose(broken(event), 1e-5) - right) > 0.05
     account = PrivacyFilter("renyi", 4.0, 1e-5, order=6.0)
     cost = account.cost([event]).loss
-    assert abs(account.cost(broken(event)).loss - cost) > STEPS // 1_000
+    assert abs(account.cost(broken(event)).loss - cost) > BUDGET_UNITS // 1_000
 
 
 @given(

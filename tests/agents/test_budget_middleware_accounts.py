@@ -58,7 +58,7 @@ async def test_a_filter_is_spent_when_it_cannot_pay_this_chain(
     agent = create_agent(model, middleware=[middleware(groups, "end", parser=dear)])
     state = await run(way, agent, asking(), cheap)
     assert "account 'cheap'" in texts(state)[-1]
-    assert cheap.can_afford(VoteOutputParser(labels=["cough", "rash"]).demand())
+    assert cheap.can_afford(VoteOutputParser(labels=["cough", "rash"]).event_template())
     assert [len(journal(found)) for found in (budget, cheap)] == [3, 1]
 
 
@@ -73,7 +73,7 @@ async def test_a_gate_is_counted_too(way: str, groups: RetrievedGroups) -> None:
     spending.invoke(QUESTION)
     state = await run(way, agent, asking(), budget)
     assert ENDED in texts(state)[-1]
-    assert budget.can_afford(spending.parser.demand())
+    assert budget.can_afford(spending.parser.event_template())
 
 
 @pytest.mark.parametrize("way", WAYS)

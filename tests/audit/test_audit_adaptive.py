@@ -39,8 +39,8 @@ from small_corpora import people, unit_x
 from two_worlds import ANSWERS, Account, Change, Query, Setting, Step, World
 from world_pairs import Adversary, neighbors
 
-from langchain_dpicl.budget import GaussianPart
-from langchain_dpicl.budget.demand import ExponentialPart, Part, PurePart
+from langchain_dpicl.accounting import ExponentialPart, GaussianPart, PurePart
+from langchain_dpicl.accounting.template import Part
 
 BOTH = ((0.5, 0.5),)
 LOW = ((0.25, 0.25),)

@@ -24,13 +24,14 @@ from exact_losses import PrivacyViolationError, above
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import PromptTemplate
+from release_templates import template
 from small_corpora import people, read_contents, unit_x
 from two_worlds import ANSWERS, Account, Answer, Query, Setting, World
 from world_pairs import neighbors
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.budget import Demand
-from langchain_dpicl.budget.demand import ExponentialPart, Part
+from langchain_dpicl.accounting import EventTemplate, ExponentialPart
+from langchain_dpicl.accounting.template import Part
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Prompting, Question
@@ -61,11 +62,11 @@ class Recorder:
         self.part = part
         self.seen: dict[str, Any] | None = None
 
-    def settled(self, prepared: object) -> None:  # nothing is settled
+    def public_outcome(self, prepared: object) -> None:  # nothing is public_outcome
         return None
 
-    def demand(self, sampling_rate: float) -> Demand:
-        return Demand("audit", (self.part,), sampling_rate)
+    def event_template(self, sampling_rate: float) -> EventTemplate:
+        return template("audit", (self.part,), sampling_rate)
 
     def release(self, slots: Sequence[Slot], **terms: Any) -> Outcome:
         self.seen = {**terms, "slots": [slot.text for slot in slots]}
@@ -141,22 +142,22 @@ class GatedWorld(World):
         if parser.seen is None:
             return Answer(reach=probability, released=False)
         held = Counter(map(read_contents, parser.seen["slots"]))
-        return Answer(held, source.relation, parser.seen["grant"], probability)
+        return Answer(held, source.relation, parser.seen["paid"], probability)
 
 
 class ReusesTheAnswers(PrivatePart):
     """(7) The gate's answers serve the release, which nobody is asked to pay."""
 
-    def _kept(self, hidden: Any, grant: Any) -> Any:
+    def _kept(self, hidden: Any, paid: Any) -> Any:
         return Hidden(hidden.value[1])
 
 
 class ReusesTheAnswersOfThePoor(ReusesTheAnswers):
     """(7) All who can pay for the release do, and the others' answers count too."""
 
-    def _merge(self, asked: Any, grant: Any, answers: Any) -> Outcome:
-        self.groups.draw_prepared(asked.embedded, collect=grant.collect)
-        return super()._merge(asked, grant, answers)
+    def _merge(self, asked: Any, paid: Any, answers: Any) -> Outcome:
+        self.groups.draw_prepared(asked.embedded, collect=paid.collect)
+        return super()._merge(asked, paid, answers)
 
 
 class TestsForNothing(PrivatePart):
@@ -164,13 +165,13 @@ class TestsForNothing(PrivatePart):
 
     __test__ = False
 
-    def _test(self, asked: Any, public: Any, grant: Any) -> Any:
+    def _test(self, asked: Any, public: Any, paid: Any) -> Any:
         free: list[list[Document]] = self.groups.draw_prepared(
             asked.embedded, collect=lambda unit_ids: [True] * len(unit_ids)
         )
         prompts = self._group_prompts(free, asked)
         slots = prompts.slots(self.sealed.answer(prompts.prompts))
-        passed = self._passes(slots, public, grant)
+        passed = self._passes(slots, public, paid)
         return in_thread(lambda: (passed, None))
 
 

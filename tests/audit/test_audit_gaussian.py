@@ -38,7 +38,7 @@ from small_corpora import Unit, people, unit_x
 from two_worlds import Account, Change, Query, Setting, Step, World
 from world_pairs import neighbors
 
-from langchain_dpicl.budget import GaussianPart
+from langchain_dpicl.accounting import GaussianPart
 
 # Scores on two questions. The thresholds are 0.25 and 0.5: ties at both.
 BOTH = ((0.5, 0.5),)

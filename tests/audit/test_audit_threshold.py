@@ -27,7 +27,8 @@ from small_corpora import people, unit_x
 from two_worlds import Account, Answer, Query, Setting, World, votes
 from world_pairs import Adversary, neighbors
 
-from langchain_dpicl.budget.demand import ExponentialPart, Grant
+from langchain_dpicl.accounting import ExponentialPart
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups, threshold
 from langchain_dpicl.relation import Relation
 
@@ -83,35 +84,35 @@ class CountingWorld(World):
             reach *= cell(value, terms.units, counts[0], noise_multiplier)
             return [float(value)]
 
-        grant = self.admit(query, source, terms.demand)
+        paid = self.charge(query, source, terms.event_template())
         prepared = source.prepare(str(query.question))
         with mock.patch.object(threshold, "noisy_counts", released):
-            refined = source.refine(prepared, grant=grant, collect=self.count(grant))
+            refined = source.refine(prepared, paid=paid, collect=self.count(paid))
         assert not script_left
-        grant = self.admit(query, source, query.demand)
-        slots = self.draw(source, refined.prepared, grant)
-        return Answer(votes(slots), source.relation, grant, reach)
+        paid = self.charge(query, source, query.event_template)
+        slots = self.draw(source, refined.prepared, paid)
+        return Answer(votes(slots), source.relation, paid, reach)
 
-    def count(self, grant: Grant) -> Any:
-        return self.till(grant)
+    def count(self, paid: PaidCharge) -> Any:
+        return self.till(paid)
 
 
 class CountsForNothing(CountingWorld):
     """Nobody pays for being counted."""
 
-    def count(self, grant: Grant) -> Any:
+    def count(self, paid: PaidCharge) -> Any:
         return everybody
 
 
 class ChargesTheLastBin(CountingWorld):
     """Units above the chosen edge's bin are counted for nothing."""
 
-    def count(self, grant: Grant) -> Any:
+    def count(self, paid: PaidCharge) -> Any:
         def collect(unit_ids: Sequence[str]) -> Sequence[bool]:
             found = [self.units[unit] for unit in unit_ids]
             if any(score == 0.5 for unit in found for score in unit.documents[0]):
                 return everybody(unit_ids)
-            return self.till(grant)(unit_ids)
+            return self.till(paid)(unit_ids)
 
         return collect
 
@@ -119,8 +120,8 @@ class ChargesTheLastBin(CountingWorld):
 class CountIsEnough(CountingWorld):
     """Who has paid for the count takes part in the answer as well."""
 
-    def draw(self, source: RetrievedGroups, prepared: Any, grant: Grant) -> Any:
-        self.till(grant)
+    def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Any:
+        self.till(paid)
         return source.draw_prepared(prepared, collect=everybody)
 
 

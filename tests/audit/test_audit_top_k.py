@@ -21,7 +21,7 @@ from small_corpora import Unit, unit_x
 from two_worlds import Account, Answer, Query, Setting, World
 from world_pairs import Adversary
 
-from langchain_dpicl.budget.demand import PurePart
+from langchain_dpicl.accounting import PurePart
 
 ACCOUNT = Account(epsilon=1.0, delta=1e-6, queries=1)
 OTHERS = tuple(Unit(f"y{i}", ((0.9 - 0.02 * i,),)) for i in range(1, 32))
@@ -31,9 +31,8 @@ QUERIES = (1, 2, 5, 10, 20, 30)
 def bit(answer: Answer) -> Pair:
     """Return the probabilities of a yes and a no; every second unit says yes."""
     [name] = [content[0].split("/")[0] for content in answer.votes] or ["nobody"]
-    assert answer.grant is not None
-    assert answer.grant.epsilon is not None
-    truth = 1 / (1 + math.exp(-answer.grant.epsilon))
+    assert answer.paid is not None
+    truth = 1 / (1 + math.exp(-answer.paid.noise.epsilon))
     says_yes = name[-1] in "13579"
     return (truth, 1 - truth) if says_yes else (1 - truth, truth)
 

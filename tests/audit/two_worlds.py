@@ -27,12 +27,18 @@ from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
+from release_templates import template
 from small_corpora import EMBEDDING, Content, Unit, X, built_index, names
 
 from langchain_dpicl import PrivacyBudgetHandler, Relation, accounting
-from langchain_dpicl.accounting import Event
-from langchain_dpicl.budget import Demand, GaussianPart
-from langchain_dpicl.budget.demand import ExponentialPart, Grant, Part
+from langchain_dpicl.accounting import (
+    Event,
+    EventTemplate,
+    ExponentialPart,
+    GaussianPart,
+)
+from langchain_dpicl.accounting.template import Part
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
 from langchain_dpicl.groups.records import EmbeddedRecords
@@ -126,12 +132,12 @@ class Query:
     """Under `max_groups`: the units by the priority that chance gives them."""
 
     @property
-    def demand(self) -> Demand:
+    def event_template(self) -> EventTemplate:
         """What the release asks of the account."""
         if not self.delta0:
-            return Demand("audit", (self.part,))
+            return template("audit", (self.part,))
         parts = (self.part,)
-        return Demand("audit", parts, needs_delta0=True, delta0=self.delta0)
+        return template("audit", parts, needs_delta0=True, delta0=self.delta0)
 
     @property
     def scripts(self) -> Sequence[tuple[int, ...]]:
@@ -154,7 +160,7 @@ class Answer:
 
     votes: Mapping[Content, int] = field(default_factory=dict)
     relation: Relation | None = None
-    grant: Grant | None = None
+    paid: PaidCharge | None = None
     reach: float = 1.0
     """The probability of what happened before the release."""
     error: str | None = None
@@ -164,8 +170,8 @@ class Answer:
 
     @property
     def sigma(self) -> float:
-        z = self.grant.noise_multiplier if self.grant else None
-        assert z is not None
+        assert self.paid is not None
+        z = self.paid.noise.noise_multiplier
         return sensitivity.noise_scale(z, sensitivity.vote_l2(self.relation))
 
     def lead(self, rule: str) -> int:
@@ -181,8 +187,8 @@ class Answer:
         if isinstance(part, GaussianPart):
             # The noisy winner: the difference of two counts with noise each.
             return math.erfc(-lead / self.sigma / 2) / 2
-        epsilon = self.grant.epsilon if self.grant else None
-        assert epsilon is not None
+        assert self.paid is not None
+        epsilon = self.paid.noise.epsilon
         if isinstance(part, ExponentialPart):
             return 1 / (1 + math.exp(-epsilon * lead / 2))
         # The sharpest pure mechanism: one bit, flipped with probability 1/(1 + e^eps).
@@ -191,7 +197,7 @@ class Answer:
 
 NOTHING = Answer(released=False)
 
-_PLANS: dict[tuple[Account, Demand], Plan] = {}
+_PLANS: dict[tuple[Account, EventTemplate], Plan] = {}
 
 Step = Query | Change
 
@@ -276,9 +282,9 @@ class World:
         """Ask one query, with a script for what chance decides before the release."""
         assert not script
         source = self.source(query)
-        grant = self.admit(query, source, query.demand)
-        slots = self.draw(source, source.prepare(str(query.question)), grant)
-        return Answer(votes(slots), source.relation, grant)
+        paid = self.charge(query, source, query.event_template)
+        slots = self.draw(source, source.prepare(str(query.question)), paid)
+        return Answer(votes(slots), source.relation, paid)
 
     def source(self, query: Query) -> RetrievedGroups:
         """Return the groups of this corpus for a query's threshold."""
@@ -296,15 +302,17 @@ class World:
         records = EmbeddedRecords("unit", EMBEDDING, self.index)
         return RetrievedGroups(terms, records, random)
 
-    def admit(self, query: Query, source: RetrievedGroups, demand: Demand) -> Grant:
+    def charge(
+        self, query: Query, source: RetrievedGroups, shape: EventTemplate
+    ) -> PaidCharge:
         """Charge as a chain does."""
         name, budget = str(query.account), self.budgets[query.account]
-        key = self.setting.accounts[query.account], demand
+        key = self.setting.accounts[query.account], shape
         if key in _PLANS and self.ledger.state(name).plan is None:
             # As if another process had been first: a plan takes a while to calibrate.
             self.ledger.fix_plan(name, _PLANS[key])
-        grant = budget.admit(
-            demand,
+        paid = budget.charge(
+            shape,
             unit_key=source.unit_key,
             n_units=source.n_units,
             charges_units=source.charges_units,
@@ -312,18 +320,18 @@ class World:
         plan = self.ledger.state(name).plan
         if budget.accounting == "plan" and plan is not None:
             _PLANS[key] = plan
-        return grant
+        return paid
 
     def draw(
-        self, source: RetrievedGroups, prepared: Any, grant: Grant
+        self, source: RetrievedGroups, prepared: Any, paid: PaidCharge
     ) -> list[list[Document]]:
         """Return the slots: here is what a broken world does otherwise."""
-        return drawn(source, prepared, self.till(grant))
+        return drawn(source, prepared, self.till(paid))
 
-    def till(self, grant: Grant) -> Callable[[Sequence[str]], Sequence[bool]]:
+    def till(self, paid: PaidCharge) -> Callable[[Sequence[str]], Sequence[bool]]:
         """Return what charges the units."""
-        assert grant.collect is not None
-        return grant.collect
+        assert paid.collect is not None
+        return paid.collect
 
     def change(self, change: Change) -> None:
         """Delete a unit, or add it again; do nothing where it never was."""

@@ -136,8 +136,8 @@ class Adversary:
         search = _Search(queries, self.depth)
         found = [search.largest(hockey_stick(account.epsilon), self.start)]
         claims = [account.delta]
-        grant = self.answers([(queries[0], queries[0].scripts[0])])[0].grant
-        orders = account.renyi_claims(grant.events if grant else ())
+        paid = self.answers([(queries[0], queries[0].scripts[0])])[0].paid
+        orders = account.renyi_claims(paid.events if paid else ())
         if any(isinstance(query, Query) and query.delta0 for query in queries):
             orders = []
         for order, claimed in orders:

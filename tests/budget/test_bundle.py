@@ -11,30 +11,26 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
-    STEPS,
+    BUDGET_UNITS,
     DeltaEvent,
     Event,
+    EventTemplate,
     ExponentialEvent,
+    ExponentialPart,
     GaussianEvent,
+    GaussianPart,
     ParallelEvent,
     PrivacyFilter,
     PureEvent,
+    PurePart,
+    Template,
     crosscheck,
 )
-from langchain_dpicl.budget import (
-    AnyDemand,
-    Bundle,
-    Demand,
-    ExponentialPart,
-    GaussianPart,
-    PrivacyBudgetHandler,
-    PurePart,
-    plan_queries,
-)
-from langchain_dpicl.budget.bundle import read_parts
+from langchain_dpicl.budget import Bundle, PrivacyBudgetHandler, plan_queries
 from langchain_dpicl.budget.pricing import price_release
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -42,19 +38,23 @@ from langchain_dpicl.exceptions import (
     PlanMismatchError,
 )
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
+from langchain_dpicl.mechanisms import GaussianNoise
+from langchain_dpicl.parameters import ParameterError
 
 DELTA = 1e-4
 RATES = (0.09, 0.4, 0.09)
 GAUSSIAN = "few-shot/gaussian"
 
 
-def step(rate: float, part: Any = None, uses: int = 15, **changes: Any) -> Demand:
-    return Demand(GAUSSIAN, (part or GaussianPart(),), rate, uses=uses, **changes)
+def step(
+    rate: float, part: Any = None, uses: int = 15, **changes: Any
+) -> EventTemplate:
+    return template(GAUSSIAN, (part or GaussianPart(),), rate, uses=uses, **changes)
 
 
 def bundle(*, disjoint: bool = True, part: Any = None, partition: str = "") -> Bundle:
-    demands = tuple(step(rate, part) for rate in RATES)
-    return Bundle(GAUSSIAN, demands, disjoint, partition)
+    shapes = tuple(step(rate, part) for rate in RATES)
+    return Bundle(GAUSSIAN, shapes, disjoint, partition)
 
 
 def handler(**changes: Any) -> PrivacyBudgetHandler:
@@ -83,25 +83,25 @@ PARTS = [GaussianPart(), PurePart()]
 
 
 def test_every_use_is_charged() -> None:
-    demand = Demand("x", (GaussianPart(3.0),), 0.1, needs_delta0=True, uses=7)
-    assert demand.events(1.0, 1e-8) == (
+    shape = template("x", (GaussianPart(3.0),), 0.1, needs_delta0=True, uses=7)
+    assert shape.events(1.0, 1e-8) == (
         GaussianEvent(3.0, 0.1, 7),
         DeltaEvent(1e-8 * 0.1, 7),
     )
     assert step(0.1, PurePart(0.5)).events(1.0, 0.0)[0].count == 15
-    joint = Demand("x", (ExponentialPart(0.5),), uses=3)
+    joint = template("x", (ExponentialPart(0.5),), uses=3)
     assert joint.events(1.0, 0.0) == (ExponentialEvent(0.5, 3),)
 
 
 def test_one_use_is_stored_as_it_always_was() -> None:
-    once = Demand("x", (GaussianPart(),))
+    once = template("x", (GaussianPart(),))
     assert set(once.to_dict()) == {"parts", "sampling_rate", "needs_delta0", "delta0"}
     assert step(0.1).to_dict()["uses"] == 15
 
 
 @pytest.mark.parametrize("uses", [0, -1, 1.5, True, 10**12 + 1])
 def test_uses_are_a_count(uses: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="uses"):
+    with pytest.raises(ParameterError, match="uses"):
         step(0.1, uses=uses)
 
 
@@ -113,25 +113,24 @@ def test_uses_and_queries_cost_the_same(part: Any) -> None:
 
 
 def test_a_delta0_is_shared_out_to_every_use() -> None:
-    demand = step(0.09, needs_delta0=True)
-    events = plan_queries(demand, epsilon=2, delta=DELTA, queries=2)
+    shape = step(0.09, needs_delta0=True)
+    events = plan_queries(shape, epsilon=2, delta=DELTA, queries=2)
     assert 2 * accounting.total_delta0(events) == pytest.approx(DELTA / 2)
-    (grant,) = read_parts(demand, events)
-    assert grant.delta0 * 0.09 * 30 == pytest.approx(DELTA / 2)
+    assert shape.read(events).delta0 * 0.09 * 30 == pytest.approx(DELTA / 2)
     greedy = step(0.09, needs_delta0=True, delta0=DELTA)
     with pytest.raises(PlanMismatchError, match="15 releases"):
         plan_queries(greedy, epsilon=2, delta=DELTA, queries=1)
     found = PrivacyFilter("zcdp", 4.0, DELTA)
-    assert found.cost(price_release(demand, found, 2)).failure <= STEPS // 2
+    assert found.cost(price_release(shape, found, 2)).failure <= BUDGET_UNITS // 2
 
 
 def test_a_plan_of_many_uses_pays_for_no_single_one() -> None:
     budget = handler(queries=3)
-    budget.admit(step(0.09))
+    budget.charge(step(0.09))
     for other in (step(0.09, uses=1), step(0.09, uses=14), bundle()):
         assert not budget.can_afford(other)
         with pytest.raises(PlanMismatchError, match="another kind"):
-            budget.admit(other)
+            budget.charge(other)
     assert budget.spent().queries == 1
 
 
@@ -142,41 +141,40 @@ def test_a_plan_of_many_uses_pays_for_no_single_one() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_label_of_its_own_units_gets_its_own_noise(kind: Any, part: Any) -> None:
     budget = handler(accounting=kind)
-    grant = budget.admit(bundle(part=part))
-    (event,) = grant.events
+    paid = budget.charge(bundle(part=part))
+    (event,) = paid.events
     assert isinstance(event, ParallelEvent)
     alone = [
-        handler(accounting=kind, ledger=MemoryLedger()).admit(step(rate, part)).parts[0]
+        handler(accounting=kind, ledger=MemoryLedger()).charge(step(rate, part)).noise
         for rate in RATES
     ]
-    assert list(grant.parts) == alone
-    assert grant.parts[0] == grant.parts[2]
-    assert (grant.noise_multiplier, grant.epsilon, grant.delta0) == (None, None, 0.0)
+    assert list(paid.noise) == alone
+    assert paid.noise[0] == paid.noise[2]
     assert 3.9 < budget.spent() <= 4
     with pytest.raises(BudgetExhaustedError):
-        budget.admit(bundle(part=part))
+        budget.charge(bundle(part=part))
 
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_that_share_units_share_one_scale(kind: Any, part: Any) -> None:
     budget = handler(accounting=kind)
-    grant = budget.admit(bundle(disjoint=False, part=part))
-    assert len(grant.events) == 3
-    rare, other = grant.parts[1], grant.parts[0]
-    assert grant.parts[2] == other
+    paid = budget.charge(bundle(disjoint=False, part=part))
+    assert len(paid.events) == 3
+    rare, other = paid.noise[1], paid.noise[0]
+    assert paid.noise[2] == other
     ratio = (0.4 / 0.09) ** 0.5
     if isinstance(part, GaussianPart):
         assert rare.noise_multiplier == pytest.approx(ratio * other.noise_multiplier)
     else:
         assert other.epsilon == pytest.approx(ratio * rare.epsilon)
     assert 3.9 < budget.spent() <= 4
-    apart = handler(accounting=kind).admit(bundle(part=part))
-    for together, alone in zip(grant.parts, apart.parts, strict=True):
-        if together.noise_multiplier and alone.noise_multiplier:
+    apart = handler(accounting=kind).charge(bundle(part=part))
+    for together, alone in zip(paid.noise, apart.noise, strict=True):
+        if isinstance(part, GaussianPart):
             assert together.noise_multiplier > alone.noise_multiplier
         else:
-            assert (together.epsilon or 0) < (alone.epsilon or 0)
+            assert together.epsilon < alone.epsilon
 
 
 def test_twins_that_compose_labels_in_the_other_way_are_caught() -> None:
@@ -211,27 +209,27 @@ def test_an_open_bundle_costs_its_share_and_hardly_less(
     failing: bool,
 ) -> None:
     found = PrivacyFilter(kind, 4.0, DELTA)
-    demands = tuple(step(rate, part, needs_delta0=failing) for rate in rates)
-    asked = Bundle(GAUSSIAN, demands, disjoint)
+    shapes = tuple(step(rate, part, needs_delta0=failing) for rate in rates)
+    asked = Bundle(GAUSSIAN, shapes, disjoint)
     events = price_release(asked, found, queries)
     cost = found.cost(events)
-    assert cost.loss <= STEPS / queries
-    assert cost.loss >= STEPS / queries * 0.999 - 2
-    assert cost.failure <= STEPS / queries
-    assert len(read_parts(asked, events)) == len(rates)
+    assert cost.loss <= BUDGET_UNITS / queries
+    assert cost.loss >= BUDGET_UNITS / queries * 0.999 - 2
+    assert cost.failure <= BUDGET_UNITS / queries
+    assert len(asked.read(events)) == len(rates)
 
 
 def test_fixed_noise_is_checked_and_kept() -> None:
     fixed = bundle(part=GaussianPart(8.0))
     assert fixed.is_fixed
-    grant = handler(queries=2).admit(fixed)
-    assert {part.noise_multiplier for part in grant.parts} == {8.0}
+    paid = handler(queries=2).charge(fixed)
+    assert {noise.noise_multiplier for noise in paid.noise} == {8.0}
     with pytest.raises(PlanMismatchError, match="noise you fixed"):
-        handler(epsilon=0.1).admit(fixed)
-    together = Bundle(GAUSSIAN, fixed.demands, disjoint=False)
-    assert handler(accounting="zcdp", epsilon=9).admit(together).parts == grant.parts
+        handler(epsilon=0.1).charge(fixed)
+    together = Bundle(GAUSSIAN, fixed.templates, disjoint=False)
+    assert handler(accounting="zcdp", epsilon=9).charge(together).noise == paid.noise
     with pytest.raises(PlanMismatchError, match="noise you fixed"):
-        handler(epsilon=0.1).admit(together)
+        handler(epsilon=0.1).charge(together)
 
 
 def test_equal_labels_are_calibrated_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +244,7 @@ def test_equal_labels_are_calibrated_once(monkeypatch: pytest.MonkeyPatch) -> No
     fourteen = Bundle(GAUSSIAN, (step(0.09),) * 14, disjoint=True)
     events = plan_queries(fourteen, epsilon=4, delta=DELTA, queries=1)
     assert len(calls) == 1
-    assert len(read_parts(fourteen, events)) == 14
+    assert len(fourteen.read(events)) == 14
 
 
 def test_a_disagreement_about_one_label_stops_the_plan(
@@ -263,7 +261,7 @@ def test_a_disagreement_about_one_label_stops_the_plan(
     budget = handler()
     assert not budget.can_afford(bundle())
     with pytest.raises(PlanMismatchError, match="disagree"):
-        budget.admit(bundle())
+        budget.charge(bundle())
 
 
 # -- what does not fit -----------------------------------------------------------------
@@ -271,25 +269,25 @@ def test_a_disagreement_about_one_label_stops_the_plan(
 
 def test_a_plan_pays_for_its_own_bundle_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    first = handler(ledger=url, queries=3).admit(bundle(partition="topic"))
+    first = handler(ledger=url, queries=3).charge(bundle(partition="topic"))
     again = handler(ledger=url, queries=3)
-    assert again.admit(bundle(partition="topic")).parts == first.parts
+    assert again.charge(bundle(partition="topic")).noise == first.noise
     assert again.can_afford(bundle(partition="topic"))
-    others: list[AnyDemand] = [
+    others: list[Template] = [
         bundle(),
         bundle(partition="age"),
         bundle(disjoint=False),
-        Bundle(GAUSSIAN, bundle().demands[:2], disjoint=True, partition="topic"),
-        Bundle(GAUSSIAN, bundle().demands[::2], disjoint=True, partition="topic"),
+        Bundle(GAUSSIAN, bundle().templates[:2], disjoint=True, partition="topic"),
+        Bundle(GAUSSIAN, bundle().templates[::2], disjoint=True, partition="topic"),
         step(0.09),
     ]
     for other in others:
         assert not again.can_afford(other)
         with pytest.raises(PlanMismatchError, match="another kind"):
-            again.admit(other)
+            again.charge(other)
     assert again.spent().queries == 2
     with pytest.raises(PlanMismatchError, match="units named by"):
-        again.admit(bundle(partition="topic"), unit_key="patient")
+        again.charge(bundle(partition="topic"), unit_key="patient")
 
 
 ONE = (GaussianEvent(2.0, 0.09, 15),)
@@ -315,15 +313,15 @@ TWO = (GaussianEvent(5.0, 0.4, 15),)
     ],
 )
 def test_stored_events_that_do_not_fit_are_refused(events: tuple[Event, ...]) -> None:
-    with pytest.raises(InvalidParameterError, match="do not fit"):
-        read_parts(bundle(), events)
+    with pytest.raises(ParameterError, match="do not fit"):
+        bundle().read(events)
     ledger = MemoryLedger()
     if events:
         ledger.open(AccountTerms("default", 4.0, DELTA, 1))
         asked = {**bundle().to_dict(), "unit_key": None}
         ledger.fix_plan("default", Plan(asked, events))
         with pytest.raises(InvalidParameterError, match="do not fit"):
-            handler(ledger=ledger).admit(bundle())
+            handler(ledger=ledger).charge(bundle())
         assert ledger.state("default").used == 0
 
 
@@ -332,9 +330,9 @@ def test_stored_events_that_do_not_fit_are_refused(events: tuple[Event, ...]) ->
 )
 def test_so_are_those_of_labels_in_turn(events: tuple[Event, ...]) -> None:
     shared = bundle(disjoint=False)
-    assert len(read_parts(shared, (*ONE, *TWO, *ONE))) == 3
-    with pytest.raises(InvalidParameterError, match="do not fit"):
-        read_parts(shared, events)
+    assert len(shared.read((*ONE, *TWO, *ONE))) == 3
+    with pytest.raises(ParameterError, match="do not fit"):
+        shared.read(events)
 
 
 @pytest.mark.parametrize(
@@ -358,30 +356,30 @@ def test_bundles_that_mean_nothing_are_refused(make: Any) -> None:
 def test_accounts_of_single_units_take_no_bundle() -> None:
     budget = handler(scope="unit")
     with pytest.raises(InvalidParameterError, match="one by one"):
-        budget.admit(Bundle("x", (step(1.0),), disjoint=True), charges_units=True)
+        budget.charge(Bundle("x", (step(1.0),), disjoint=True), charges_units=True)
 
 
 def test_a_gdp_account_refuses_samples_and_charges_nothing() -> None:
     budget = handler(accounting="gdp")
     with pytest.raises(PlanMismatchError, match="gdp"):
-        budget.admit(bundle())
+        budget.charge(bundle())
     assert budget.spent().queries == 0
     plain = Bundle("x", (step(1.0), step(1.0, uses=30)), disjoint=True)
-    first, second = budget.admit(plain).parts
+    first, second = budget.charge(plain).noise
     assert second.noise_multiplier == pytest.approx(2**0.5 * first.noise_multiplier)
 
 
 async def test_every_way_to_ask_takes_a_bundle() -> None:
     budget = handler(queries=2, accounting="renyi")
     budget.require_payable(bundle())
-    grant = await budget.aadmit(bundle(), n_units=900)
-    assert grant.sequence == 1
+    paid = await budget.acharge(bundle(), n_units=900)
+    assert paid.sequence == 1
     assert budget.can_afford(bundle())
-    assert budget.public_state(grant)["epsilon_spent"] < 4
-    json.dumps([accounting.event_to_dict(event) for event in grant.events])
+    assert budget.public_state(paid)["epsilon_spent"] < 4
+    json.dumps([accounting.event_to_dict(event) for event in paid.events])
     with pytest.raises(InvalidParameterError, match="10000 units"):
-        budget.admit(bundle(), n_units=10_000)
-    plain = budget.admit(step(0.09))
-    assert plain.parts[0].noise_multiplier == plain.noise_multiplier
+        budget.charge(bundle(), n_units=10_000)
+    plain = budget.charge(step(0.09))
+    assert isinstance(plain.noise, GaussianNoise)
     with pytest.raises(BudgetExhaustedError):
         budget.require_payable(bundle())

@@ -6,37 +6,34 @@ from typing import Any
 
 import pytest
 from extremes import NUMBERS, OTHERS, soon, sweep
+from release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (
     DeltaEvent,
+    EventTemplate,
     ExponentialEvent,
+    ExponentialPart,
     GaussianEvent,
+    GaussianPart,
     PrivacyFilter,
     PureEvent,
+    PurePart,
     ZCDPEvent,
 )
-from langchain_dpicl.budget import (
-    Bundle,
-    Demand,
-    ExponentialPart,
-    GaussianPart,
-    PurePart,
-    forecast,
-    plan_queries,
-)
+from langchain_dpicl.budget import Bundle, forecast, plan_queries
 from langchain_dpicl.exceptions import InvalidParameterError
 
-VOTE = Demand("vote", (GaussianPart(),))
+VOTE = template("vote", (GaussianPart(),))
 TERMS = {"epsilon": 8.0, "delta": 1e-6, "queries": 20}
 RELEASES = {
     "vote": VOTE,
-    "sampled": Demand("vote", (GaussianPart(),), sampling_rate=0.1),
-    "pure": Demand("vote", (PurePart(),)),
-    "joint": Demand("ksa/joint", (ExponentialPart(),)),
-    "ptr": Demand("ksa/ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True),
-    "fixed": Demand("vote", (GaussianPart(50.0),)),
-    "fixed pure": Demand("vote", (PurePart(1e-3),)),
+    "sampled": template("vote", (GaussianPart(),), sampling_rate=0.1),
+    "pure": template("vote", (PurePart(),)),
+    "joint": template("ksa/joint", (ExponentialPart(),)),
+    "ptr": template("ksa/ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True),
+    "fixed": template("vote", (GaussianPart(50.0),)),
+    "fixed pure": template("vote", (PurePart(1e-3),)),
 }
 
 
@@ -44,11 +41,11 @@ def account(**terms: Any) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(ledger=":memory:", **terms)
 
 
-def use_account(demand: Demand, **terms: Any) -> None:
+def use_account(shape: EventTemplate, **terms: Any) -> None:
     budget = account(**terms)
-    budget.can_afford(demand)
-    budget.quote(demand)
-    budget.admit(demand)
+    budget.can_afford(shape)
+    budget.quote(shape)
+    budget.charge(shape)
     budget.spent()
     budget.remaining()
     budget.public_state()
@@ -82,9 +79,9 @@ def test_plans(name: str) -> None:
 
 
 def test_ten_billion_queries_are_refused_whatever_the_release() -> None:
-    for demand in RELEASES.values():
-        with soon(demand), pytest.raises(InvalidParameterError, match="queries"):
-            use_account(demand, **{**TERMS, "queries": 10**10})
+    for shape in RELEASES.values():
+        with soon(shape), pytest.raises(InvalidParameterError, match="queries"):
+            use_account(shape, **{**TERMS, "queries": 10**10})
 
 
 def test_demands() -> None:
@@ -95,29 +92,29 @@ def test_demands() -> None:
         "uses": 1,
         "parts": (GaussianPart(),),
     }
-    sweep(lambda **terms: Demand("vote", needs_delta0=True, **terms), good)
+    sweep(lambda **terms: template("vote", needs_delta0=True, **terms), good)
     for part in (GaussianPart, PurePart, ExponentialPart):
-        sweep(lambda value, part=part: Demand("vote", (part(value),)), {"value": 2.0})
-    sweep(lambda ratio: Demand("x", (ExponentialPart(None, ratio),)), {"ratio": 2.0})
-    sweep(lambda demands: Bundle("x", demands, disjoint=True), {"demands": (VOTE,)})
+        sweep(lambda value, part=part: template("vote", (part(value),)), {"value": 2.0})
+    sweep(lambda ratio: template("x", (ExponentialPart(None, ratio),)), {"ratio": 2.0})
+    sweep(lambda shapes: Bundle("x", shapes, disjoint=True), {"shapes": (VOTE,)})
 
 
 @pytest.mark.parametrize("terms", [{}, {"accounting": "zcdp"}])
 def test_what_is_no_release_is_refused_and_costs_nothing(terms: Any) -> None:
     budget = account(**TERMS, **terms)
     for value in (*NUMBERS, *OTHERS, GaussianEvent(2.0), [VOTE], VOTE.to_dict()):
-        for ask in (budget.admit, budget.quote, budget.require_payable):
-            with pytest.raises(InvalidParameterError, match=r"Demand"):
+        for ask in (budget.charge, budget.quote, budget.require_payable):
+            with pytest.raises(InvalidParameterError, match=r"EventTemplate"):
                 ask(value)
         if value is not None and not isinstance(value, GaussianEvent):
-            with pytest.raises(InvalidParameterError, match=r"Demand"):
+            with pytest.raises(InvalidParameterError, match=r"EventTemplate"):
                 budget.can_afford(value)
-        with pytest.raises(InvalidParameterError, match=r"Demand"):
+        with pytest.raises(InvalidParameterError, match=r"EventTemplate"):
             forecast(value, **TERMS, groups=10)
     assert budget.spent().queries == 0
     assert budget.can_afford([GaussianEvent(50.0)])
     sweep(
-        lambda **more: budget.admit(VOTE, **more) if budget.can_afford() else None,
+        lambda **more: budget.charge(VOTE, **more) if budget.can_afford() else None,
         {"n_units": 100, "unit_key": "patient"},
     )
 

@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (
-    STEPS,
+    BUDGET_UNITS,
     Cost,
     DeltaEvent,
+    EventTemplate,
+    ExponentialPart,
     GaussianEvent,
+    GaussianPart,
     PrivacyFilter,
+    PurePart,
 )
-from langchain_dpicl.budget import Demand, ExponentialPart, GaussianPart, PurePart
 from langchain_dpicl.budget.pricing import price_release
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -27,10 +31,10 @@ from langchain_dpicl.exceptions import (
     PlanMismatchError,
 )
 
-VOTE = Demand("vote", (GaussianPart(),))
-LOUD = Demand("vote", (GaussianPart(40.0),))
-JOINT = Demand("joint", (ExponentialPart(),))
-PTR = Demand("ksa/ptr", (GaussianPart(),), needs_delta0=True)
+VOTE = template("vote", (GaussianPart(),))
+LOUD = template("vote", (GaussianPart(40.0),))
+JOINT = template("joint", (ExponentialPart(),))
+PTR = template("ksa/ptr", (GaussianPart(),), needs_delta0=True)
 
 
 def handler(**changes: Any) -> PrivacyBudgetHandler:
@@ -43,10 +47,12 @@ def handler(**changes: Any) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(**{**terms, **changes})
 
 
-def admitted(budget: PrivacyBudgetHandler, demand: Demand, most: int = 1000) -> int:
+def admitted(
+    budget: PrivacyBudgetHandler, shape: EventTemplate, most: int = 1000
+) -> int:
     for number in range(most):
         try:
-            budget.admit(demand)
+            budget.charge(shape)
         except BudgetExhaustedError:
             return number
     return most
@@ -67,43 +73,46 @@ def test_open_noise_lasts_for_exactly_the_queries_that_were_asked_for(
 
 
 @pytest.mark.parametrize("kind", ["zcdp", "renyi"])
-@pytest.mark.parametrize("demand", [JOINT, PTR, Demand("pf", (PurePart(),))])
-def test_every_kind_of_release_gets_its_share(kind: str, demand: Demand) -> None:
-    assert admitted(handler(accounting=kind, queries=5), demand) == 5
+@pytest.mark.parametrize("shape", [JOINT, PTR, template("pf", (PurePart(),))])
+def test_every_kind_of_release_gets_its_share(kind: str, shape: EventTemplate) -> None:
+    assert admitted(handler(accounting=kind, queries=5), shape) == 5
 
 
 @settings(deadline=None, max_examples=40)
 @given(
     queries=st.integers(1, 5000),
     epsilon=st.floats(0.1, 30),
-    demand=st.sampled_from([VOTE, JOINT, PTR]),
+    shape=st.sampled_from([VOTE, JOINT, PTR]),
     share=st.floats(0.05, 1.0),
 )
 def test_an_open_release_costs_its_share_and_hardly_less(
-    queries: int, epsilon: float, demand: Demand, share: float
+    queries: int, epsilon: float, shape: EventTemplate, share: float
 ) -> None:
     found = PrivacyFilter("zcdp", epsilon, 1e-6)
-    asked = Demand(
-        demand.mechanism, demand.parts, needs_delta0=demand.needs_delta0, share=share
+    asked = template(
+        shape.mechanism, shape.parts, needs_delta0=shape.needs_delta0, share=share
     )
     cost = found.cost(price_release(asked, found, queries))
-    assert cost.loss <= STEPS * share / queries
-    assert cost.loss >= STEPS * share / queries * 0.999 - 2
-    assert cost.failure <= STEPS * share / queries
-    assert cost.failure >= (0.999 * STEPS * share / queries - 2) * asked.needs_delta0
+    assert cost.loss <= BUDGET_UNITS * share / queries
+    assert cost.loss >= BUDGET_UNITS * share / queries * 0.999 - 2
+    assert cost.failure <= BUDGET_UNITS * share / queries
+    assert (
+        cost.failure
+        >= (0.999 * BUDGET_UNITS * share / queries - 2) * asked.needs_delta0
+    )
 
 
 def test_parsers_with_different_noise_share_an_account() -> None:
     budget = handler(queries=10)
-    grants = [budget.admit(demand) for demand in (VOTE, LOUD, JOINT, PTR, VOTE)]
-    assert grants[1].noise_multiplier == 40.0
-    assert [grant.sequence for grant in grants] == [1, 2, 3, 4, 5]
-    events = [event for grant in grants for event in grant.events]
+    charges = [budget.charge(shape) for shape in (VOTE, LOUD, JOINT, PTR, VOTE)]
+    assert charges[1].noise.noise_multiplier == 40.0
+    assert [paid.sequence for paid in charges] == [1, 2, 3, 4, 5]
+    events = [event for paid in charges for event in paid.events]
     exact = accounting.zcdp_epsilon(accounting.rho(events), 1e-6)
     # The report takes what the failures have used out of delta.
     assert exact <= budget.spent() <= exact * 1.01
     records = budget.ledger.charges("default")
-    assert [record.charge.events for record in records] == [g.events for g in grants]
+    assert [record.charge.events for record in records] == [g.events for g in charges]
 
 
 def test_the_noise_may_follow_from_earlier_answers() -> None:
@@ -111,7 +120,7 @@ def test_the_noise_may_follow_from_earlier_answers() -> None:
     total = 0.0
     for z in (50.0, 20.0, 100.0, 10.0, 7.0, 5.0, 4.0):
         try:
-            budget.admit(Demand("vote", (GaussianPart(z),)))
+            budget.charge(template("vote", (GaussianPart(z),)))
             total += 1 / z**2
         except BudgetExhaustedError:
             break
@@ -121,35 +130,39 @@ def test_the_noise_may_follow_from_earlier_answers() -> None:
 def test_without_queries_noise_must_be_named() -> None:
     budget = handler()
     with pytest.raises(InvalidParameterError, match="leaves its noise open"):
-        budget.admit(VOTE)
+        budget.charge(VOTE)
     assert budget.spent().queries == 0
     # The account is bound to nothing yet.
-    budget.admit(LOUD, unit_key="patient")
+    budget.charge(LOUD, unit_key="patient")
     assert budget.remaining().queries is None
 
 
 @pytest.mark.parametrize(
-    ("demand", "names"),
+    ("shape", "names"),
     [
         (VOTE, "noise_multiplier="),
-        (Demand("joint", (ExponentialPart(),)), "epsilon="),
+        (JOINT, "epsilon="),
         (
-            Demand("ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True),
+            template("ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True),
             "noise_multiplier=, epsilon=, delta0=",
         ),
     ],
 )
-def test_the_arguments_that_fix_the_noise_are_named(demand: Demand, names: str) -> None:
+def test_the_arguments_that_fix_the_noise_are_named(
+    shape: EventTemplate[Any], names: str
+) -> None:
     with pytest.raises(InvalidParameterError, match=rf"\({names}\)"):
-        handler().admit(demand)
+        handler().charge(shape)
 
 
 def test_delta0_needs_its_share_of_delta() -> None:
     budget = handler(queries=5, delta0_share=0.0)
     with pytest.raises(PlanMismatchError, match="sets no part of delta aside"):
-        budget.admit(PTR)
+        budget.charge(PTR)
     assert admitted(budget, VOTE) == 5
-    fixed = Demand("ksa/ptr", (GaussianPart(50.0),), needs_delta0=True, delta0=0.99e-7)
+    fixed = template(
+        "ksa/ptr", (GaussianPart(50.0),), needs_delta0=True, delta0=0.99e-7
+    )
     half = handler(delta0_share=0.5)
     assert admitted(half, fixed) == 5
     assert accounting.total_delta0(
@@ -160,15 +173,15 @@ def test_delta0_needs_its_share_of_delta() -> None:
 def test_what_a_filter_cannot_add_up_is_refused_and_free() -> None:
     budget = handler(accounting="gdp", queries=5)
     with pytest.raises(PlanMismatchError, match="gdp"):
-        budget.admit(JOINT)
+        budget.charge(JOINT)
     with pytest.raises(PlanMismatchError, match="gdp"):
-        budget.admit(Demand("vote", (GaussianPart(3.0),), sampling_rate=0.1))
+        budget.charge(template("vote", (GaussianPart(3.0),), sampling_rate=0.1))
     assert budget.spent().queries == 0
     assert not budget.can_afford(JOINT)
 
 
 def test_sampled_groups_gain_under_renyi_alone() -> None:
-    sampled = Demand("vote", (GaussianPart(3.0),), sampling_rate=0.01)
+    sampled = template("vote", (GaussianPart(3.0),), sampling_rate=0.01)
     assert admitted(handler(accounting="renyi"), sampled, 400) == 400
     assert admitted(handler(accounting="zcdp"), sampled, 400) < 40
 
@@ -177,7 +190,7 @@ def test_a_release_dearer_than_the_account_is_refused() -> None:
     for scope in ("corpus", "unit"):
         budget = handler(scope=scope)
         with pytest.raises(BudgetExhaustedError, match="whole of account"):
-            budget.admit(Demand("vote", (GaussianPart(0.01),)), charges_units=True)
+            budget.charge(template("vote", (GaussianPart(0.01),)), charges_units=True)
         assert budget.spent().queries == 0
 
 
@@ -250,15 +263,15 @@ def test_each_unit_pays_for_itself_and_the_account_never_ends(
     kind: str | None,
 ) -> None:
     budget = unit_handler(accounting=kind)
-    paid: list[dict[str, bool]] = []
+    who: list[dict[str, bool]] = []
     for number in range(12):
-        grant = budget.admit(VOTE, charges_units=True)
-        assert grant.collect is not None
+        paid = budget.charge(VOTE, charges_units=True)
+        assert paid.collect is not None
         ids = ["always", f"once-{number}", *(["rarely"] if number % 4 == 0 else [])]
-        paid.append(dict(zip(ids, grant.collect(ids), strict=True)))
-    assert [p["always"] for p in paid] == [True] * 3 + [False] * 9
-    assert all(p[f"once-{n}"] for n, p in enumerate(paid))
-    assert [p["rarely"] for p in paid if "rarely" in p] == [True] * 3
+        who.append(dict(zip(ids, paid.collect(ids), strict=True)))
+    assert [p["always"] for p in who] == [True] * 3 + [False] * 9
+    assert all(p[f"once-{n}"] for n, p in enumerate(who))
+    assert [p["rarely"] for p in who if "rarely" in p] == [True] * 3
     assert budget.spent().queries == 12
     assert budget.remaining().queries is None
     assert budget.can_afford(VOTE)
@@ -267,24 +280,24 @@ def test_each_unit_pays_for_itself_and_the_account_never_ends(
 
 def test_a_cheap_release_is_open_to_who_cannot_pay_for_a_dear_one() -> None:
     budget = handler(scope="unit", accounting="gdp", queries=2)
-    dear, cheap = VOTE, Demand("vote", (GaussianPart(100.0),))
-    spent = [budget.admit(dear, charges_units=True) for _ in range(3)]
-    for number, grant in enumerate(spent):
-        assert grant.collect is not None
-        assert grant.collect(["p"]) == [number < 2]
-    grant = budget.admit(cheap, charges_units=True)
-    assert grant.collect is not None
+    dear, cheap = VOTE, template("vote", (GaussianPart(100.0),))
+    spent = [budget.charge(dear, charges_units=True) for _ in range(3)]
+    for number, paid in enumerate(spent):
+        assert paid.collect is not None
+        assert paid.collect(["p"]) == [number < 2]
+    paid = budget.charge(cheap, charges_units=True)
+    assert paid.collect is not None
     # Two dear releases fill the balance up to their rounding: nothing is left over.
-    assert grant.collect(["p", "q"]) == [False, True]
+    assert paid.collect(["p", "q"]) == [False, True]
 
 
 def test_a_source_that_cannot_name_units_is_refused_before_the_charge() -> None:
     budget = unit_handler()
     with pytest.raises(InvalidParameterError, match="score_threshold"):
-        budget.admit(VOTE)
+        budget.charge(VOTE)
     with pytest.raises(InvalidParameterError, match="sampled"):
-        budget.admit(
-            Demand("vote", (GaussianPart(),), sampling_rate=0.5), charges_units=True
+        budget.charge(
+            template("vote", (GaussianPart(),), sampling_rate=0.5), charges_units=True
         )
     assert budget.spent().queries == 0
 
@@ -295,9 +308,9 @@ def test_what_units_have_spent_is_nowhere_but_in_the_export() -> None:
     worlds = []
     for ids in ([], ["p"], ["p", "q"]):
         other = unit_handler()
-        grant = other.admit(VOTE, charges_units=True)
-        assert grant.collect is not None
-        grant.collect(ids)
+        paid = other.charge(VOTE, charges_units=True)
+        assert paid.collect is not None
+        paid.collect(ids)
         worlds.append(
             [repr(other), other.public_state(), other.spent(), other.can_afford(VOTE)]
         )
@@ -312,25 +325,25 @@ def test_what_units_have_spent_is_nowhere_but_in_the_export() -> None:
 
 def test_a_closed_account_collects_nothing() -> None:
     budget = unit_handler()
-    grant = budget.admit(VOTE, charges_units=True)
+    paid = budget.charge(VOTE, charges_units=True)
     budget.ledger.close_account("default")
-    assert grant.collect is not None
+    assert paid.collect is not None
     with pytest.raises(LedgerError, match="closed"):
-        grant.collect(["p"])
+        paid.collect(["p"])
 
 
 def test_a_unit_named_twice_is_refused() -> None:
-    grant = unit_handler().admit(VOTE, charges_units=True)
-    assert grant.collect is not None
+    paid = unit_handler().charge(VOTE, charges_units=True)
+    assert paid.collect is not None
     with pytest.raises(LedgerError, match="twice"):
-        grant.collect(["p", "q", "p"])
-    assert grant.collect(["p", "q"]) == [True, True]
+        paid.collect(["p", "q", "p"])
+    assert paid.collect(["p", "q"]) == [True, True]
 
 
 def test_a_corpus_account_collects_from_nobody() -> None:
     budget = handler(queries=3)
-    grant = budget.admit(VOTE, charges_units=True)
-    assert grant.collect is None
+    paid = budget.charge(VOTE, charges_units=True)
+    assert paid.collect is None
     charge = budget.ledger.charges("default")[0].charge
     with pytest.raises(LedgerError, match="whole corpus"):
         budget.ledger.charge_units(charge, ["p"])

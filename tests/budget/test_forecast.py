@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 
 import pytest
+from release_templates import template
 from scipy import stats
 
-from langchain_dpicl.budget import Demand, GaussianPart, forecast
+from langchain_dpicl.accounting import GaussianPart
+from langchain_dpicl.budget import forecast
 from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers import KSAThresholdOutputParser
 from langchain_dpicl.relation import Relation
 
-THRESHOLD = Demand("ksa/threshold", (GaussianPart(),), needs_delta0=True)
+THRESHOLD = template("ksa/threshold", (GaussianPart(),), needs_delta0=True)
 TERMS = {"epsilon": 8.0, "delta": 1e-6, "queries": 20, "groups": 100}
 
 
@@ -35,7 +37,7 @@ def test_it_states_in_how_many_groups_a_word_must_be(
 
 def test_it_is_that_of_the_parser_as_it_comes() -> None:
     parser = KSAThresholdOutputParser()
-    found = forecast(parser.demand(), **TERMS)
+    found = forecast(parser.event_template(), **TERMS)
     asked = forecast(THRESHOLD, max_words=parser.max_words, **TERMS)
     assert found == asked
 

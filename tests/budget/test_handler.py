@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 from langchain_core.callbacks import CallbackManager
+from release_templates import template
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import DeltaEvent, GaussianEvent
-from langchain_dpicl.budget import (
-    BudgetState,
-    Demand,
+from langchain_dpicl.accounting import (
+    DeltaEvent,
     ExponentialPart,
+    GaussianEvent,
     GaussianPart,
-    PrivacyBudgetHandler,
-    find_budget,
 )
+from langchain_dpicl.budget import BudgetState, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     DPError,
@@ -30,8 +29,8 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.ledger import Ledger
 
-VOTE = Demand("vote", (GaussianPart(),))
-JOINT = Demand("joint", (ExponentialPart(),))
+VOTE = template("vote", (GaussianPart(),))
+JOINT = template("joint", (ExponentialPart(),))
 
 
 def handler(
@@ -47,33 +46,33 @@ def test_spent_grows_to_the_budget_and_no_further() -> None:
     assert (budget.spent(), budget.spent().queries) == (0.0, 0)
     seen = []
     for number in range(1, 5):
-        grant = budget.admit(VOTE)
-        assert grant.sequence == number
+        paid = budget.charge(VOTE)
+        assert paid.sequence == number
         seen.append(budget.spent().epsilon)
     assert seen == sorted(seen)
     assert 7.99 < seen[-1] <= 8
     assert budget.remaining().queries == 0
     assert budget.remaining() < 0.01
     with pytest.raises(BudgetExhaustedError):
-        budget.admit(VOTE)
+        budget.charge(VOTE)
     assert budget.spent() == seen[-1]
 
 
 def test_the_same_question_twice_costs_twice() -> None:
     budget = handler()
-    events = budget.admit(VOTE).events
+    events = budget.charge(VOTE).events
     first = budget.spent().epsilon
     assert first == pytest.approx(accounting.compose(events, 1e-6))
-    budget.admit(VOTE)
+    budget.charge(VOTE)
     assert budget.spent().epsilon == pytest.approx(accounting.compose(events * 2, 1e-6))
     assert budget.spent().epsilon > first
 
 
 def test_the_noise_is_calibrated_once_and_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    first = handler(url).admit(VOTE)
-    second = handler(url).admit(VOTE)
-    assert first.noise_multiplier == second.noise_multiplier
+    first = handler(url).charge(VOTE)
+    second = handler(url).charge(VOTE)
+    assert first.noise == second.noise
     assert second.sequence == 2
 
 
@@ -81,30 +80,30 @@ def test_a_stored_plan_is_followed_not_computed_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    stored = handler(url).admit(VOTE).noise_multiplier
+    stored = handler(url).charge(VOTE).noise.noise_multiplier
     monkeypatch.setattr(
-        "langchain_dpicl.budget.commitment.plan_queries",
+        "langchain_dpicl.budget.plan.plan_queries",
         lambda *_args, **_kwargs: pytest.fail("calibrated again"),
     )
-    assert handler(url).admit(VOTE).noise_multiplier == stored
+    assert handler(url).charge(VOTE).noise.noise_multiplier == stored
 
 
 def test_parsers_that_ask_for_the_same_share_a_plan() -> None:
     budget = handler()
-    budget.admit(VOTE)
-    budget.admit(Demand("esa", (GaussianPart(),)))
+    budget.charge(VOTE)
+    budget.charge(template("esa", (GaussianPart(),)))
     with pytest.raises(PlanMismatchError, match="another kind of release"):
-        budget.admit(JOINT)
+        budget.charge(JOINT)
     assert budget.spent().queries == 2
 
 
 def test_an_account_protects_one_kind_of_unit() -> None:
     budget = handler()
-    budget.admit(VOTE, unit_key="patient")
+    budget.charge(VOTE, unit_key="patient")
     with pytest.raises(PlanMismatchError, match="'patient'"):
-        budget.admit(VOTE, unit_key="visit")
+        budget.charge(VOTE, unit_key="visit")
     with pytest.raises(PlanMismatchError, match="each record by itself"):
-        budget.admit(VOTE)
+        budget.charge(VOTE)
     assert budget.spent().queries == 1
 
 
@@ -112,9 +111,9 @@ def test_an_account_protects_one_kind_of_unit() -> None:
 def test_delta_must_be_below_one_over_the_units(units: int) -> None:
     budget = handler()
     with pytest.raises(InvalidParameterError, match=str(units)):
-        budget.admit(VOTE, n_units=units)
+        budget.charge(VOTE, n_units=units)
     assert budget.spent().queries == 0
-    budget.admit(VOTE, n_units=999_999)
+    budget.charge(VOTE, n_units=999_999)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +150,12 @@ def test_other_terms_on_an_open_account_are_refused(tmp_path: Path) -> None:
 def test_a_lost_ledger_pays_for_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     budget = handler(f"sqlite:///{path}")
-    budget.admit(VOTE)
+    budget.charge(VOTE)
     budget.ledger.dispose()  # type: ignore[attr-defined]
     for file in tmp_path.iterdir():
         file.unlink()
     with pytest.raises(LedgerError):
-        budget.admit(VOTE)
+        budget.charge(VOTE)
 
 
 def test_can_afford_charges_nothing() -> None:
@@ -166,22 +165,22 @@ def test_can_afford_charges_nothing() -> None:
     assert budget.can_afford(GaussianEvent(10.0))
     assert not budget.can_afford(GaussianEvent(0.01))
     assert not budget.can_afford(
-        Demand("ptr", (GaussianPart(),), needs_delta0=True, delta0=0.5)
+        template("ptr", (GaussianPart(),), needs_delta0=True, delta0=0.5)
     )
     assert budget.spent().queries == 0
-    grant = budget.admit(VOTE)
+    paid = budget.charge(VOTE)
     assert not budget.can_afford()
-    assert grant.events
+    assert paid.events
 
 
 def test_can_afford_follows_the_fixed_plan() -> None:
     budget = handler()
-    grant = budget.admit(VOTE)
+    paid = budget.charge(VOTE)
     assert budget.can_afford(VOTE)
-    assert budget.can_afford(grant.events)
-    assert budget.can_afford(grant.events[0])
+    assert budget.can_afford(paid.events)
+    assert budget.can_afford(paid.events[0])
     assert not budget.can_afford(JOINT)
-    assert not budget.can_afford([*grant.events, DeltaEvent(1e-9)])
+    assert not budget.can_afford([*paid.events, DeltaEvent(1e-9)])
     budget.ledger.close_account("notes")
     assert not budget.can_afford(VOTE)
 
@@ -195,7 +194,7 @@ def test_threads_share_one_plan_and_never_overspend() -> None:
         found: list[float | None] = []
         for _ in range(5):
             try:
-                found.append(budget.admit(VOTE).noise_multiplier)
+                found.append(budget.charge(VOTE).noise.noise_multiplier)
             except BudgetExhaustedError:
                 found.append(None)
         return found
@@ -212,15 +211,15 @@ def test_threads_share_one_plan_and_never_overspend() -> None:
 
 async def test_aadmit_charges_like_admit() -> None:
     budget = handler()
-    grant = await budget.aadmit(VOTE)
-    assert grant.sequence == 1
+    paid = await budget.acharge(VOTE)
+    assert paid.sequence == 1
     assert budget.spent().queries == 1
 
 
 def test_the_repr_and_a_pickle_hold_public_terms_only(tmp_path: Path) -> None:
     budget = handler(f"sqlite:///{tmp_path / 'a.db'}")
     assert "epsilon=8" in repr(budget)
-    budget.admit(VOTE)
+    budget.charge(VOTE)
     again = pickle.loads(pickle.dumps(budget))
     assert again.spent() == budget.spent()
     state = pickle.loads(pickle.dumps(BudgetState(1.5, delta=1e-6, queries=2)))

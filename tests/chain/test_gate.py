@@ -23,8 +23,8 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.accounting import GaussianEvent
-from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.mechanisms import GaussianNoise, SeededRandom
 from langchain_dpicl.parsers.base import PublicAnswer, PublicInput
 from langchain_dpicl.relation import Relation
 from langchain_dpicl.slots import FAILED, answered
@@ -274,8 +274,8 @@ def test_the_gate_is_part_of_the_question_that_a_cache_knows(
 # -- the test itself -----------------------------------------------------------------
 
 
-def grant(z: float) -> Grant:
-    return Grant(z, None, 0.0, (GaussianEvent(z),), "a", 1)
+def paid(z: float) -> PaidCharge[GaussianNoise]:
+    return PaidCharge(GaussianNoise(z), (GaussianEvent(z),), "a", 1)
 
 
 def pass_rate(agreeing: int, z: float, runs: int = 4000) -> float:
@@ -286,7 +286,7 @@ def pass_rate(agreeing: int, z: float, runs: int = 4000) -> float:
         PublicFirstGate().passes(
             slots,
             public,
-            grant=grant(z),
+            paid=paid(z),
             relation=Relation.REPLACE,
             slot_count=60,
             random=random,
@@ -313,7 +313,7 @@ def test_an_answer_that_breaks_the_rule_abstains() -> None:
     assert not PublicFirstGate().passes(
         [answered("yes")] * 60,
         PublicAnswer("yes", broken),
-        grant=grant(1.0),
+        paid=paid(1.0),
         relation=Relation.REPLACE,
         slot_count=60,
     )

@@ -11,24 +11,21 @@ import prv_accountant as prv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     Event,
     GaussianEvent,
+    GaussianPart,
     PureEvent,
+    PurePart,
     crosscheck,
     sampled_epsilon,
 )
-from langchain_dpicl.budget import (
-    Bundle,
-    Demand,
-    GaussianPart,
-    PrivacyBudgetHandler,
-    PurePart,
-)
+from langchain_dpicl.budget import Bundle, PrivacyBudgetHandler
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.calibration import calibrate, sampling_rate
+from langchain_dpicl.few_shot.calibration import amount, calibrate, sampling_rate
 
 
 class Setting(NamedTuple):
@@ -202,8 +199,8 @@ def test_twin_that_composes_one_example_of_several_is_caught() -> None:
 def test_a_plan_gives_each_label_the_noise_of_calibrate(mechanism: Any) -> None:
     part = GaussianPart() if mechanism == "gaussian" else PurePart()
     sizes = (835, 1_250)
-    demands = tuple(
-        Demand(
+    shapes = tuple(
+        template(
             "few-shot",
             (part,),
             sampling_rate(n, n_groups=80, records_per_group=1),
@@ -212,12 +209,12 @@ def test_a_plan_gives_each_label_the_noise_of_calibrate(mechanism: Any) -> None:
         for n in sizes
     )
     budget = PrivacyBudgetHandler(epsilon=4, delta=1e-4, queries=1, ledger=":memory:")
-    grant = budget.admit(Bundle("few-shot", demands, disjoint=True))
-    for size, found in zip(sizes, grant.parts, strict=True):
+    paid = budget.charge(Bundle("few-shot", shapes, disjoint=True))
+    for size, found in zip(sizes, paid.noise, strict=True):
         alone = calibrate(
             4.0, 1e-4, label_size=size, per_label=2, mechanism=mechanism, **TREC
         )
-        assert alone in (found.noise_multiplier, found.epsilon)
+        assert alone == amount(found)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -301,5 +298,5 @@ def test_a_budget_too_small_for_one_example_says_so() -> None:
 
 
 def test_every_example_is_charged_as_sampled_gaussians() -> None:
-    demand = Demand("few-shot", (GaussianPart(2.0),), 0.1, uses=30)
-    assert demand.events(1.0, 0.0) == (GaussianEvent(2.0, 0.1, 30),)
+    shape = template("few-shot", (GaussianPart(2.0),), 0.1, uses=30)
+    assert shape.events(1.0, 0.0) == (GaussianEvent(2.0, 0.1, 30),)

@@ -17,7 +17,7 @@ from langchain_dpicl import SampledGroups
 from langchain_dpicl.few_shot import Greedy, step
 from langchain_dpicl.mechanisms import SecureRandom, SeededRandom, noisy_next_token
 
-PEOPLE, GROUPS, STEPS = 100, 10, 300
+PEOPLE, GROUPS, BUDGET_UNITS = 100, 10, 300
 RATE = 0.2
 RECORDS = [{"text": f"red p{n}.", "label": "color"} for n in range(PEOPLE)]
 SIGMAS = 5.2
@@ -46,7 +46,7 @@ def run(monkeypatch: pytest.MonkeyPatch | None = None, draw: Any = None) -> Any:
         labels=["color"],
         n_groups=GROUPS,
         records_per_group=RATE * PEOPLE / GROUPS,
-        max_tokens=STEPS,
+        max_tokens=BUDGET_UNITS,
         random=SeededRandom(17),
         noise_multiplier=2.0,
         budget=budget_of(epsilon=500, accounting="renyi", queries=None),
@@ -125,7 +125,7 @@ def noise_is_fresh(tokens: tuple[int, ...]) -> bool:
 
 def test_samples_groups_and_noise_are_fresh_for_every_token() -> None:
     groups, tokens = run()
-    assert len(groups) == len(tokens) + 1 == STEPS
+    assert len(groups) == len(tokens) + 1 == BUDGET_UNITS
     for one in groups:
         people = [person for group in one for person in group]
         assert len(one) == GROUPS

@@ -181,9 +181,9 @@ async def test_custom_sources_of_the_old_signature_go_on_working() -> None:
     assert contents_of(await source.adraw("q")) == ["q"]
     assert contents_of(await source.adraw_prepared("q")) == ["q"]
     with pytest.raises(InvalidParameterError, match="nothing to refine"):
-        source.refine("q", grant=None)
+        source.refine("q", paid=None)
     with pytest.raises(InvalidParameterError, match="nothing to refine"):
-        await source.arefine("q", grant=None)
+        await source.arefine("q", paid=None)
 
 
 async def test_the_async_twin_hands_collect_on() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threshold_parts import BINS
 
-from langchain_dpicl.budget import GaussianPart
+from langchain_dpicl.accounting import GaussianPart
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
 from langchain_dpicl.groups.threshold import DEFAULT_BINS
+from langchain_dpicl.mechanisms import GaussianNoise
 from langchain_dpicl.mechanisms.source import SeededRandom
 
 
@@ -46,14 +47,18 @@ def source(embedding: Any = None, **changes: Any) -> RetrievedGroups:
     return retrieved(documents, embedding=embedding or Given(vectors), **terms)
 
 
-GRANT = SimpleNamespace(noise_multiplier=0.01)
+def paid_for(z: Any) -> PaidCharge[GaussianNoise]:
+    return PaidCharge(GaussianNoise(z), (), "notes", 1)
+
+
+PAID = paid_for(0.01)
 
 
 @pytest.mark.parametrize("grouping", ["unit", "shard"])
 async def test_a_question_is_refined_then_drawn(grouping: Any) -> None:
     groups = source(grouping=grouping, docs_per_group=9)
     count, release = Till(), Till({"p1"})
-    refined = groups.refine(groups.prepare("q"), grant=GRANT, collect=count)
+    refined = groups.refine(groups.prepare("q"), paid=PAID, collect=count)
     edge = refined.prepared.threshold
     assert edge == 0.6
     assert refined.details == {"score_threshold": 0.6, "noisy_units": 4}
@@ -64,7 +69,7 @@ async def test_a_question_is_refined_then_drawn(grouping: Any) -> None:
     assert eligible == ["p0", "p1", "p2", "p3"]
     drawn = {unit for slot in contents(slots) for unit in units_in(slot)}
     assert drawn == set(eligible) - {"p1"}
-    again = await groups.arefine(await groups.aprepare("q"), grant=GRANT)
+    again = await groups.arefine(await groups.aprepare("q"), paid=PAID)
     assert again.prepared.threshold == edge
     everyone = contents(await groups.adraw_prepared(again.prepared))
     assert {unit for slot in everyone for unit in units_in(slot)} == set(eligible)
@@ -80,19 +85,17 @@ def test_a_unit_that_cannot_pay_leaves_the_threshold_alone(
 
     def refined(corpus: Any, poor: Any) -> Any:
         groups = retrieved(corpus, random=SeededRandom(seed), **terms)
-        grant = SimpleNamespace(noise_multiplier=1.0)
-        result = groups.refine(
-            groups.prepare(QUESTION), grant=grant, collect=Till(poor)
-        )
+        paid = paid_for(1.0)
+        result = groups.refine(groups.prepare(QUESTION), paid=paid, collect=Till(poor))
         return result.details, result.prepared.threshold
 
     assert refined(documents, {gone}) == refined(rest, ())
 
 
 def test_the_noise_is_the_sources_own_and_the_grants() -> None:
-    wide = SimpleNamespace(noise_multiplier=1000.0)
+    wide = paid_for(1000.0)
     results = [
-        groups.refine(groups.prepare("q"), grant=wide).details
+        groups.refine(groups.prepare("q"), paid=wide).details
         for groups in (source(), source(), source(random=SeededRandom(2)))
     ]
     assert results[0] == results[1] != results[2]
@@ -109,20 +112,14 @@ def test_a_draw_needs_its_threshold(grouping: Any) -> None:
     with pytest.raises(InvalidParameterError, match="needs a budget"):
         groups.draw("q")
     with pytest.raises(InvalidParameterError, match="has its threshold already"):
-        refined = groups.refine(prepared, grant=GRANT).prepared
-        groups.refine(refined, grant=GRANT, collect=till)
+        refined = groups.refine(prepared, paid=PAID).prepared
+        groups.refine(refined, paid=PAID, collect=till)
     for stranger in ("q", None, source(score_threshold=0.5).prepare("q")):
         with pytest.raises(InvalidParameterError, match="what prepare"):
-            groups.refine(stranger, grant=GRANT, collect=till)
-    with pytest.raises(InvalidParameterError, match="no noise multiplier"):
-        groups.refine(
-            prepared, grant=SimpleNamespace(noise_multiplier=None), collect=till
-        )
-    for bad in (0.0, -1.0, float("nan"), float("inf"), "1"):
+            groups.refine(stranger, paid=PAID, collect=till)
+    for bad in (0.0, -1.0, float("nan"), float("inf"), "1", None):
         with pytest.raises(InvalidParameterError, match="noise_multiplier"):
-            groups.refine(
-                prepared, grant=SimpleNamespace(noise_multiplier=bad), collect=till
-            )
+            groups.refine(prepared, paid=paid_for(bad), collect=till)
     assert till.asked == []
 
 
@@ -135,22 +132,22 @@ def test_a_threshold_of_its_own_is_not_refined() -> None:
     groups = source(score_threshold=0.5)
     assert groups.preliminary is None
     with pytest.raises(InvalidParameterError, match="nothing to refine"):
-        groups.refine(groups.prepare("q"), grant=GRANT)
+        groups.refine(groups.prepare("q"), paid=PAID)
 
 
 def test_half_an_answer_of_the_ledger_releases_nothing() -> None:
     # A source without words: noise that is drawn before the charge fails the test.
     groups = source(random=Scripted())
     with pytest.raises(LedgerError, match="did not answer for each unit"):
-        groups.refine(groups.prepare("q"), grant=GRANT, collect=lambda ids: [True] * 9)
+        groups.refine(groups.prepare("q"), paid=PAID, collect=lambda ids: [True] * 9)
 
 
 def test_what_is_asked_of_the_account() -> None:
-    demand = source().preliminary
-    assert demand is not None
-    assert demand.mechanism == "threshold/prefix-counts"
-    assert demand.parts == (GaussianPart(None),)
-    assert demand.share == 0.1
+    shape = source().preliminary
+    assert shape is not None
+    assert shape.mechanism == "threshold/prefix-counts"
+    assert shape.parts == (GaussianPart(None),)
+    assert shape.share == 0.1
     fixed = source(score_threshold=NoisyThreshold(3, BINS, 4.0)).preliminary
     assert fixed is not None
     assert fixed.parts == (GaussianPart(4.0),)
@@ -178,7 +175,7 @@ def test_terms_travel(tmp_path: Any, grouping: Any) -> None:
     assert loaded.description == said
     assert loaded._terms == groups._terms
     results = [
-        each.refine(each.prepare("q"), grant=GRANT).details for each in (groups, loaded)
+        each.refine(each.prepare("q"), paid=PAID).details for each in (groups, loaded)
     ]
     assert results[0] == results[1]
 

@@ -312,9 +312,9 @@ async def aasked_plainly(model: Any, asked: Any) -> Any:
 def quoted_sizes() -> Iterator[None]:
     """What is stored beside the charge quotes the records."""
 
-    def header(asked: Any, grant: Any) -> Any:
+    def header(asked: Any, paid: Any) -> Any:
         held = [each.page_content for each in asked.records.by_label["color"]]
-        return {**real(asked, grant), "sizes": repr(held)}
+        return {**real(asked, paid), "sizes": repr(held)}
 
     real = order.Order._header
     with pytest.MonkeyPatch.context() as patch:

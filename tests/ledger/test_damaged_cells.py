@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from ledgers import FILTERED, PLAN, PLANNED, UNIT_KEY, UNIT_PLANNED
+from release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.accounting import GaussianEvent
-from langchain_dpicl.budget import Demand, GaussianPart
+from langchain_dpicl.accounting import GaussianEvent, GaussianPart
 from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger
 
@@ -36,7 +36,7 @@ NASTY: tuple[Any, ...] = (
 ROOM = 300_000
 """Kilobytes that all edits together may take; one number read as a size takes more."""
 
-RELEASE = Demand("vote", (GaussianPart(1.1),))
+RELEASE = template("vote", (GaussianPart(1.1),))
 """Of a filter account two are paid for."""
 
 ACCOUNTS = {

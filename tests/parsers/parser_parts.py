@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from langchain_dpicl.accounting import GaussianEvent
-from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.demand import Grant
+from langchain_dpicl.accounting import GaussianEvent, GaussianPart
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import (
     DPOutputParser,
@@ -50,15 +49,19 @@ PARSERS: dict[str, Callable[..., DPOutputParser]] = {
 }
 
 
-def grant(
-    z: float | None = 1e-3, epsilon: float | None = 1e3, delta0: float = 1e-9
-) -> Grant:
-    return Grant(z, epsilon, delta0, (GaussianEvent(1.0),), "notes", 1)
+def paid(
+    parser: DPOutputParser, z: float = 1e-3, epsilon: float = 1e3, delta0: float = 1e-9
+) -> PaidCharge:
+    """Return a charge with the noise that the parser's mechanism takes."""
+    template = parser.event_template()
+    values = [z if isinstance(p, GaussianPart) else epsilon for p in template.parts]
+    noise = template.noise(*values, *[delta0] * template.needs_delta0)
+    return PaidCharge(noise, (GaussianEvent(1.0),), "notes", 1)
 
 
 def release(parser: DPOutputParser, slots: list[Slot], **changes: Any) -> Any:
     terms: dict[str, Any] = {
-        "grant": grant(),
+        "paid": paid(parser),
         "relation": Relation.REPLACE,
         "slot_count": len(slots),
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
-from parser_parts import ANSWERS, EMBEDDING, PARSERS, grant, release, rich
+from parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.exceptions import (
@@ -53,7 +53,7 @@ def test_an_answer_with_a_bad_embedding_abstains(bad: Any) -> None:
         asyncio.run(
             parser.arelease(
                 slots,
-                grant=grant(),
+                paid=paid(parser),
                 relation=Relation.REPLACE,
                 slot_count=51,
                 prepared=parser.prepare(PublicInput()),
@@ -98,7 +98,7 @@ def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
             lambda counts, **kwargs: seen.append(counts) or original(counts, **kwargs),
         )
         for m in range(1, 61):
-            parser._select(rows[:m], grant(), Relation.REPLACE, 60, tied)
+            parser._select(rows[:m], paid(parser).noise, Relation.REPLACE, 60, tied)
     assert seen == [[m, 0, 0, 0, 0] for m in range(1, 61)]
 
 
@@ -114,7 +114,7 @@ def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None
     assert parser.invoke([]) in {"cough", "rash"}
     assert "84" not in repr(seen)
     with pytest.raises(InvalidParameterError, match="slot_count"):
-        PARSERS["esa"](relation=Relation.ADD_REMOVE, centre="candidates")
+        PARSERS["esa"](relation=Relation.ADD_REMOVE, center="candidates")
 
 
 @pytest.mark.parametrize("vector", [[math.nan] * 4, [0.0] * 4, []])
@@ -137,7 +137,7 @@ def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
     near = ESAOutputParser(
         embedding=EMBEDDING,
         candidates=texts,
-        centre="candidates",
+        center="candidates",
         radius=0.3,
         random=SeededRandom(1),
     )
@@ -145,7 +145,7 @@ def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
 
     def share(parser: ESAOutputParser) -> float:
         found = [
-            release(parser, slots, grant=grant(z=12.0)).text == texts[0]
+            release(parser, slots, paid=paid(parser, z=12.0)).text == texts[0]
             for _ in range(300)
         ]
         return float(np.mean(found))
@@ -156,11 +156,11 @@ def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
 def test_a_single_candidate_costs_nothing() -> None:
     parser = ESAOutputParser(embedding=EMBEDDING)
     same = parser.prepare(PublicInput(zero_shot=("I don't know.", "I don't know. ")))
-    outcome = parser.settled(same)
+    outcome = parser.public_outcome(same)
     assert outcome is not None
     assert outcome.status is Status.FALLBACK
     two = parser.prepare(PublicInput(zero_shot=("A cough.", "A rash.")))
-    assert parser.settled(two) is None
+    assert parser.public_outcome(two) is None
     with pytest.raises(InvalidParameterError, match="no candidate"):
         parser.prepare(PublicInput(zero_shot=("", " ")))
 
@@ -197,10 +197,10 @@ def test_the_center_may_be_a_vector_of_the_embeddings_length() -> None:
     texts = ["A dry cough.", "A skin rash."]
     given = EMBEDDING.embed_query("A cough.")
 
-    def parser(centre: list[float]) -> ESAOutputParser:
-        return ESAOutputParser(embedding=EMBEDDING, candidates=texts, centre=centre)
+    def parser(center: list[float]) -> ESAOutputParser:
+        return ESAOutputParser(embedding=EMBEDDING, candidates=texts, center=center)
 
-    assert parser(given).prepare(PublicInput()).centre.tolist() == given
+    assert parser(given).prepare(PublicInput()).center.tolist() == given
     assert release(parser(given), [Slot(ANSWERS[0])] * 80).text == texts[0]
     for wrong in ([math.nan, *given[1:]], [*given, 0.0]):
         with pytest.raises(InvalidParameterError, match="finite vector"):

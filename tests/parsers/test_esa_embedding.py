@@ -18,7 +18,7 @@ from embedding_fakes import (
     Watching,
     WatchingServer,
 )
-from parser_parts import grant
+from parser_parts import paid
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
@@ -61,7 +61,7 @@ async def released(
 ) -> Any:
     """Release as a chain does, in the sealed region."""
     terms: dict[str, Any] = {
-        "grant": grant(),
+        "paid": paid(parser),
         "relation": Relation.REPLACE,
         "slot_count": len(slots),
         "prepared": prepared or parser.prepare(PublicInput()),

@@ -14,7 +14,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.output_parsers import BaseGenerationOutputParser
 from langchain_core.outputs import ChatGeneration, Generation
-from parser_parts import ANSWERS, EMBEDDING, PARSERS, grant, release, rich
+from parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 from scipy import stats
 
 from langchain_dpicl import mechanisms
@@ -154,11 +154,11 @@ def test_the_mechanism_gets_what_was_charged(
         return original(*args, **kwargs)
 
     monkeypatch.setattr(mechanisms, function, spy)
-    paid = grant(z=2.5, epsilon=0.75, delta0=1e-7)
+    parser = PARSERS[which]()
     release(
-        PARSERS[which](),
+        parser,
         [Slot(text) for text in ANSWERS],
-        grant=paid,
+        paid=paid(parser, z=2.5, epsilon=0.75, delta0=1e-7),
         relation=relation,
     )
     (kwargs,) = seen
@@ -187,7 +187,7 @@ def test_votes_carry_noise_of_exactly_the_charged_scale(
         value
         for _ in range(60)
         for value in release(
-            parser, [], grant=grant(z=used), relation=relation, slot_count=1
+            parser, [], paid=paid(parser, z=used), relation=relation, slot_count=1
         )
         .details["noisy_votes"]
         .values()
@@ -223,10 +223,14 @@ def test_abstaining_slots_count_for_nothing() -> None:
 
 def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
     parser = PARSERS["vote"]()
-    outcome = release(parser, [FAILED] * 90 + [Slot("cough")] * 10, grant=grant(z=1.0))
+    outcome = release(
+        parser, [FAILED] * 90 + [Slot("cough")] * 10, paid=paid(parser, z=1.0)
+    )
     assert outcome.status is Status.FALLBACK
     assert outcome.text is None
-    few = release(parser, [FAILED] * 10 + [Slot("cough")] * 90, grant=grant(z=1.0))
+    few = release(
+        parser, [FAILED] * 10 + [Slot("cough")] * 90, paid=paid(parser, z=1.0)
+    )
     assert few.text == "cough"
 
 
@@ -234,8 +238,8 @@ def test_votes_of_nobody_look_like_noise_in_nine_of_ten_questions() -> None:
     """In a per-unit account, where nobody may be left to pay; in five of a hundred
     questions the largest count looks larger than noise, and in five the sum does."""
     parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
-    terms = replace(grant(z=1.0), collect=lambda _units: [])
-    given = [release(parser, [], grant=terms).status for _ in range(2_000)]
+    terms = replace(paid(parser, z=1.0), collect=lambda _units: [])
+    given = [release(parser, [], paid=terms).status for _ in range(2_000)]
     assert 0.05 < given.count(Status.RELEASED) / len(given) < 0.1
 
 
@@ -253,7 +257,8 @@ def test_one_count_or_all_together_show_that_somebody_voted(sigma: float) -> Non
 def test_failed_calls_are_never_seen_without_noise() -> None:
     parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
     noisy = [
-        release(parser, [FAILED] * 6, grant=grant(z=30.0)).status for _ in range(50)
+        release(parser, [FAILED] * 6, paid=paid(parser, z=30.0)).status
+        for _ in range(50)
     ]
     assert set(noisy) == {Status.RELEASED}
 
@@ -288,7 +293,7 @@ def test_released_words_are_in_alphabetical_order_whatever_their_counts() -> Non
 def test_disagreement_falls_back_and_says_no_more_than_that() -> None:
     parser = KSAPTROutputParser(k=1)
     outcome = release(
-        parser, [Slot(f"word{i} canary") for i in range(2)], grant=grant(z=3.0)
+        parser, [Slot(f"word{i} canary") for i in range(2)], paid=paid(parser, z=3.0)
     )
     assert outcome.status is Status.FALLBACK
     assert "canary" not in repr(outcome)
@@ -346,7 +351,7 @@ def test_the_joint_domain_is_public_and_large_enough() -> None:
         (lambda: ESAOutputParser(embedding=EMBEDDING, radius=0.0), "radius"),
         (lambda: ESAOutputParser(embedding=EMBEDDING, n_candidates=1), "n_candidates"),
         (lambda: ESAOutputParser(embedding=EMBEDDING, candidates=["a"]), "two"),
-        (lambda: ESAOutputParser(embedding=EMBEDDING, centre="mean"), "centre"),
+        (lambda: ESAOutputParser(embedding=EMBEDDING, center="mean"), "center"),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(
@@ -373,7 +378,7 @@ def test_a_parser_can_be_sent_to_another_process(name: str) -> None:
     parser = PARSERS[name]()
     again = pickle.loads(pickle.dumps(parser))
     assert again.public_parameters() == parser.public_parameters()
-    assert again.demand() == parser.demand()
+    assert again.event_template() == parser.event_template()
 
 
 def test_not_knowing_is_no_vote_for_a_candidate() -> None:

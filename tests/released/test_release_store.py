@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from few_shot_fakes import budget_of
+from release_templates import template
 
-from langchain_dpicl.budget import Demand, GaussianPart, PrivacyBudgetHandler
+from langchain_dpicl.accounting import GaussianPart
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.release.store import ReleaseStore
 
@@ -19,7 +21,7 @@ MAKER = "a maker"
 def budget() -> PrivacyBudgetHandler:
     made = budget_of(accounting="zcdp", epsilon=50)
     for _ in range(2):
-        made.admit(Demand("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
+        made.charge(template("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
     return made
 
 
@@ -56,7 +58,7 @@ def test_other_kinds_and_other_accounts_see_nothing_of_it(
         ledger=budget.ledger,
         account="other",
     )
-    other.admit(Demand("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
+    other.charge(template("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
     assert ReleaseStore(other, KIND, MAKER).entries() == []
 
 

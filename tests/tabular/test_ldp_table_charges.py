@@ -100,12 +100,12 @@ def test_a_charge_after_the_draw_would_be_noticed(
     seen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin: an account that charges when all is done."""
-    admit = PrivacyBudgetHandler.admit
+    admit = PrivacyBudgetHandler.charge
     late: list[Any] = []
 
-    def promise(self: Any, demand: Any, **kwargs: Any) -> Any:
-        late.append(lambda: admit(self, demand, **kwargs))
-        return admit(budget_of(Uncounted()), demand)
+    def promise(self: Any, template: Any, **kwargs: Any) -> Any:
+        late.append(lambda: admit(self, template, **kwargs))
+        return admit(budget_of(Uncounted()), template)
 
     monkeypatch.setattr(PrivacyBudgetHandler, "admit", promise)
     with pytest.raises(LedgerError, match="no charge 1"):

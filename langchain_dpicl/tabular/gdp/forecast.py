@@ -88,14 +88,14 @@ def forecast(
 ) -> TableForecast:
     """Return what one release costs and can tell; see `GDPTable.forecast`."""
     rows = checked(parameters.count, n_rows, "n_rows")
-    demand = terms.demand()
-    epsilon = budget.quote(demand)[0].epsilon or 0.0
+    template = terms.event_template()
+    epsilon = budget.quote(template).epsilon
     size = rows * terms.sampling_rate / terms.n_groups
     noise = {
         one.name: noise_of(one, share, terms.rows_per_unit)
         for one, share in zip(terms.quantities, terms.epsilons(epsilon), strict=True)
     }
-    (event,) = demand.events(1.0 / epsilon, 0.0)
+    (event,) = template.events(1.0 / epsilon, 0.0)
     columns = tuple(
         ColumnForecast(one.name, _error(one, noise[one.name], size))
         for one in terms.quantities

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import PureEvent
-from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.demand import Grant
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.mechanisms import PureNoise, SecureRandom
 from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
 from langchain_dpicl.outcome import Status
 from langchain_dpicl.relation import Relation
@@ -63,7 +62,7 @@ class Release:
     def made(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
         terms, purchase = self.terms, self._purchase(resume=resume)
-        entry = purchase.found() or purchase.require_payable(terms.demand())
+        entry = purchase.found() or purchase.require_payable(terms.event_template())
         if entry is not None and (numbers := entry.step(0)) is not None:
             return self._found(entry, numbers)
         if entry is None:
@@ -73,7 +72,10 @@ class Release:
         require_rows(reader.n_rows)
         # Another process may have released these terms while rows were read.
         entry = entry or purchase.begun(
-            terms.demand(), _costs, unit_key=terms.unit_key, n_units=reader.n_units
+            terms.event_template(),
+            _costs,
+            unit_key=terms.unit_key,
+            n_units=reader.n_units,
         )
         numbers = entry.step(0)
         if numbers is None:
@@ -109,12 +111,12 @@ class Release:
 
     def _require_recordable(self) -> None:
         """Refuse what could not be recorded afterwards."""
-        part = self.budget.quote(self.terms.demand())[0]
-        self.terms.epsilons(part.epsilon or 0.0)
+        noise = self.budget.quote(self.terms.event_template())
+        self.terms.epsilons(noise.epsilon)
         trial = {
             **header_of((PureEvent(1.0),), 1),
             "epsilon": 1.0,
-            "epsilon_before_sampling": part.epsilon or 0.0,
+            "epsilon_before_sampling": noise.epsilon,
             "account": {"name": "trial"},
         }
         checked_record(self._record(trial))
@@ -156,10 +158,8 @@ class Release:
 
     def _paid(self, entry: Entry) -> float:
         """Return epsilon before sampling, computed from the charge."""
-        parts, _ = paid_for(entry, self.terms.demand)
-        if parts[0].epsilon is None:
-            raise damaged()
-        return parts[0].epsilon
+        noise, _ = paid_for(entry, self.terms.event_template)
+        return noise.epsilon
 
     def _purchase(self, *, resume: bool) -> Purchase:
         kind = self.terms.fingerprint(is_secure=self.random.secure)
@@ -209,8 +209,8 @@ class Release:
         )
 
 
-def _costs(grant: Grant) -> dict[str, Any]:
+def _costs(paid: PaidCharge[PureNoise]) -> dict[str, Any]:
     return {
-        "epsilon": pure_epsilon(grant.events),
-        "epsilon_before_sampling": grant.parts[0].epsilon or 0.0,
+        "epsilon": pure_epsilon(paid.events),
+        "epsilon_before_sampling": paid.noise.epsilon,
     }

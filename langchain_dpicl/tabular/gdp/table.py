@@ -72,14 +72,11 @@ class GDPTable(ReleasedTable):
 
     Privacy:
         Unit: all rows with one value of `unit_key`, or one row. Neighbors: all rows of
-        one unit more or less. Sensitivity, noise and event: see `tabular.gdp.terms`:
-        L1 `rows_per_unit` for each histogram and the number of rows, times the bound
-        for each sum of clipped values around the middle of their bounds; discrete
-        Laplace noise; pure epsilon, on a sample log(1 + q (e^epsilon - 1)). Source:
-        Carey et al., *DP-TabICL: In-Context Learning with Differentially Private
-        Tabular Data*, 2024, Algorithm 2; Dwork et al. 2006 (Laplace mechanism); Ghosh
-        et al. 2009 (on the integers). Public: the schema, the groups, all parameters,
-        and that there was a release. Whoever runs this sees the rows and is trusted.
+        one unit more or less. Sensitivity, noise and event:
+        `mechanisms.table_statistics`, pure epsilon, which sampling amplifies; what a
+        row adds to each quantity: `tabular.gdp.terms`. Public: the schema, the groups,
+        all parameters, and that there was a release. The operator sees the rows and is
+        trusted.
 
     Example:
         >>> from langchain_dpicl import PrivacyBudgetHandler

@@ -7,24 +7,13 @@ that is shown by its bins) how many rows have each value; for a numeric column t
 of its values; and once for all numeric columns the number of rows.
 
 Privacy:
-    **Sensitivity.** A row is in one group, by its own values. There it adds 1 to one
-    cell of every histogram, 1 to the number of rows, and to each sum a number of grid
-    steps between -M and M. So quantity i, over all groups together, moves by at most
-    `bound` in L1 for a row, and by `rows_per_unit` times that for a unit.
+    Sensitivity, noise and event: `mechanisms.table_statistics`. A row is in one group,
+    by its own values. There it adds 1 to one cell of every histogram, 1 to the number
+    of rows, and to each sum a number of grid steps between -M and M: quantity i moves
+    by at most `bound` in L1 for a row.
 
-    **Noise.** Discrete Laplace of scale rows_per_unit * bound / epsilon_i on every
-    cell (`mechanisms.noisy_tallies`), so that quantity i is epsilon_i-private, and the
-    release sum(epsilon_i) by basic composition. That a unit's rows may fall into
-    several groups is in that bound; parallel composition is its case of one row.
-
-    **Event.** On a Poisson sample of units with rate q a release of epsilon is charged
-    as log(1 + q (e^epsilon - 1)).
-
-    Two things are done better than in the paper (Carey et al. 2024, Algorithm 2), at
-    the same epsilon. The paper pays for a noisy number of rows in every numeric column
-    and halves the column's budget for that; here it is paid for once. And it sums x -
-    lower, of sensitivity upper - lower; the distance to the *middle* of the bounds is
-    at most half of that. The noise of a mean is about a quarter.
+    The paper (Carey et al. 2024, Algorithm 2) pays for a noisy number of rows in every
+    numeric column and halves the column's budget for that; here it is paid for once.
 """
 
 from __future__ import annotations
@@ -40,9 +29,9 @@ from itertools import product
 from typing import Any, Literal
 
 from langchain_dpicl import parameters
-from langchain_dpicl.budget.demand import Demand, PurePart
+from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
+from langchain_dpicl.mechanisms import DiscreteLaplace, PureNoise, tallies_template
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -214,10 +203,11 @@ class GDPTerms:
             )
         return found
 
-    def demand(self) -> Demand:
-        """Return what a release asks of the account."""
-        part = PurePart(self.epsilon)
-        return Demand(MECHANISM, (part,), sampling_rate=self.sampling_rate)
+    def event_template(self) -> EventTemplate[PureNoise]:
+        """Return what a release is charged."""
+        return tallies_template(
+            MECHANISM, self.epsilon, sampling_rate=self.sampling_rate
+        )
 
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""

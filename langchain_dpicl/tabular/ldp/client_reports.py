@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from langchain_dpicl import parameters
 from langchain_dpicl.accounting import PureEvent
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.released.checking import checked_record
-from langchain_dpicl.tabular.ldp.collecting import counts_for, known
+from langchain_dpicl.tabular.ldp.collecting import counts_for
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.result import Collected, Payment, record_of
 from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
@@ -57,7 +58,7 @@ def count_reports(
         who sent it, and for somebody who sent m of them m epsilon. That m is at most
         `reports_per_unit` is the collector's word.
     """
-    epsilon = known(terms.epsilon)
+    epsilon = checked(parameters.epsilon, terms.epsilon)
     payment = _paid_by_clients(epsilon, reports_per_unit, said)
     # Before reports are read, which may come only once.
     checked_record(record_of(terms, payment, {}, random))

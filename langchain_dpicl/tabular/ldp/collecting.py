@@ -130,7 +130,7 @@ def collect(
     entry = purchase.found()
     if entry is None:
         checked_record(trial_record(terms, random))
-        entry = purchase.require_payable(terms.demand())
+        entry = purchase.require_payable(terms.event_template())
     if entry is not None and (stored := entry.text(0)) is not None:
         return _released(entry, stored, terms, random)
     if rows is None or rows.is_spent:
@@ -165,15 +165,15 @@ def _begun(
     purchase: Purchase, rows: Rows, terms: LDPTerms, random: SecureRandom
 ) -> Entry:
     """Check what can be checked, and pay."""
-    part = purchase.budget.quote(terms.demand())[0]
-    expected = terms.row_epsilons(known(part.epsilon))
+    noise = purchase.budget.quote(terms.event_template())
+    expected = terms.row_epsilons(noise.epsilon)
     _require_estimate(terms, expected)
     counts_for(terms)
     n_units = None
     if not rows.come_once:
         n_units = _checked_rows(rows, terms, Reporter(terms.schema, expected, random))
     return purchase.begun(
-        terms.demand(), lambda _: {}, unit_key=terms.unit_key, n_units=n_units
+        terms.event_template(), lambda _: {}, unit_key=terms.unit_key, n_units=n_units
     )
 
 
@@ -213,8 +213,8 @@ def _released(
 
 def _paid(entry: Entry, terms: LDPTerms) -> float:
     """Return epsilon, computed from the charge."""
-    parts, _ = paid_for(entry, terms.demand)
-    return known(parts[0].epsilon)
+    noise, _ = paid_for(entry, terms.event_template)
+    return noise.epsilon
 
 
 def _text_of(counts: ReportCounts) -> str:
@@ -260,14 +260,6 @@ def counts_for(terms: LDPTerms) -> ReportCounts:
 
 def _matrix(terms: LDPTerms, codes: Mapping[str, NDArray[np.int64]]) -> Any:
     return np.column_stack([codes[name] for name in terms.schema.names])
-
-
-def known(epsilon: float | None) -> float:
-    """Return the epsilon of a demand, which has one pure part."""
-    if epsilon is None:
-        # A demand of one pure part is always granted an epsilon.
-        raise InvalidParameterError("The account granted no epsilon.")
-    return epsilon
 
 
 def _unfinished(rows: Rows, entry: Entry) -> str:

@@ -32,10 +32,8 @@ class Reporter:
 
     Privacy:
         Unit: one row. Neighbors: its values, all of them, replaced by any others. Each
-        column f, the label too, goes through k-ary randomized response at epsilon_f
-        (Warner, 1965; Kairouz, Bonawitz and Ramage, 2016), by draws of its own, so a
-        report is as likely under one row as under another up to exp(sum epsilon_f):
-        epsilon-local differential privacy. Values and bins are the schema's, which is
+        column f, the label too, goes through `mechanisms.randomized_response` at
+        epsilon_f, by draws of its own. Values and bins are the schema's, which is
         public. Nothing else of the row gets into a report: neither its order, nor
         whether a value was missing or out of bounds beyond the public category or bin
         that it counts as.

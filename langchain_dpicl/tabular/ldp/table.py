@@ -78,9 +78,10 @@ class LDPTable(ReleasedTable):
         are reported, chosen by a secret key and the unit's own rows. Neighbors: the
         unit's values replaced by any others; how many rows of a unit are reported is
         public. (Where that is private, leave `rows_per_unit` at 1: all units report
-        once.) Mechanism: k-ary randomized response on every column, the label too, at
-        epsilon_f, with sum epsilon_f <= epsilon / rows_per_unit (Carey et al., 2024,
-        Algorithm 1). Event: one pure epsilon. All after the reports is post-processing.
+        once.) Noise and event: `mechanisms.randomized_response`, pure epsilon, on every
+        column, the label too, at epsilon_f, with sum epsilon_f <= epsilon /
+        rows_per_unit (Carey et al., 2024, Algorithm 1). All after the reports is
+        post-processing.
 
         Adding or removing a unit is not claimed: the number of reports is exact. Yet
         the account may hold other releases, which promise that. Take as neighbor the
@@ -278,8 +279,8 @@ class LDPTable(ReleasedTable):
         """
         terms, epsilon = self._terms, self._terms.epsilon
         if epsilon is None:
-            quoted = require_account(self._budget).quote(terms.demand())[0].epsilon
-            epsilon = checked(parameters.epsilon, quoted)
+            account = require_account(self._budget)
+            epsilon = account.quote(terms.event_template()).epsilon
         return forecast(
             terms.sizes,
             terms.row_epsilons(epsilon),

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from langchain_dpicl import parameters
-from langchain_dpicl.budget import Demand, PurePart
+from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import PureNoise, reports_template
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, checked_sizes
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import TOLERANCE, Split, share_epsilon, split_epsilon
@@ -144,9 +145,9 @@ class LDPTerms:
                 )
         return parts
 
-    def demand(self) -> Demand:
-        """Return what one collection asks of the account."""
-        return Demand(MECHANISM, (PurePart(self.epsilon),))
+    def event_template(self) -> EventTemplate[PureNoise]:
+        """Return what one collection is charged."""
+        return reports_template(MECHANISM, self.epsilon)
 
     @property
     def unit(self) -> str:

@@ -5,29 +5,27 @@ from __future__ import annotations
 import math
 
 import pytest
+from release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     DeltaEvent,
+    EventTemplate,
     ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
-)
-from langchain_dpicl.budget import (
-    Bundle,
-    Demand,
     ExponentialPart,
+    GaussianEvent,
     GaussianPart,
+    PureEvent,
     PurePart,
-    forecast,
-    plan_queries,
 )
-from langchain_dpicl.budget.demand import read_parameters
+from langchain_dpicl.budget import Bundle, forecast, plan_queries
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.mechanisms import PTRNoise
+from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers import KSAPTROutputParser
 
-VOTE = Demand("vote", (GaussianPart(),))
-PTR = Demand("ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True)
+VOTE = template("vote", (GaussianPart(),))
+PTR = template("ptr", (ExponentialPart(), GaussianPart()), needs_delta0=True)
 
 
 def total(events: tuple[accounting.Event, ...], queries: int, delta: float) -> float:
@@ -37,20 +35,20 @@ def total(events: tuple[accounting.Event, ...], queries: int, delta: float) -> f
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 8.0])
 @pytest.mark.parametrize("queries", [1, 20, 1000])
 @pytest.mark.parametrize(
-    "demand",
+    "shape",
     [
         VOTE,
         PTR,
-        Demand("ptr", (GaussianPart(),), needs_delta0=True),
-        Demand("joint", (ExponentialPart(),)),
-        Demand("flip", (PurePart(),)),
+        template("ptr", (GaussianPart(),), needs_delta0=True),
+        template("joint", (ExponentialPart(),)),
+        template("flip", (PurePart(),)),
     ],
     ids=["vote", "ptr range", "ptr", "joint", "flip"],
 )
 def test_all_queries_together_keep_within_the_budget_and_use_it(
-    demand: Demand, epsilon: float, queries: int
+    shape: EventTemplate, epsilon: float, queries: int
 ) -> None:
-    events = plan_queries(demand, epsilon=epsilon, delta=1e-6, queries=queries)
+    events = plan_queries(shape, epsilon=epsilon, delta=1e-6, queries=queries)
     cost = total(events, queries, 1e-6)
     assert 0.99 * epsilon <= cost <= epsilon
 
@@ -63,8 +61,8 @@ def test_twin_with_less_noise_overspends() -> None:
 
 
 def test_a_sampled_plan_is_checked_by_both_accountants() -> None:
-    demand = Demand("vote", (GaussianPart(),), sampling_rate=0.02)
-    events = plan_queries(demand, epsilon=1, delta=1e-5, queries=100)
+    shape = template("vote", (GaussianPart(),), sampling_rate=0.02)
+    events = plan_queries(shape, epsilon=1, delta=1e-5, queries=100)
     cost = total(events, 100, 1e-5)
     assert 0.98 <= cost <= 1
     check = accounting.cross_check(list(events) * 100, 1e-5)
@@ -74,23 +72,23 @@ def test_a_sampled_plan_is_checked_by_both_accountants() -> None:
 def test_disagreeing_accountants_stop_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     disagreement = accounting.CrossCheck(1.0, 2.0, 3.0, agrees=False)
     monkeypatch.setattr(accounting, "cross_check", lambda *_args: disagreement)
-    demand = Demand("vote", (GaussianPart(),), sampling_rate=0.02)
+    shape = template("vote", (GaussianPart(),), sampling_rate=0.02)
     with pytest.raises(PlanMismatchError, match="disagree"):
-        plan_queries(demand, epsilon=1, delta=1e-5, queries=10)
+        plan_queries(shape, epsilon=1, delta=1e-5, queries=10)
 
 
 def test_fixed_noise_is_checked_not_believed() -> None:
-    fixed = Demand("vote", (GaussianPart(1.0),))
+    fixed = template("vote", (GaussianPart(1.0),))
     with pytest.raises(PlanMismatchError, match="more noise or fewer queries"):
         plan_queries(fixed, epsilon=1, delta=1e-6, queries=20)
-    enough = Demand("vote", (GaussianPart(30.0),))
+    enough = template("vote", (GaussianPart(30.0),))
     assert plan_queries(enough, epsilon=1, delta=1e-6, queries=20) == (
         GaussianEvent(30.0),
     )
 
 
 def test_a_fixed_delta0_that_eats_up_delta_is_refused() -> None:
-    greedy = Demand("ptr", (GaussianPart(),), needs_delta0=True, delta0=1e-6)
+    greedy = template("ptr", (GaussianPart(),), needs_delta0=True, delta0=1e-6)
     with pytest.raises(PlanMismatchError, match="delta0"):
         plan_queries(greedy, epsilon=8, delta=1e-6, queries=20)
 
@@ -102,8 +100,8 @@ def test_delta0_is_charged_for_every_query() -> None:
 
 
 def test_releases_of_the_same_units_share_one_delta0() -> None:
-    sampled = Demand("x", (GaussianPart(),), 0.1, needs_delta0=True, uses=3)
-    without = Demand("x", (GaussianPart(),), 0.1)
+    sampled = template("x", (GaussianPart(),), 0.1, needs_delta0=True, uses=3)
+    without = template("x", (GaussianPart(),), 0.1)
     together = Bundle("x", (sampled, without, sampled), disjoint=False)
     events = plan_queries(together, epsilon=4, delta=1e-6, queries=5)
     delta0s = {event for event in events if isinstance(event, DeltaEvent)}
@@ -114,20 +112,19 @@ def test_releases_of_the_same_units_share_one_delta0() -> None:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 300.0])
 @pytest.mark.parametrize("rate", [0.01, 0.3])
 def test_sampling_amplifies_a_pure_part_exactly(epsilon: float, rate: float) -> None:
-    demand = Demand("joint", (ExponentialPart(epsilon),), sampling_rate=rate)
-    (event,) = demand.events(1.0, 0.0)
+    shape = template("joint", (ExponentialPart(epsilon),), sampling_rate=rate)
+    (event,) = shape.events(1.0, 0.0)
     assert isinstance(event, PureEvent)
     exact = math.log1p(rate * math.expm1(epsilon))
     assert exact <= event.epsilon <= exact * (1 + 1e-12)
-    _, used, _ = read_parameters(demand, (event,))
-    assert used is not None
+    used = shape.read((event,)).epsilon
     assert epsilon * (1 - 1e-9) <= used <= epsilon
 
 
 @pytest.mark.parametrize("queries", [1, 20])
 def test_choosing_k_takes_a_fifth_of_a_releases_loss(queries: int) -> None:
-    demand = KSAPTROutputParser(k=(1, 3)).demand()
-    events = plan_queries(demand, epsilon=4, delta=1e-6, queries=queries)
+    shape = KSAPTROutputParser(k=(1, 3)).event_template()
+    events = plan_queries(shape, epsilon=4, delta=1e-6, queries=queries)
     choice, noise, _ = events
     assert isinstance(choice, ExponentialEvent)
     assert isinstance(noise, GaussianEvent)
@@ -137,14 +134,12 @@ def test_choosing_k_takes_a_fifth_of_a_releases_loss(queries: int) -> None:
 
 def test_parameters_are_read_back_from_what_was_charged() -> None:
     events = (ExponentialEvent(0.25), GaussianEvent(3.5), DeltaEvent(2e-8))
-    assert read_parameters(PTR, events) == (3.5, 0.25, 2e-8)
-    sampled = Demand("ptr", (GaussianPart(),), 0.1, needs_delta0=True)
-    z, epsilon, delta0 = read_parameters(
-        sampled, (GaussianEvent(3.5, 0.1), DeltaEvent(2e-8))
-    )
-    assert (z, epsilon) == (3.5, None)
-    assert delta0 == pytest.approx(2e-7)
-    assert delta0 * 0.1 <= 2e-8
+    assert PTR.read(events) == PTRNoise(3.5, 2e-8, selection_epsilon=0.25)
+    sampled = template("ptr", (GaussianPart(),), 0.1, needs_delta0=True)
+    noise = sampled.read((GaussianEvent(3.5, 0.1), DeltaEvent(2e-8)))
+    assert (noise.noise_multiplier, noise.selection_epsilon) == (3.5, None)
+    assert noise.delta0 == pytest.approx(2e-7)
+    assert noise.delta0 * 0.1 <= 2e-8
 
 
 @pytest.mark.parametrize(
@@ -159,36 +154,36 @@ def test_parameters_are_read_back_from_what_was_charged() -> None:
 def test_events_of_another_shape_are_refused(
     events: tuple[accounting.Event, ...],
 ) -> None:
-    with pytest.raises(InvalidParameterError):
-        read_parameters(PTR, events)
+    with pytest.raises(ParameterError, match="do not fit"):
+        PTR.read(events)
 
 
 def test_two_steps_on_one_sample_are_refused() -> None:
-    with pytest.raises(InvalidParameterError, match="single k"):
-        Demand("ptr", (ExponentialPart(), GaussianPart()), sampling_rate=0.1)
+    with pytest.raises(ParameterError, match="single k"):
+        template("ptr", (ExponentialPart(), GaussianPart()), sampling_rate=0.1)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Demand("x", (GaussianPart(0.0),)),
-        lambda: Demand("x", (GaussianPart(float("nan")),)),
-        lambda: Demand("x", (ExponentialPart(-1.0),)),
-        lambda: Demand("x", (PurePart(float("inf")),)),
-        lambda: Demand("x", (GaussianPart(),), sampling_rate=0.0),
-        lambda: Demand("x", (GaussianPart(),), sampling_rate=1.5),
-        lambda: Demand("x", (GaussianPart(),), delta0=1.0),
+        lambda: template("x", (GaussianPart(0.0),)),
+        lambda: template("x", (GaussianPart(float("nan")),)),
+        lambda: template("x", (ExponentialPart(-1.0),)),
+        lambda: template("x", (PurePart(float("inf")),)),
+        lambda: template("x", (GaussianPart(),), sampling_rate=0.0),
+        lambda: template("x", (GaussianPart(),), sampling_rate=1.5),
+        lambda: template("x", (GaussianPart(),), delta0=1.0),
     ],
 )
 def test_values_out_of_range_are_refused(make: object) -> None:
-    with pytest.raises(InvalidParameterError):
+    with pytest.raises(ParameterError):
         make()  # type: ignore[operator]
 
 
 def test_a_forecast_is_refused_where_there_is_no_lead_to_speak_of() -> None:
     with pytest.raises(InvalidParameterError, match="select='vote'"):
         forecast(
-            Demand("esa/cosine", (GaussianPart(),)),
+            template("esa/cosine", (GaussianPart(),)),
             epsilon=8,
             delta=1e-6,
             queries=20,
@@ -197,20 +192,20 @@ def test_a_forecast_is_refused_where_there_is_no_lead_to_speak_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("demand", "lead"),
+    ("shape", "lead"),
     [
-        (Demand("vote", (GaussianPart(),)), 14.8),
-        (Demand("joint", (ExponentialPart(),)), 31.7),
-        (Demand("ptr", (GaussianPart(),), needs_delta0=True), 44.4),
+        (template("vote", (GaussianPart(),)), 14.8),
+        (template("joint", (ExponentialPart(),)), 31.7),
+        (template("ptr", (GaussianPart(),), needs_delta0=True), 44.4),
     ],
 )
-def test_a_forecast_states_the_lead(demand: Demand, lead: float) -> None:
-    found = forecast(demand, epsilon=8, delta=1e-6, queries=20, groups=100, choices=10)
+def test_a_forecast_states_the_lead(shape: EventTemplate, lead: float) -> None:
+    found = forecast(shape, epsilon=8, delta=1e-6, queries=20, groups=100, choices=10)
     assert found.required_lead == pytest.approx(lead, abs=0.1)
     assert found.is_possible
     assert str(math.ceil(lead)) in found.advice()
     hopeless = forecast(
-        demand, epsilon=0.1, delta=1e-6, queries=20, groups=100, choices=10
+        shape, epsilon=0.1, delta=1e-6, queries=20, groups=100, choices=10
     )
     assert not hopeless.is_possible
     assert "more groups" in hopeless.advice()

@@ -1,0 +1,222 @@
+"""An account as the handler sees it: one interface, which a plan and a filter fill in.
+
+`terms.account_of` chooses between the two, once; nothing above asks which it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from langchain_dpicl.accounting import Cost, Event
+from langchain_dpicl.accounting.events import EVENT_TYPES
+from langchain_dpicl.accounting.template import NoiseT, Template
+from langchain_dpicl.budget.charge import PaidCharge, require_template
+from langchain_dpicl.budget.state import BudgetState
+from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.ledger import AccountState, AccountTerms, Charge, Ledger, Plan
+from langchain_dpicl.units import Collect
+from langchain_dpicl.validation import checked
+
+
+class Account(ABC):
+    """An account of a ledger: how its releases are priced and added up.
+
+    Args:
+        terms: The account.
+        queries: How many queries its budget is shared into; None: it is not shared.
+        ledger: Where the account is kept.
+    """
+
+    fixes_classes: bool
+    """Whether units must stay in one class of a `Bundle` in all of its charges."""
+
+    def __init__(
+        self, terms: AccountTerms, queries: int | None, ledger: Ledger
+    ) -> None:
+        self.terms = terms
+        self.queries = queries
+        self.ledger = ledger
+        self._stored: Plan | None = None
+        # Templates that were found to fit: the comparison is not free.
+        self._fitting: set[tuple[Template[Any], str | None]] = set()
+        self._lock = threading.Lock()
+
+    # -- what a plan and a filter do differently ---------------------------------------
+
+    @abstractmethod
+    def price(self, template: Template[Any]) -> tuple[Event, ...]:
+        """Return what a release would be charged; charge nothing.
+
+        Raises:
+            PlanMismatchError: If the account can't pay for such a release.
+            InvalidParameterError: If noise is left open that nothing determines.
+            LedgerError: If the ledger can't be read.
+        """
+
+    @abstractmethod
+    def require_filter(self, what: str) -> None:
+        """Refuse what charges releases of more than one kind, where one is planned.
+
+        Raises:
+            InvalidParameterError: If the account has a plan.
+        """
+
+    @abstractmethod
+    def _first(self, template: Template[Any], unit_key: str | None) -> Plan:
+        """Return what the first release fixes for all later ones."""
+
+    @abstractmethod
+    def _events(self, template: Template[Any], stored: Plan) -> tuple[Event, ...]:
+        """Return what a release is charged, or refuse one that does not fit."""
+
+    @abstractmethod
+    def _require_payment(self, state: AccountState, template: Template[Any]) -> None:
+        """Refuse a release that can't be paid for now."""
+
+    @abstractmethod
+    def _pays(
+        self, state: AccountState, asked: Template[Any] | tuple[Event, ...] | None
+    ) -> bool:
+        """Return whether an open account would pay for one more release."""
+
+    @abstractmethod
+    def _epsilon(self, events: tuple[Event, ...], used: int, total: Cost) -> float:
+        """Return the epsilon of `used` charges that cost `total`, at the full delta."""
+
+    @abstractmethod
+    def _queries_left(self, state: AccountState, queries: int) -> int:
+        """Return how many queries are left, where they have an end."""
+
+    # -- what they do alike ------------------------------------------------------------
+
+    def charge(
+        self,
+        template: Template[NoiseT],
+        unit_key: str | None,
+        starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None = None,
+    ) -> PaidCharge[NoiseT]:
+        """Charge one release, durably; see `PrivacyBudgetHandler.charge`."""
+        name, stored = self.terms.name, self._bound(template, unit_key)
+        expected = self._events(template, stored)
+        # Before the charge: what does not fit is refused at no cost.
+        noise = checked(template.read, expected)
+
+        def paid(charge: Charge) -> PaidCharge[NoiseT]:
+            return PaidCharge(
+                noise,
+                charge.events,
+                charge.account,
+                charge.sequence,
+                charge.spent or charge.cost,
+                self._collector(charge),
+            )
+
+        if starts is None:
+            # A ledger of somebody else's need not know of releases.
+            charge = self.ledger.charge(name, expected)
+        else:
+            kind, header = starts
+            started = (kind, lambda charge: header(paid(charge)))
+            charge = self.ledger.charge(name, expected, starts=started)
+        if charge.events != expected:
+            raise PlanMismatchError(
+                f"Account {name!r} was charged for another release than the one "
+                "planned; nothing was released."
+            )
+        return paid(charge)
+
+    def quote(self, template: Template[NoiseT]) -> NoiseT:
+        """Return the noise that a charge would pay for; charge nothing."""
+        require_template(template)
+        return checked(template.read, self.price(template))
+
+    def require_payable(self, template: Template[Any]) -> None:
+        """Refuse what a charge would refuse now; charge nothing."""
+        require_template(template)
+        self._require_payment(self._state(), template)
+
+    def can_afford(self, asked: Template[Any] | Event | Sequence[Event] | None) -> bool:
+        """Return whether the account would pay for one more release.
+
+        Raises:
+            InvalidParameterError: If what is asked about is no release.
+        """
+        state = self._state()
+        if asked is None or isinstance(asked, Template):
+            return not state.closed and self._pays(state, asked)
+        events: Any = tuple(asked) if isinstance(asked, (list, tuple)) else (asked,)
+        if not all(isinstance(event, EVENT_TYPES) for event in events):
+            require_template(asked)
+        return not state.closed and self._pays(state, events)
+
+    def spent(self, paid: PaidCharge[Any] | None = None) -> BudgetState:
+        """Return the epsilon of all charges, or of those up to a certain one.
+
+        In a per-unit account it is the epsilon of a unit that took part every time, as
+        far as its balance went.
+        """
+        if paid is None:
+            return self.spent_in(self._state())
+        epsilon = self._epsilon(paid.events, paid.sequence, paid.spent)
+        return BudgetState(epsilon, delta=self.terms.delta, queries=paid.sequence)
+
+    def remaining(self) -> BudgetState:
+        """Return the epsilon and the queries that are left."""
+        state, terms, queries = self._state(), self.terms, None
+        if terms.scope == "corpus" and self.queries is not None:
+            queries = self._queries_left(state, self.queries)
+        left = max(terms.epsilon - self.spent_in(state), 0.0)
+        return BudgetState(left, delta=terms.delta, queries=queries)
+
+    def spent_in(self, state: AccountState) -> BudgetState:
+        """Return the epsilon of all charges of a state of this account."""
+        events = state.plan.events if state.plan else ()
+        epsilon = self._epsilon(events, state.used, state.spent)
+        return BudgetState(epsilon, delta=self.terms.delta, queries=state.used)
+
+    def _state(self) -> AccountState:
+        return self.ledger.state(self.terms.name)
+
+    def _bound(self, template: Template[Any], unit_key: str | None) -> Plan:
+        """Return what the first release has fixed, if this one fits it.
+
+        Raises:
+            PlanMismatchError: If it does not fit, or nothing can be fixed for it.
+            InvalidParameterError: If noise is left open that nothing determines.
+            LedgerError: If the ledger can't be used.
+        """
+        name = self.terms.name
+        with self._lock:
+            if self._stored is not None and (template, unit_key) in self._fitting:
+                return self._stored
+            if self._stored is None:
+                self._stored = self._state().plan
+            if self._stored is None:
+                first = self._first(template, unit_key)
+                self._stored = self.ledger.fix_plan(name, first)
+            stored = self._stored
+        self._events(template, stored)
+        if unit_key != (known := stored.demand.get("unit_key")):
+            raise PlanMismatchError(
+                f"Account {name!r} protects {_units(known)}, and this release "
+                f"{_units(unit_key)}. Open an account of its own for the other kind of "
+                "unit."
+            )
+        with self._lock:
+            self._fitting.add((template, unit_key))
+        return stored
+
+    def _collector(self, charge: Charge) -> Collect | None:
+        if self.terms.scope == "corpus":
+            return None
+        return partial(self.ledger.charge_units, charge)
+
+
+def _units(unit_key: object) -> str:
+    if unit_key is None:
+        return "each record by itself"
+    return f"units named by {unit_key!r}"

@@ -1,0 +1,100 @@
+"""What is checked before an account is charged, and what a charge then allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from langchain_dpicl import parameters
+from langchain_dpicl.accounting import Cost, Event
+from langchain_dpicl.accounting.template import EventTemplate, NoiseT, Template
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.ledger import AccountTerms
+from langchain_dpicl.ledger.base import NOTHING
+from langchain_dpicl.units import Collect
+from langchain_dpicl.validation import checked
+
+
+@dataclass(frozen=True)
+class PaidCharge(Generic[NoiseT]):
+    """One charge, and the noise that its release must use, and no other.
+
+    Attributes:
+        noise: What the release's mechanism takes; of a bundle, one for each of its
+            templates, in order.
+        events: What was charged.
+        account: The account that paid.
+        sequence: The charge's number on that account.
+        spent: What the account's charges cost together, this one included.
+        collect: In a per-unit account, what charges the units that take part: the
+            group source calls it in the sealed region. None where everybody paid.
+    """
+
+    noise: NoiseT
+    events: tuple[Event, ...]
+    account: str
+    sequence: int
+    spent: Cost = NOTHING
+    collect: Collect | None = field(default=None, compare=False, repr=False)
+
+
+def require_template(template: object) -> None:
+    """Refuse what can't be paid for.
+
+    Raises:
+        InvalidParameterError: If it is no template of events.
+    """
+    if not isinstance(template, Template):
+        raise InvalidParameterError(
+            "An account pays for an EventTemplate or a Bundle "
+            "(parser.event_template() is one), not for a value of type "
+            f"{type(template).__name__}."
+        )
+
+
+def require_possible(
+    terms: AccountTerms,
+    template: Template[Any],
+    unit_key: str | None,
+    n_units: int | None,
+    *,
+    charges_units: bool,
+) -> None:
+    """Refuse what an account can't promise anything for, before it is charged.
+
+    Raises:
+        InvalidParameterError: If it is no template, delta is 1 / n_units or more, or
+            the account charges units and the caller can't name them.
+    """
+    require_template(template)
+    if unit_key is not None and not isinstance(unit_key, str):
+        raise InvalidParameterError("unit_key must be a metadata key's name, or None.")
+    if n_units is not None:
+        checked(parameters.count, n_units, "n_units", minimum=0)
+    if n_units is not None and terms.delta * n_units >= 1:
+        raise InvalidParameterError(
+            f"delta {terms.delta:g} is too large for a corpus of {n_units} units: "
+            "a mechanism that publishes one random person's records outright "
+            f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
+        )
+    if terms.scope == "corpus":
+        return
+    if not charges_units:
+        raise InvalidParameterError(
+            f"Account {terms.name!r} charges units one by one, and this source of "
+            "groups can't name the units that take part: use retrieval by a public "
+            "score threshold (RetrievedGroups with score_threshold=), or an "
+            "account with scope='corpus'. Best-of-the-corpus retrieval can't be "
+            "charged by unit: who is in it depends on the others."
+        )
+    if not isinstance(template, EventTemplate):
+        raise InvalidParameterError(
+            f"Account {terms.name!r} charges units one by one, and "
+            f"{template.mechanism} releases several things under one charge: use an "
+            "account with scope='corpus'."
+        )
+    if template.sampling_rate < 1:
+        raise InvalidParameterError(
+            f"Account {terms.name!r} charges units one by one, which has no proof "
+            "for sampled groups: use an account with scope='corpus'."
+        )

@@ -1,0 +1,116 @@
+"""An account with a plan: so many equal releases, whose events are calibrated once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_dpicl import accounting
+from langchain_dpicl.accounting import Cost, Event
+from langchain_dpicl.accounting.template import Template
+from langchain_dpicl.budget.account import Account
+from langchain_dpicl.budget.planning import is_affordable, plan_queries
+from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.ledger import AccountState, AccountTerms, Ledger, Plan
+from langchain_dpicl.ledger.charging import charged
+
+
+class AccountPlan(Account):
+    """Pays for `queries` releases of one kind; see `Account` for the arguments."""
+
+    def __init__(self, terms: AccountTerms, queries: int, ledger: Ledger) -> None:
+        super().__init__(terms, queries, ledger)
+        self.fixes_classes = queries > 1
+        self._n = queries
+        self._calibrated: dict[Template[Any], tuple[Event, ...]] = {}
+
+    def price(self, template: Template[Any]) -> tuple[Event, ...]:
+        """Return what a release would be charged: by the stored plan, if there is one.
+
+        Raises:
+            PlanMismatchError: If it does not fit the plan, or none can be made.
+            InvalidParameterError: If an argument is out of its range.
+            LedgerError: If the ledger can't be read.
+        """
+        stored = self._state().plan
+        if stored is None:
+            return self._planned(template)
+        return self._events(template, stored)
+
+    def require_filter(self, what: str) -> None:
+        """Refuse what charges releases of more than one kind.
+
+        Raises:
+            InvalidParameterError: Always.
+        """
+        raise InvalidParameterError(
+            f"{what} charges releases of more than one kind, and account "
+            f"{self.terms.name!r} has a plan of equal ones. Open an account with "
+            "accounting='zcdp' (or 'gdp') besides queries=."
+        )
+
+    def _first(self, template: Template[Any], unit_key: str | None) -> Plan:
+        asked = {**template.to_dict(), "unit_key": unit_key}
+        return Plan(demand=asked, events=self._planned(template))
+
+    def _events(self, template: Template[Any], stored: Plan) -> tuple[Event, ...]:
+        if not _is_planned(template, stored):
+            events = f"{' and '.join(str(event) for event in stored.events):.200}"
+            raise PlanMismatchError(
+                f"Account {self.terms.name!r} is planned for another kind of release "
+                f"than this {template.mechanism} release: each of its queries spends "
+                f"{events}. Use a parser that asks for the same, or open an account of "
+                "its own for this one (accounting='zcdp' opens one that takes any "
+                "release)."
+            )
+        return stored.events
+
+    def _require_payment(self, state: AccountState, template: Template[Any]) -> None:  # noqa: ARG002  # every release of a plan costs the same
+        if state.plan is not None:
+            charged(state, None)
+
+    def _pays(
+        self, state: AccountState, asked: Template[Any] | tuple[Event, ...] | None
+    ) -> bool:
+        if self.terms.scope == "corpus" and state.used >= self._n:
+            return False
+        if asked is None:
+            return True
+        if isinstance(asked, Template):
+            if state.plan is not None:
+                return _is_planned(asked, state.plan)
+            return self._can_plan(asked)
+        if state.plan is not None:
+            return asked == state.plan.events
+        return is_affordable(
+            asked, epsilon=self.terms.epsilon, delta=self.terms.delta, queries=self._n
+        )
+
+    def _epsilon(self, events: tuple[Event, ...], used: int, total: Cost) -> float:  # noqa: ARG002  # uses are what a plan counts
+        return accounting.spent(events, min(used, self._n), self.terms.delta)
+
+    def _queries_left(self, state: AccountState, queries: int) -> int:
+        return queries - state.used
+
+    def _can_plan(self, template: Template[Any]) -> bool:
+        try:
+            self._planned(template)
+        except (InvalidParameterError, PlanMismatchError):
+            return False
+        return True
+
+    def _planned(self, template: Template[Any]) -> tuple[Event, ...]:
+        # Calibrated once, for a caller that asks the price first and then pays.
+        found = self._calibrated.get(template)
+        if found is None:
+            found = self._calibrated[template] = plan_queries(
+                template,
+                epsilon=self.terms.epsilon,
+                delta=self.terms.delta,
+                queries=self._n,
+            )
+        return found
+
+
+def _is_planned(template: Template[Any], stored: Plan) -> bool:
+    known = {key: value for key, value in stored.demand.items() if key != "unit_key"}
+    return known == template.to_dict()
