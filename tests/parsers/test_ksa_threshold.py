@@ -198,12 +198,11 @@ def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
 
 
 def test_a_charge_for_another_mechanism_releases_nothing() -> None:
-    """Type checkers refuse it: without the comment they report this test."""
     parser, other = KSAThresholdOutputParser(), PaidCharge(PureNoise(1.0), (), "a", 1)
     with pytest.raises(AttributeError):
         parser.release(
             [Slot("cough")] * 90,
-            paid=other,  # type: ignore[arg-type]  # the noise of permute-and-flip
+            paid=other,  # type: ignore[arg-type]  # of permute-and-flip: a type error
             relation=Relation.REPLACE,
             slot_count=1,
             prepared=frozenset(),
