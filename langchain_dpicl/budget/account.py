@@ -200,7 +200,7 @@ class Account(ABC):
                 self._stored = self.ledger.fix_plan(name, first)
             stored = self._stored
         self._events(template, stored)
-        if unit_key != (known := stored.demand.get("unit_key")):
+        if unit_key != (known := stored.template.get("unit_key")):
             raise PlanMismatchError(
                 f"Account {name!r} protects {_units(known)}, and this release "
                 f"{_units(unit_key)}. Open an account of its own for the other kind of "

@@ -127,7 +127,7 @@ class Bundle(Template[tuple[NoiseT, ...]]):
     def to_dict(self) -> dict[str, Any]:
         """Return the bundle as JSON-able values: two equal ones share a plan."""
         return {
-            "demands": [template.to_dict() for template in self.templates],
+            "templates": [template.to_dict() for template in self.templates],
             "disjoint": self.disjoint,
             "partition": self.partition,
         }

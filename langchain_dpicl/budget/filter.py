@@ -39,7 +39,7 @@ class AccountFilter(Account):
     def _first(self, template: Template[Any], unit_key: str | None) -> Plan:
         # A release that can't be priced must not bind the account to its unit key.
         self.price(template)
-        return Plan(demand={"unit_key": unit_key}, events=())
+        return Plan(template={"unit_key": unit_key}, events=())
 
     def _events(self, template: Template[Any], stored: Plan) -> tuple[Event, ...]:  # noqa: ARG002  # nothing but the unit key is fixed
         return self.price(template)

@@ -50,7 +50,7 @@ class AccountPlan(Account):
 
     def _first(self, template: Template[Any], unit_key: str | None) -> Plan:
         asked = {**template.to_dict(), "unit_key": unit_key}
-        return Plan(demand=asked, events=self._planned(template))
+        return Plan(template=asked, events=self._planned(template))
 
     def _events(self, template: Template[Any], stored: Plan) -> tuple[Event, ...]:
         if not _is_planned(template, stored):
@@ -112,5 +112,5 @@ class AccountPlan(Account):
 
 
 def _is_planned(template: Template[Any], stored: Plan) -> bool:
-    known = {key: value for key, value in stored.demand.items() if key != "unit_key"}
+    known = {key: value for key, value in stored.template.items() if key != "unit_key"}
     return known == template.to_dict()

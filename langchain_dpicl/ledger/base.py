@@ -173,19 +173,19 @@ class Plan:
     """What the queries of an account have in common, fixed at the first query.
 
     Attributes:
-        demand: What the releasing parser asked for, in words of `Template.to_dict`;
+        template: What the releasing parser is charged, in words of `Template.to_dict`;
             another parser may use the plan exactly when it asks for the same. Under a
             filter only the unit's key.
         events: The calibrated events of one query; none under a filter.
     """
 
-    demand: dict[str, Any]
+    template: dict[str, Any]
     events: tuple[Event, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-able values, floats exact."""
         return {
-            "demand": self.demand,
+            "template": self.template,
             "events": [event_to_dict(event) for event in self.events],
         }
 
@@ -198,16 +198,16 @@ class Plan:
         """
         try:
             events = tuple(event_from_dict(event) for event in value["events"])
-            demand = value["demand"]
+            template = value["template"]
         except (ParameterError, KeyError, TypeError) as error:
             raise LedgerError(
                 "The account's plan can't be read: it was written by another version "
                 f"or damaged ({error}). Nothing is released on a plan that can't be "
                 "understood."
             ) from None
-        if not isinstance(demand, dict):
+        if not isinstance(template, dict):
             raise LedgerError("The account's plan can't be read: it is damaged.")
-        return cls(demand=demand, events=events)
+        return cls(template=template, events=events)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def require_charged(record: Mapping[str, Any], ledger: str | Ledger) -> None:
             raise unfit("account", f"has another {term} than the ledger")
     if (
         state.plan is not None
-        and state.plan.demand.get("unit_key") != (record["unit_key"])
+        and state.plan.template.get("unit_key") != (record["unit_key"])
     ):
         raise unfit("unit_key", "is not what the account protects")
     found = next((c for c in charges if c.sequence == number), None)

@@ -109,7 +109,7 @@ def test_every_kind_is_shown_and_exported(run: Run, name: str) -> None:
     assert first["epsilon"] == 8.0
     assert first["accounting"] == KINDS[name].accounting
     assert first["delta0_share"] == KINDS[name].delta0_share
-    assert first["plan"]["demand"]
+    assert first["plan"]["template"]
     assert [charge["sequence"] for charge in charges] == [1, 2, 3]
     assert len({charge["digest"] for charge in charges}) == 3
     assert all(charge["cost"]["loss"] > 0 for charge in charges)

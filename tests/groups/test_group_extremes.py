@@ -52,9 +52,11 @@ def test_samples() -> None:
 
 def test_parsers() -> None:
     noise = {"noise_multiplier": 2.0, "delta0": 1e-9}
-    sweep(lambda **terms: KSAPTROutputParser(**terms).demand(), {"k": 2, **noise})
     sweep(
-        lambda **terms: KSAPTROutputParser(k=(1, 3), **terms).demand(),
+        lambda **terms: KSAPTROutputParser(**terms).event_template(), {"k": 2, **noise}
+    )
+    sweep(
+        lambda **terms: KSAPTROutputParser(k=(1, 3), **terms).event_template(),
         {**noise, "selection_epsilon": 1.0},
     )
     many = {"first": 1, "last": 3}
@@ -64,20 +66,22 @@ def test_parsers() -> None:
     with soon("a range"), pytest.raises(ParameterError, match="at most"):
         choose_k({}, range(1, 10**12), epsilon=1.0, relation="replace")
     sweep(
-        lambda **terms: KSAThresholdOutputParser(**terms).demand(),
+        lambda **terms: KSAThresholdOutputParser(**terms).event_template(),
         {"max_words": 2, **noise},
     )
     sweep(
-        lambda **terms: KSAJointOutputParser(domain=["a", "b", "c"], **terms).demand(),
+        lambda **terms: KSAJointOutputParser(
+            domain=["a", "b", "c"], **terms
+        ).event_template(),
         {"k": 2, "epsilon": 1.0},
     )
     sweep(
-        lambda **terms: VoteOutputParser(labels=["a", "b"], **terms).demand(),
+        lambda **terms: VoteOutputParser(labels=["a", "b"], **terms).event_template(),
         {"noise_multiplier": 2.0},
     )
     sweep(
         lambda **terms: ESAOutputParser(
             embedding=HashingEmbeddings(), **terms
-        ).demand(),
+        ).event_template(),
         {"n_candidates": 3, "radius": 1.0, "min_score": 0.1, "noise_multiplier": 2.0},
     )

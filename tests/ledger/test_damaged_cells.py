@@ -27,9 +27,9 @@ from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger
 NASTY: tuple[Any, ...] = (
     *(None, 0, 1, -1, 2**63 - 1, -(2**63), 10**9, 0.5, float("inf")),
     *("", "x", "{}", "nan", "0x1p99999", "9" * 5000, "x" * 1_000_000),
-    *("[" * 100_000, '{"demand":' * 100_000, '{"demand": {}, "events": []}'),
+    *("[" * 100_000, '{"template":' * 100_000, '{"template": {}, "events": []}'),
     '[{"kind": "parallel", "branches": [[[]]], "count": 1, "partition": ""}]',
-    '{"demand": {}, "events": [{"kind": "pure", "epsilon": 1e-9, "count": 1}]}',
+    '{"template": {}, "events": [{"kind": "pure", "epsilon": 1e-9, "count": 1}]}',
     *(b"", b"\xff" * 40, "\ud7ff\x00", "9999-99-99 99:99:99.999999"),
     *("2999-01-01 00:00:00.000000", "1999-01-01 00:00:00.000000"),
 )

@@ -145,7 +145,7 @@ def test_a_truncated_ledger_is_refused(tmp_path: Path) -> None:
         "DROP TABLE dpicl_charge",
         "UPDATE dpicl_schema SET version = 99",
         """UPDATE dpicl_account SET plan =
-           '{"demand": {}, "events": [{"kind": "from the future"}]}'""",
+           '{"template": {}, "events": [{"kind": "from the future"}]}'""",
     ],
 )
 def test_a_ledger_that_was_tampered_with_releases_nothing(

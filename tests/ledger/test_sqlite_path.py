@@ -42,14 +42,14 @@ def budget(path: Path, **options: Any) -> PrivacyBudgetHandler:
 
 def admitted(handler: PrivacyBudgetHandler, times: int, *, wait: bool) -> int:
     """Return how many of so many queries are paid for; all others end as they must."""
-    demand = VoteOutputParser(labels=["yes", "no"]).demand()
+    shape = VoteOutputParser(labels=["yes", "no"]).event_template()
     paid = 0
     for _ in range(times):
         try:
             if wait:
-                asyncio.run(handler.aadmit(demand))
+                asyncio.run(handler.acharge(shape))
             else:
-                handler.admit(demand)
+                handler.charge(shape)
         except (LedgerError, BudgetExhaustedError):
             continue
         paid += 1

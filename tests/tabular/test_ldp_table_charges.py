@@ -107,7 +107,7 @@ def test_a_charge_after_the_draw_would_be_noticed(
         late.append(lambda: admit(self, template, **kwargs))
         return admit(budget_of(Uncounted()), template)
 
-    monkeypatch.setattr(PrivacyBudgetHandler, "admit", promise)
+    monkeypatch.setattr(PrivacyBudgetHandler, "charge", promise)
     with pytest.raises(LedgerError, match="no charge 1"):
         table_of(iter(Watched(MIXED, seen))).release()
     assert "draw" not in seen
