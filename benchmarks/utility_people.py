@@ -8,7 +8,7 @@ nothing about the person and are left out.
 
 Values are worded as one word each ("single", not "never married"), so that a released
 keyword is the whole answer, and without what the keyword parser drops ("yes", "no") or
-the offline stand-in reads as a denial ("non-", "never"). No question turns on a number
+the offline stand-in reads as a denial ("none", "never"). No question turns on a number
 ("older than 60"), which the stand-in can't compare. The questions were written before
 anything was measured and none was dropped; near-ties and a rare condition are among
 them. The true answers are counted.
