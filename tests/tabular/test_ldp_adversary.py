@@ -149,8 +149,8 @@ def test_terms_of_clients_may_hold_any_integer() -> None:
             require_same_terms(client._terms, terms)
 
 
-def test_rows_per_unit_may_be_any_integer() -> None:
-    with pytest.raises(InvalidParameterError, match="epsilon"):
+def test_rows_per_unit_has_a_largest_value() -> None:
+    with pytest.raises(InvalidParameterError, match="rows_per_unit must be from 1"):
         table_of([{**ROW, "who": 1}], unit_key="who", rows_per_unit=HUGE)
 
 
