@@ -209,7 +209,7 @@ def test_threads_share_one_plan_and_never_overspend() -> None:
     assert len(set(results) - {None}) == 1
 
 
-async def test_aadmit_charges_like_admit() -> None:
+async def test_acharge_charges_like_charge() -> None:
     budget = handler()
     paid = await budget.acharge(VOTE)
     assert paid.sequence == 1
