@@ -79,10 +79,8 @@ async def _agenerate(self: Any, prompts: list[Any]) -> list[Slot]:
 def bare_threads() -> Iterator[None]:
     """Group calls run in threads in which nobody waits for an error."""
     with unsealed() as patch:
-        for name in ("answer",):
-            if hasattr(SealedModel, name):
-                patch.setattr(SealedModel, name, _in_threads)
-        patch.setattr(calls, "_calls_asynchronously", lambda _model: False)
+        patch.setattr(SealedModel, "answer", _in_threads)
+        patch.setattr(SealedModel, "aanswer", _ain_threads)
         yield
 
 
@@ -92,6 +90,10 @@ def _in_threads(self: Any, prompts: Any, *args: Any) -> list[Slot]:
         thread.start()
         thread.join()
     return [answered("cough")] * len(prompts)
+
+
+async def _ain_threads(self: Any, prompts: Any, *args: Any) -> list[Slot]:
+    return await asyncio.to_thread(_in_threads, self, prompts)
 
 
 @contextmanager

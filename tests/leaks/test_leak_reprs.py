@@ -104,6 +104,7 @@ PUBLIC = {
     "ledger.release_store": {"StoredRelease"},
     "ledger.rows": {"Account", "Last"},
     "outcome": {"Outcome"},
+    "release.record": {"RecordAccount", "ReleaseRecord"},
     "release.store": {"Entry", "ReleaseStore"},
     "tabular.gdp.statistics": {"Estimate", "NoisyStatistics"},
     "tabular.ldp.result": {"Collected", "Payment"},
