@@ -261,7 +261,7 @@ def main() -> None:
     console = Console(width=140)
     console.print(table)
     if importlib.util.find_spec("opendp") is None:
-        console.print("OpenDP is not installed: not compared.")
+        console.print("OpenDP is not installed (pip install opendp): not compared.")
 
 
 if __name__ == "__main__":
