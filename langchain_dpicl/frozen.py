@@ -79,8 +79,8 @@ class FrozenModel(Frozen, BaseModel):
 
         Args:
             update: New values by field; they are checked as in the constructor.
-            deep: Makes no difference: a copy shares its values, as models, accounts and
-                group sources are not to be had twice, and the others don't change.
+            deep: Makes no difference: a copy shares its values. Models, accounts and
+                group sources exist once, and the others don't change.
 
         Raises:
             InvalidParameterError: If the constructor refuses a value, or knows no field

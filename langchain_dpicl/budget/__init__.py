@@ -1,4 +1,4 @@
-"""Who pays for a release: the budget handler, and what an account may be asked."""
+"""The account that pays for releases: the budget handler, and what it can be asked."""
 
 from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.budget.charge import PaidCharge

@@ -16,7 +16,8 @@ from langchain_dpicl.few_shot.vocabulary import vocabularies
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry, damaged
-from langchain_dpicl.sealed import sealed
+from langchain_dpicl.sealed import Hidden, sealed
+from langchain_dpicl.sealed.hidden import without_frames
 
 
 @dataclass(repr=False)
@@ -63,8 +64,12 @@ class Generation:
         """
         if top is None:
             top = yield from self.asking.top(self.lanes)
-        tokens = yield sealed(partial(self._released, self._step(top)))
-        keep = partial(self.entry.release, self.taken, tokens)
+        tokens = Hidden((yield sealed(partial(self._released, self._step(top)))))
+        # Tokens that could not be stored are in no traceback: there will be others for
+        # the same charge.
+        keep = partial(
+            without_frames, lambda: self.entry.release(self.taken, tokens.value)
+        )
         # Both may wait: for a disk, and for a server that spells tokens.
         stored = yield in_thread(keep, shielded=True)
         taken: int = yield in_thread(partial(self._take, stored))

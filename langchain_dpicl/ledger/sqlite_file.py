@@ -217,7 +217,7 @@ def place_copy(
     for suffix in JOURNALS:
         beside = Path(f"{target}{suffix}")
         if os.path.lexists(beside):
-            # It is made after the file: whoever sees it sees the file, if there is one.
+            # It is made after the file: where it is seen, the file is seen, too.
             if os.path.lexists(target):
                 raise FileExistsError
             raise LedgerError(

@@ -78,7 +78,7 @@ class Standbys:
 def require_confirmed(connection: Connection) -> None:
     """Refuse what was committed while the server gave up waiting for a standby.
 
-    Whoever cancels a commit that waits for a standby makes it succeed, with a warning:
+    Canceling a commit that waits for a standby makes it succeed, with a warning:
     it is on the server's disk, and on no other.
 
     Args:
@@ -103,7 +103,7 @@ def _may_have_standbys(connection: Any) -> bool:
     except psycopg.Error as error:
         if error.sqlstate != _FORBIDDEN:
             raise
-        # Who may not even see that somebody follows can't rule it out.
+        # A role that may not see the standbys can't rule them out.
         return True
 
 

@@ -281,7 +281,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
             **kwargs: Unused.
         """
         generations = Hidden(self._read(input))
-        del input  # Callbacks are told of an error while this frame stands.
+        del input  # Callbacks receive an error while this frame stands.
 
         def parse(_count: object, run_manager: Any) -> str:
             return self._parse(generations, callbacks=run_manager)
@@ -297,7 +297,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     ) -> str:
         """Merge a list of candidates; see `invoke`."""
         generations = Hidden(self._read(input))
-        del input  # Callbacks are told of an error while this frame stands.
+        del input  # Callbacks receive an error while this frame stands.
 
         async def parse(_count: object, run_manager: Any) -> str:
             return await self._aparse(generations, callbacks=run_manager)

@@ -7,7 +7,9 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -377,3 +379,35 @@ def test_without_resume_a_spent_account_is_not_waited_for() -> None:
     with pytest.raises(BudgetExhaustedError, match="resume=True"):
         generator_of(budget=budget).generate(records_of())
     assert generator_of(budget=budget).generate(records_of(), resume=True) == first
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_tokens_that_could_not_be_stored_are_in_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    budget, drawn = budget_of(), list[str]()
+
+    def full(_name: str, _charge: int, _number: int, text: str) -> Any:
+        drawn.append(text)
+        raise LedgerError("The disk is full.")
+
+    monkeypatch.setattr(budget.ledger, "store_step", full)
+    made = generator_of(WordModel(ending=None), budget=budget)
+    with pytest.raises(LedgerError, match="full") as caught:
+        if is_async:
+            asyncio.run(made.agenerate(records_of()))
+        else:
+            made.generate(records_of())
+    shown, error = list[Any](), caught.value
+    while error is not None:
+        for frame, _line in walk_tb(error.__traceback__):
+            if frame.f_code.co_filename != __file__:
+                shown.extend(frame.f_locals.values())
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    assert shown, "frames are looked at"
+    for value in [*shown]:
+        shown.extend(value.args if isinstance(value, partial) else ())
+    assert drawn[0] not in [value for value in shown if type(value) is str]
+    assert json.loads(drawn[0]) not in [
+        value for value in shown if type(value) is list and {*map(type, value)} == {int}
+    ]

@@ -165,3 +165,36 @@ def test_the_noise_of_resumed_counts_is_that_of_the_charge(
     kept = np.mean(np.concatenate([block["job"] for block in drawn]) == 1)
     epsilon = table.epsilons["job"]
     assert abs(kept - np.exp(epsilon) / (np.exp(epsilon) + 2)) < 0.05
+
+
+def locals_of(error: BaseException) -> list[Any]:
+    """Return what a traceback with its locals shows, the test's own frames aside."""
+    shown: list[Any] = []
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename != __file__:
+            shown.extend(frame.tb_frame.f_locals.values())
+        frame = frame.tb_next
+    return shown
+
+
+def test_counts_that_could_not_be_stored_are_in_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget, drawn, text_of = budget_of(), list[str](), collecting._text_of
+
+    def noting(counts: Any) -> str:
+        drawn.append(text_of(counts))
+        return drawn[-1]
+
+    def full(*_: Any) -> Any:
+        raise LedgerError("The disk is full.")
+
+    monkeypatch.setattr(collecting, "_text_of", noting)
+    monkeypatch.setattr(budget.ledger, "store_step", full)
+    with pytest.raises(LedgerError, match="full") as caught:
+        table_of(ROWS, budget=budget).release()
+    shown = locals_of(caught.value)
+    assert shown, "frames are looked at"
+    assert not any(isinstance(value, collecting.ReportCounts) for value in shown)
+    assert drawn[0] not in repr(shown)

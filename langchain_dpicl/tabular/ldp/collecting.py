@@ -27,7 +27,7 @@ from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.release.purchase import Purchase, paid_for
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record
-from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.result import (
@@ -141,7 +141,7 @@ def collect(
     if entry is None:
         entry = _begun(purchase, rows, terms, random)
     if (stored := entry.text(0)) is None:
-        stored = entry.keep(0, _text_of(_counted(entry, rows, terms, random)))
+        stored = _stored(entry, rows, terms, random)
     return _released(entry, stored, terms, random)
 
 
@@ -175,6 +175,15 @@ def _begun(
     return purchase.begun(
         terms.event_template(), lambda _: {}, unit_key=terms.unit_key, n_units=n_units
     )
+
+
+def _stored(entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom) -> str:
+    def collected() -> str:
+        return entry.keep(0, _text_of(_counted(entry, rows, terms, random)))
+
+    # Counts that could not be stored are in no traceback: there will be others for the
+    # same charge.
+    return without_frames(collected)
 
 
 def _counted(

@@ -2,7 +2,7 @@
 
 An account without releases keeps its head. What version 2 stored of releases lies among
 the answers, under keys that tell nobody which charge it belongs to; it stays there, and
-is neither read nor gone on with.
+is neither read nor resumed.
 """
 
 from __future__ import annotations
