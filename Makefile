@@ -26,7 +26,7 @@ bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 	$(BIN)/python benchmarks/run_all.py
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
-include tests/servers/servers.mk
+include tests/support/servers/servers.mk
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 10) <= v < (3, 14) else "langchain-dpicl needs Python 3.10 to 3.13, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'

@@ -42,15 +42,15 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.demo import clinic
-from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.prompts import (
+from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
     GROUP_PROMPT,
     KEYWORD_PROMPT,
     PUBLIC_PROMPT,
 )
+from langchain_dpicl.demo import clinic
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.sealed.calls import THREADS
 
 QUESTION = "Which side effect do patients on lisinopril report most?"

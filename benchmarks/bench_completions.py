@@ -34,8 +34,7 @@ from rich.table import Table
 from langchain_dpicl.sealed import SealedModel
 
 TESTS = Path(__file__).parents[1] / "tests"
-for folder in ("servers", "few_shot"):
-    sys.path.insert(0, str(TESTS / folder))
+sys.path.insert(0, str(TESTS))
 
 PROMPTS = 100
 REQUEST_SECONDS, PROMPT_SECONDS = 0.3, 0.0002
@@ -50,8 +49,8 @@ def prompts() -> list[StringPromptValue]:
 
 
 def _serve(told: Connection) -> None:
-    from recording_proxy import RecordingProxy
-    from scripted_provider import scripted_provider
+    from support.servers.recording_proxy import RecordingProxy
+    from support.servers.scripted_provider import scripted_provider
 
     def slowly(exchange: Any) -> Any:
         time.sleep(REQUEST_SECONDS + PROMPT_SECONDS * len(exchange.prompts))
@@ -104,7 +103,7 @@ def local_model() -> LocalModel:
     """Return a random GPT-2 with 4 layers of 128."""
     import torch
     import transformers
-    from tiny_models import tiny_tokenizer
+    from support.tiny_models import tiny_tokenizer
 
     tokenizer = tiny_tokenizer()
     tokenizer.padding_side = "left"

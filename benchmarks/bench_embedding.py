@@ -39,12 +39,12 @@ from rich.table import Table
 from langchain_dpicl import ESAOutputParser, RetrievedGroups
 from langchain_dpicl.accounting import GaussianEvent
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.demo import clinic
 from langchain_dpicl.mechanisms import GaussianNoise
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import PublicInput
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import Slot
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document

@@ -52,7 +52,7 @@ from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, step
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.ledger import AccountTerms, open_ledger
 from langchain_dpicl.ledger.memory import MemoryLedger
-from langchain_dpicl.ledger.sql import SQLLedger
+from langchain_dpicl.ledger.sql.ledger import SQLLedger
 from langchain_dpicl.offline import OfflineNextTokenModel
 
 RECORDS = 120_000

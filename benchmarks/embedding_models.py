@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 BATCH = 32
 """Texts of one pass, as sentence-transformers has by default."""
@@ -40,7 +40,7 @@ class Encoder:
 
     def __init__(self, kind: str = "float32", *, fixed: bool = False) -> None:
         import torch
-        from make_tiny_model import _tokenizer
+        from support.servers.make_tiny_model import _tokenizer
         from transformers import BertConfig, BertModel
 
         self._torch = torch

@@ -20,8 +20,7 @@ import numpy as np
 from langchain_dpicl.few_shot import NextTokenModel, TokenPrompt
 
 TESTS = Path(__file__).parents[1] / "tests"
-for folder in ("servers", "few_shot"):
-    sys.path.insert(0, str(TESTS / folder))
+sys.path.insert(0, str(TESTS))
 
 PUBLIC = 100
 """Public tokens of a step."""
@@ -164,7 +163,7 @@ class SlowServer:
     """
 
     def __init__(self) -> None:
-        import scripted_tokens
+        from support.servers import scripted_tokens
 
         # Its shortest context would refuse full groups.
         scripted_tokens.LONGEST = 100_000
@@ -180,7 +179,7 @@ class SlowServer:
 
 
 def _serve(told: Connection) -> None:
-    from recording_proxy import RecordingProxy
+    from support.servers.recording_proxy import RecordingProxy
 
     with RecordingProxy(SlowServer()) as running:
         told.send(running.url)
@@ -205,7 +204,7 @@ def slow_server() -> Iterator[str]:
 @contextmanager
 def vllm_server(environment: str, folder: str) -> Iterator[str]:
     """A real vLLM with the tests' tiny model."""
-    from vllm_server import VLLMServer
+    from support.servers.vllm_server import VLLMServer
 
     server = VLLMServer(Path(environment), Path(folder))
     server.start()
@@ -223,8 +222,8 @@ def served_model(url: str, *, letters: bool) -> NextTokenModel:
         letters: Whether the client has its tokenizer, that of the scripted server.
     """
     from langchain_openai import OpenAI
-    from scripted_provider import KEY, MODEL
-    from scripted_tokens import Letters
+    from support.servers.scripted_provider import KEY, MODEL
+    from support.servers.scripted_tokens import Letters
 
     from langchain_dpicl.few_shot import OpenAICompatibleNextToken
 
@@ -236,7 +235,7 @@ def transformers_models() -> tuple[NextTokenModel, NextTokenModel]:
     """Return a tiny random GPT-2 in this process: one prompt a pass, and 21."""
     import torch
     import transformers
-    from tiny_models import tiny_tokenizer
+    from support.tiny_models import tiny_tokenizer
 
     from langchain_dpicl.few_shot import TransformersNextToken
 

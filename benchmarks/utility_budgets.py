@@ -50,8 +50,8 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
+from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR
 from langchain_dpicl.ledger import MemoryLedger
-from langchain_dpicl.prompts import DOCUMENT_SEPARATOR
 
 EPSILON, DELTA = 10.0, 1e-6
 N_QUESTIONS = 500

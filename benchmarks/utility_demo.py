@@ -17,16 +17,16 @@ from rich.table import Table
 
 from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
 from langchain_dpicl.chain.prompting import Prompting, Question
+from langchain_dpicl.common.prompts import (
+    DOCUMENT_PROMPT,
+    DOCUMENT_SEPARATOR,
+    PUBLIC_PROMPT,
+)
 from langchain_dpicl.demo import clinic, questions
 from langchain_dpicl.mechanisms import ptr_pass_rate
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.parsers import KSAPTROutputParser, PublicInput
 from langchain_dpicl.parsers.words import keyword_counts
-from langchain_dpicl.prompts import (
-    DOCUMENT_PROMPT,
-    DOCUMENT_SEPARATOR,
-    PUBLIC_PROMPT,
-)
 from langchain_dpicl.sealed import SealedModel
 
 

@@ -23,9 +23,9 @@ from rich import box
 from rich.progress import track
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "audit"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from membership import ATTACKS, interval, trial
+from support.audit.membership import ATTACKS, interval, trial
 
 if TYPE_CHECKING:
     from utility_few_shot import Example, Task

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.outcome import Outcome
+from langchain_dpicl.common.outcome import Outcome
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.parsers.base import DPOutputParser
-from langchain_dpicl.relation import Relation
 
 STAND_IN = (
     "The model is the library's offline stand-in: it extracts, counts words and knows "

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         PublicFirstGate,
         create_question_condenser,
     )
+    from langchain_dpicl.common.outcome import Outcome, Status
+    from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.exceptions import (
         BudgetExhaustedError,
         DPError,
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
         SampledGroups,
     )
     from langchain_dpicl.ledger import Ledger
-    from langchain_dpicl.outcome import Outcome, Status
     from langchain_dpicl.parsers import (
         DPOutputParser,
         ESAOutputParser,
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
         KSAThresholdOutputParser,
         VoteOutputParser,
     )
-    from langchain_dpicl.relation import Relation
     from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
     from langchain_dpicl.retriever import DPRetriever
     from langchain_dpicl.tools import create_dp_tool
@@ -141,15 +141,15 @@ _HOMES = {
     "KSAThresholdOutputParser": "parsers",
     "Ledger": "ledger",
     "NoisyThreshold": "groups",
-    "Outcome": "outcome",
+    "Outcome": "common.outcome",
     "PrivacyBudgetHandler": "budget",
     "PublicFirstGate": "chain",
-    "Relation": "relation",
+    "Relation": "common.relation",
     "ReleasedExampleSelector": "released",
     "ReleasedExamples": "released",
     "RetrievedGroups": "groups",
     "SampledGroups": "groups",
-    "Status": "outcome",
+    "Status": "common.outcome",
     "VoteOutputParser": "parsers",
     "create_dp_tool": "tools",
     "create_question_condenser": "chain",

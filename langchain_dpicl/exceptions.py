@@ -27,7 +27,7 @@ from __future__ import annotations
 from langchain_core.exceptions import LangChainException
 from langchain_core.tools import ToolException
 
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 __all__ = [
     "BudgetExhaustedError",

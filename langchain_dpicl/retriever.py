@@ -20,12 +20,12 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import parameters
 from langchain_dpicl.chain import DPChain
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import FrozenModel
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import FrozenModel
-from langchain_dpicl.outcome import Status
-from langchain_dpicl.parameters import ParameterError
 
 DEFAULT_K = 4
 

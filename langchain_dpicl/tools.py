@@ -22,9 +22,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
+from langchain_dpicl.common.frozen import FrozenModel
+from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
-from langchain_dpicl.frozen import FrozenModel
-from langchain_dpicl.outcome import Status
 
 __all__ = ["FALLBACK_NOTE", "GUIDANCE", "create_dp_tool"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from fakes import notes
 from hypothesis import settings
+from support.fakes import notes
 
 from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
 from langchain_dpicl.offline import HashingEmbeddings

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, QUESTION, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListChatModel
@@ -16,6 +14,8 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnablePassthrough
 from langchain_core.tools import create_retriever_tool
 from langchain_tests.integration_tests import RetrieversIntegrationTests
+from support.chain_parts import EMBEDDING, QUESTION, reply, rich
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import (
     BudgetExhaustedError,

@@ -14,7 +14,6 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.composition import (
     CHEAP,
     bound,
@@ -29,7 +28,8 @@ from langchain_dpicl.accounting.events import (
     repeat,
     total_delta0,
 )
-from langchain_dpicl.parameters import (
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import (
     MAX_NOISE_MULTIPLIER,
     MIN_NOISE_MULTIPLIER,
     ParameterError,

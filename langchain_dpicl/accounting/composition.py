@@ -30,7 +30,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.conversion import from_dp_event
 from langchain_dpicl.accounting.discretization import FINE
 from langchain_dpicl.accounting.events import (
@@ -50,7 +49,8 @@ from langchain_dpicl.accounting.gaussian import gaussian_epsilon, inverse_square
 from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.parallel import MAX_COMBINATIONS, one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

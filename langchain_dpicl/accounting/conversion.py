@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.events import (
     Event,
     ExponentialEvent,
@@ -21,7 +20,8 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.gaussian import gdp_mu
 from langchain_dpicl.accounting.sampling import sampled_epsilon
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.composition import compose, own_events
 from langchain_dpicl.accounting.events import (
     Event,
@@ -38,6 +37,7 @@ from langchain_dpicl.accounting.gaussian import inverse_square
 from langchain_dpicl.accounting.loss import MAX_USES
 from langchain_dpicl.accounting.parallel import one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
+from langchain_dpicl.common import parameters
 
 if TYPE_CHECKING:
     from langchain_dpicl.accounting.composition import AnyEvent

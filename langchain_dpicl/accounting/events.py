@@ -29,8 +29,8 @@ import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
-from langchain_dpicl import parameters
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 MAX_COUNT = 10**12
 """Largest count of one event; float arithmetic on counts stays exact below it."""

@@ -71,7 +71,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import limits
 from langchain_dpicl.accounting.composition import own_events
 from langchain_dpicl.accounting.events import (
@@ -85,7 +84,8 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.accounting.renyi import zcdp_epsilon
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 if TYPE_CHECKING:
     from langchain_dpicl.accounting.composition import AnyEvent

@@ -23,14 +23,14 @@ import math
 from collections.abc import Iterable
 from statistics import NormalDist
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
     GaussianEvent,
     ParallelEvent,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_PI = math.sqrt(math.pi)

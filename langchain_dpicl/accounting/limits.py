@@ -28,7 +28,7 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.accounting.renyi import divergence
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 SLACK = 4e-15
 """Covers the rounding of a sum of logarithms, in proportion to its terms: each has at

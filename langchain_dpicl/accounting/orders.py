@@ -12,7 +12,7 @@ from langchain_dpicl.accounting.composition import own_events
 from langchain_dpicl.accounting.events import DeltaEvent, ParallelEvent
 from langchain_dpicl.accounting.filters import PrivacyFilter
 from langchain_dpicl.accounting.renyi import Floats, divergence
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 if TYPE_CHECKING:
     from langchain_dpicl.accounting.composition import AnyEvent

@@ -32,7 +32,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
@@ -43,7 +42,8 @@ from langchain_dpicl.accounting.events import (
     ZCDPEvent,
 )
 from langchain_dpicl.accounting.gaussian import inverse_square
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 Floats = npt.NDArray[np.float64]
 

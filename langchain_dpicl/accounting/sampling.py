@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
 
 _STEPS_UP = 6
 """Units in the last place that cover a figure's rounding errors: expm1, log1p, log and

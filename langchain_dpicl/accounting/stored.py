@@ -13,7 +13,7 @@ from langchain_dpicl.accounting.events import (
     Event,
     ParallelEvent,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 _BY_KIND: dict[str, type[Event]] = {cls.kind: cls for cls in EVENT_TYPES}
 

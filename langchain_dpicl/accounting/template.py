@@ -26,7 +26,6 @@ from typing import Any, Generic, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.events import (
     MAX_COUNT,
     DeltaEvent,
@@ -37,7 +36,8 @@ from langchain_dpicl.accounting.events import (
     PureEvent,
 )
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 
 NoiseT = TypeVar("NoiseT", covariant=True, default=Any)  # noqa: PLC0105  # as it reads
 """What a mechanism takes of its charge: a dataclass beside the mechanism."""

@@ -26,8 +26,8 @@ from langchain_core.tools import BaseTool
 from typing_extensions import NotRequired, TypedDict
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.tools import ToolCalls, advice, create_dp_tool
 
 __all__ = ["PrivacyBudgetMiddleware", "PrivacyBudgetState"]

@@ -16,10 +16,10 @@ from langchain_dpicl.accounting.events import EVENT_TYPES
 from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_template
 from langchain_dpicl.budget.state import BudgetState
+from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Charge, Ledger, Plan
-from langchain_dpicl.units import Collect
-from langchain_dpicl.validation import checked
 
 
 class Account(ABC):

@@ -29,8 +29,8 @@ from langchain_dpicl.accounting.template import (
     Template,
     misfit,
 )
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.parameters import ParameterError
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.accounting.template import EventTemplate, NoiseT, Template
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
 from langchain_dpicl.ledger.base import NOTHING
-from langchain_dpicl.units import Collect
-from langchain_dpicl.validation import checked
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from langchain_dpicl.accounting import BUDGET_UNITS, Cost, Event, PrivacyFilter
 from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.pricing import price_release
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Ledger, Plan
 from langchain_dpicl.ledger.charging import charged, fits
-from langchain_dpicl.parameters import ParameterError
 
 
 class AccountFilter(Account):

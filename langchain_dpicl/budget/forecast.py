@@ -12,10 +12,13 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.planning import plan_queries
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     ExponentialNoise,
@@ -25,8 +28,6 @@ from langchain_dpicl.mechanisms import (
     ThresholdNoise,
     sensitivity,
 )
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.validation import checked
 
 PASS_RATE = 0.95
 

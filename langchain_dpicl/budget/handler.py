@@ -20,12 +20,12 @@ from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_possible
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.budget.terms import account_of, account_terms, described
+from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,
 )
-from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.ledger import AccountTerms, Ledger, open_ledger
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_dpicl import accounting, parameters
+from langchain_dpicl import accounting
 from langchain_dpicl.accounting import Event, GaussianEvent, repeat, unsampled_epsilon
 from langchain_dpicl.accounting.template import (
     EventsAt,
@@ -15,9 +15,10 @@ from langchain_dpicl.accounting.template import (
     Template,
 )
 from langchain_dpicl.budget.charge import require_template
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import PlanMismatchError
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.validation import checked
 
 
 def plan_queries(

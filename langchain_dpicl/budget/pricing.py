@@ -20,12 +20,12 @@ from langchain_dpicl.accounting.template import (
     Template,
 )
 from langchain_dpicl.budget.charge import require_template
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
-from langchain_dpicl.parameters import (
+from langchain_dpicl.common.parameters import (
     MAX_NOISE_MULTIPLIER,
     MIN_NOISE_MULTIPLIER,
     ParameterError,
 )
+from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 
 _HALVINGS = 60
 _BELOW = 1.0 - 1e-9

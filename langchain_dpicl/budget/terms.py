@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms, Ledger
 from langchain_dpicl.ledger.base import Filter, Scope
-from langchain_dpicl.parameters import ParameterError
 
 FILTER_DELTA0_SHARE = 0.2
 """The part of a filter's delta set aside for failure probabilities.

@@ -23,9 +23,9 @@ from langchain_core.messages import AIMessage
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
+from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.words import named
 

@@ -22,18 +22,18 @@ from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import FrozenModel
-from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.parsers import DPOutputParser, PublicInput
-from langchain_dpicl.progress import GroupProgress
-from langchain_dpicl.prompts import (
+from langchain_dpicl.common.frozen import FrozenModel
+from langchain_dpicl.common.progress import GroupProgress
+from langchain_dpicl.common.prompts import (
     ABSTAIN_TEXT,
     DOCUMENT_PROMPT,
     DOCUMENT_SEPARATOR,
 )
+from langchain_dpicl.common.validation import construct
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups import GroupSource
+from langchain_dpicl.parsers import DPOutputParser, PublicInput
 from langchain_dpicl.sealed import SealedModel
-from langchain_dpicl.validation import construct
 
 _INSTEAD = {
     "groups": "Make one with RetrievedGroups.from_vectorstore(store, unit_key=..., "

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.base import PublicAnswer
-from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import attempt
-from langchain_dpicl.slots import Slot
 
 MECHANISM = "gate/threshold"
 

@@ -13,11 +13,11 @@ from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messag
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from langchain_dpicl import parameters
 from langchain_dpicl.chain.public_model import PublicModel
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.prompts import CONDENSE_PROMPT
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.prompts import CONDENSE_PROMPT
-from langchain_dpicl.validation import checked
 
 
 def create_question_condenser(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.units import Collect
 
 
 @dataclass(repr=False)

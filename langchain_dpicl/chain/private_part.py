@@ -28,14 +28,14 @@ from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.payment import Payment
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Step
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.progress import GroupProgress
+from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.groups import GroupSource, Refined
-from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
-from langchain_dpicl.progress import GroupProgress
 from langchain_dpicl.release.flow import Do, Flow
 from langchain_dpicl.sealed import Hidden, SealedModel, sealed
-from langchain_dpicl.slots import Slot
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,8 +15,8 @@ from langchain_core.prompts import (
     format_document,
 )
 
+from langchain_dpicl.common.prompts import GROUP_PROMPT, PUBLIC_PROMPT
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.prompts import GROUP_PROMPT, PUBLIC_PROMPT
 from langchain_dpicl.sealed import attempt
 
 

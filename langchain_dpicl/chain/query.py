@@ -35,11 +35,11 @@ from langchain_dpicl.chain.answers import StoredAnswers, answer_key
 from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import PublicModel
+from langchain_dpicl.chain.record import privacy_record
 from langchain_dpicl.chain.steps import Asked, Released, Step, Wording
+from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import PublicInput
-from langchain_dpicl.record import privacy_record
 from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
 
 STEP_EVENT = "dpicl_step"

@@ -12,10 +12,10 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
-from langchain_dpicl.outcome import Outcome, Status
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.sealed import attempt
-from langchain_dpicl.slots import FAILED, Slot
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     # Errors of the numbers come from layers that know nothing of LangChain.
+    from langchain_dpicl.common.parameters import ParameterError
     from langchain_dpicl.exceptions import DPError
-    from langchain_dpicl.parameters import ParameterError
 
     try:
         status = int(options.run(options))

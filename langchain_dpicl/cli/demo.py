@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from langchain_dpicl import parameters
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.cli.loading import (
@@ -28,6 +27,9 @@ from langchain_dpicl.cli.loading import (
     read_corpus,
     sqlite_path,
 )
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR, GROUP_PROMPT
 from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -36,9 +38,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.units import unit_id_of
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import KSAPTROutputParser
-from langchain_dpicl.prompts import DOCUMENT_SEPARATOR, GROUP_PROMPT
 
 OUTCOMES = {
     Status.RELEASED.value: "[green]released[/]",

@@ -23,7 +23,7 @@ from langchain_dpicl.ledger import (
     upgrade_ledger,
 )
 from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
-from langchain_dpicl.ledger.creation import new_ledger
+from langchain_dpicl.ledger.sql.creation import new_ledger
 
 _MOST_CLASSES = 20
 

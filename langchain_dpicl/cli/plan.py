@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import forecast
 from langchain_dpicl.budget.forecast import Forecast
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
@@ -27,8 +29,6 @@ from langchain_dpicl.mechanisms import (
     threshold_template,
     vote_template,
 )
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.validation import checked
 
 
 class Method(NamedTuple):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.demo import wording
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.parameters import count
-from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

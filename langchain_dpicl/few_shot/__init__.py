@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.few_shot.generator import DPFewShotGenerator
     from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
-    from langchain_dpicl.few_shot.models.openai_compatible import (
+    from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
+    from langchain_dpicl.few_shot.models.openai.compatible import (
         OpenAICompatibleNextToken,
     )
-    from langchain_dpicl.few_shot.models.transformers_model import TransformersNextToken
     from langchain_dpicl.few_shot.zero_shot import ZeroShotGenerator
 
 __all__ = [
@@ -59,10 +59,10 @@ _HOMES = {
     "LabelForecast": "forecast",
     "MostlyNoiseWarning": "forecast",
     "NextTokenModel": "models.contract",
-    "OpenAICompatibleNextToken": "models.openai_compatible",
+    "OpenAICompatibleNextToken": "models.openai.compatible",
     "Sampling": "decoding",
     "TokenPrompt": "models.contract",
-    "TransformersNextToken": "models.transformers_model",
+    "TransformersNextToken": "models.huggingface.model",
     "ZeroShotGenerator": "zero_shot",
     "calibrate": "calibration",
 }

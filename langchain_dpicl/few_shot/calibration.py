@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import plan_queries
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import (
     GaussianNoise,
@@ -22,8 +24,6 @@ from langchain_dpicl.mechanisms import (
     max_token_template,
     next_token_template,
 )
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.validation import checked
 
 Mechanism = Literal["gaussian", "noisy_max"]
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.validation import checked
 
 _RESOLUTION = 2.0**53
 _BY_CHANCE = 0.05

@@ -12,7 +12,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.payment import noise_of
-from langchain_dpicl.few_shot.terms import Terms
+from langchain_dpicl.few_shot.spec import Terms
 
 PASS_RATE = 0.95
 

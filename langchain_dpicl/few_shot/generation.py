@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from langchain_dpicl.few_shot.asking import Asking
-from langchain_dpicl.few_shot.lanes import Lanes
+from langchain_dpicl.common.hidden import without_frames
+from langchain_dpicl.few_shot.drafts import Lanes
 from langchain_dpicl.few_shot.models.contract import Tokens
+from langchain_dpicl.few_shot.public_calls import Asking
 from langchain_dpicl.few_shot.questions import aanswered, answered
+from langchain_dpicl.few_shot.spec import Terms
 from langchain_dpicl.few_shot.step import Step
-from langchain_dpicl.few_shot.terms import Terms
 from langchain_dpicl.few_shot.vocabulary import vocabularies
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry, damaged
 from langchain_dpicl.sealed import Hidden, sealed
-from langchain_dpicl.sealed.hidden import without_frames
 
 
 @dataclass(repr=False)

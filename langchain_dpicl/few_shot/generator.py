@@ -7,29 +7,29 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
-from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.calibration import Mechanism
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
-from langchain_dpicl.few_shot.order import Order, lanes_of, store_of
+from langchain_dpicl.few_shot.output import read_labels, read_stop
 from langchain_dpicl.few_shot.progress import going_on
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.public_calls import Asking
 from langchain_dpicl.few_shot.records import RecordFields
+from langchain_dpicl.few_shot.request import Order, lanes_of, store_of
 from langchain_dpicl.few_shot.result import released_examples
-from langchain_dpicl.few_shot.terms import LabelsOfUnit, Terms
-from langchain_dpicl.few_shot.writing import read_labels, read_stop
-from langchain_dpicl.frozen import Frozen
+from langchain_dpicl.few_shot.spec import LabelsOfUnit, Terms
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden
-from langchain_dpicl.validation import checked
 
 LONGEST_TEXT = 2000
 

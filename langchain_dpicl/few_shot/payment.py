@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.few_shot.calibration import TokenNoise, amount
-from langchain_dpicl.few_shot.terms import Terms
+from langchain_dpicl.few_shot.spec import Terms
 from langchain_dpicl.release import purchase
 from langchain_dpicl.release.store import Entry, damaged
 

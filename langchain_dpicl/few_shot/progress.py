@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.few_shot.generation import Generation
-from langchain_dpicl.progress import Advance, is_watched, progress_bar
 
 
 @contextmanager

@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.inferred import warn_inferred
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.inferred import warn_inferred
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.sealed import Hidden
-from langchain_dpicl.units import canonical_unit_id
 
 LABEL = "label"
 """Where a document of ours keeps its label, and `UNIT` its unit's id."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.few_shot.generation import Generation
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.release.record import NEIGHBORS, paid_part, release_record
 from langchain_dpicl.released import ReleasedExamples
 

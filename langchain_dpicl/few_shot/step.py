@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.few_shot.lanes import Lane
+from langchain_dpicl.few_shot.drafts import Lane
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     TokenPrompt,
     Tokens,
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.terms import Terms
+from langchain_dpicl.few_shot.spec import Terms
 from langchain_dpicl.few_shot.vocabulary import Vocabulary, public_prompts, told
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.mechanisms import (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.few_shot.lanes import Lane
+from langchain_dpicl.few_shot.drafts import Lane
 from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt, Tokens
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.mechanisms import token_distribution

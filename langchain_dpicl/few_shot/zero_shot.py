@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.progress import is_watched, progress_bar
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.asking import Asking
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
-from langchain_dpicl.few_shot.lanes import Lanes
+from langchain_dpicl.few_shot.drafts import Lanes
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
+from langchain_dpicl.few_shot.output import Writing, read_labels, read_stop
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.public_calls import Asking
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.vocabulary import (
     Vocabulary,
@@ -20,15 +24,11 @@ from langchain_dpicl.few_shot.vocabulary import (
     told,
     vocabularies,
 )
-from langchain_dpicl.few_shot.writing import Writing, read_labels, read_stop
-from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.progress import is_watched, progress_bar
 from langchain_dpicl.release.flow import result
 from langchain_dpicl.release.record import release_record
 from langchain_dpicl.released import ReleasedExamples
-from langchain_dpicl.validation import checked
 
 
 class ZeroShotGenerator(Frozen):

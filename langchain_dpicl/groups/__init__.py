@@ -25,11 +25,11 @@ name a threshold gives a `NoisyThreshold`, which chooses one for each question.
 
 from __future__ import annotations
 
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.groups.base import GroupSource, Refined
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
 from langchain_dpicl.groups.threshold import NoisyThreshold
-from langchain_dpicl.units import Collect
 
 __all__ = [
     "Collect",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.units import Collect
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.release.flow import Do, aresult, result
-from langchain_dpicl.units import Collect
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.accounting import EventTemplate
     from langchain_dpicl.budget import PaidCharge
+    from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.mechanisms import SecureRandom
-    from langchain_dpicl.relation import Relation
     from langchain_dpicl.release.flow import Flow
 
 

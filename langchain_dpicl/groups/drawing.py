@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
 
     from langchain_dpicl.budget import PaidCharge
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
     from langchain_dpicl.mechanisms.noise import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.units import Collect
 
 
 @dataclass(frozen=True, eq=False)

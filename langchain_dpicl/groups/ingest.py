@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_dpicl.embedding_calls import calls_of, embed_call, embed_calls
+from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
-from langchain_dpicl.progress import progress_bar
+from langchain_dpicl.sealed.embedding_calls import calls_of, embed_call, embed_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,8 +11,8 @@ from langchain_dpicl.exceptions import LedgerError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.search import EligibleUnits
-    from langchain_dpicl.units import Collect
 
 
 def payers(

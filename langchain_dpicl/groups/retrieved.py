@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.hidden import hiding_in
+from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import check_embedding
 from langchain_dpicl.groups.records import EmbeddedRecords
@@ -17,9 +20,6 @@ from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import aresult, result
-from langchain_dpicl.sealed.hidden import hiding_in
-from langchain_dpicl.units import canonical_unit_id
-from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     import os

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.accounting import EventTemplate
     from langchain_dpicl.budget import PaidCharge
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.base import Refined
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
     from langchain_dpicl.mechanisms import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.release.flow import Flow
-    from langchain_dpicl.units import Collect
 
 
 class RetrievingSource(TermedSource):

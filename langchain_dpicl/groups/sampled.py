@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import hiding_in
+from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import (
@@ -21,9 +24,6 @@ from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
 from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.sealed.hidden import hiding_in
-from langchain_dpicl.units import canonical_unit_id
-from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.terms import Grouping
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.units import Collect
 
 
 @hiding_in("documents", "delete_unit")

@@ -24,8 +24,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.files import sync_directory
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.files import sync_directory
 from langchain_dpicl.groups.ingest import check_document_ids
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms

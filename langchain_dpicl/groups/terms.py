@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.threshold import NoisyThreshold
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.validation import checked
 
 if TYPE_CHECKING:
     from langchain_dpicl.mechanisms.source import SecureRandom

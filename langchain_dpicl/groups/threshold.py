@@ -40,18 +40,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.paying import payers
 from langchain_dpicl.mechanisms import noisy_counts, vote_template
-from langchain_dpicl.relation import Relation
 
 if TYPE_CHECKING:
     from langchain_dpicl.accounting import EventTemplate
+    from langchain_dpicl.common.units import Collect
     from langchain_dpicl.groups.search import EligibleUnits
     from langchain_dpicl.mechanisms.noise import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.units import Collect
 
 DEFAULT_BINS = tuple(round(0.05 * step, 2) for step in range(19, 0, -1))
 """0.95, 0.90, ..., 0.05. Cosines of text embeddings that have to do with a question lie

@@ -12,8 +12,8 @@ import json
 import os
 from typing import TYPE_CHECKING, NoReturn
 
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
-from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document

@@ -23,10 +23,10 @@ from langchain_dpicl.ledger.memory import MemoryLedger
 from langchain_dpicl.ledger.opening import open_ledger
 
 if TYPE_CHECKING:
-    from langchain_dpicl.ledger.backup import backup_ledger
-    from langchain_dpicl.ledger.sql import SQLLedger
-    from langchain_dpicl.ledger.standbys import StandbyWarning
-    from langchain_dpicl.ledger.upgrade import upgrade_ledger
+    from langchain_dpicl.ledger.sql.backup import backup_ledger
+    from langchain_dpicl.ledger.sql.ledger import SQLLedger
+    from langchain_dpicl.ledger.sql.standbys import StandbyWarning
+    from langchain_dpicl.ledger.sql.upgrade import upgrade_ledger
 
 __all__ = [
     "AccountState",
@@ -43,10 +43,10 @@ __all__ = [
 ]
 
 _LAZY = {
-    "SQLLedger": "sql",
-    "StandbyWarning": "standbys",
-    "backup_ledger": "backup",
-    "upgrade_ledger": "upgrade",
+    "SQLLedger": "sql.ledger",
+    "StandbyWarning": "sql.standbys",
+    "backup_ledger": "sql.backup",
+    "upgrade_ledger": "sql.upgrade",
 }
 
 

@@ -37,9 +37,9 @@ from langchain_dpicl.accounting import (
     event_from_dict,
     event_to_dict,
 )
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
 from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
-from langchain_dpicl.parameters import ParameterError
 
 NAME_LIMIT = 200
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from langchain_dpicl.accounting import Cost, Event
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     LedgerError,
 )
 from langchain_dpicl.ledger.base import NAME_LIMIT, AccountState, Charge
-from langchain_dpicl.units import canonical_unit_id
 
 
 def charged(

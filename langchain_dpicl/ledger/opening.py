@@ -50,7 +50,7 @@ def open_ledger(
             raise no_standby("A ledger in memory")
         return MemoryLedger()
     if isinstance(ledger, str) and "://" in ledger:
-        from langchain_dpicl.ledger.sql import SQLLedger
+        from langchain_dpicl.ledger.sql.ledger import SQLLedger
 
         return SQLLedger(ledger, create=create, require_synchronous=require_synchronous)
     raise LedgerError(

@@ -3,7 +3,7 @@
 A cached answer is a convenience: without it the question is charged again. What a step
 of a release drew is none: without it the same charge would be drawn for a second time,
 and the mean of many draws has hardly any noise. So the two are kept apart, and the
-account's head covers every draw (`ledger/journal.py`).
+account's head covers every draw (`ledger/hash_chain.py`).
 
 * **One release a charge.** A charge starts one release, whose steps are numbered from 0
   without gaps.

@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
-from langchain_dpicl.parameters import ParameterError
 
 if TYPE_CHECKING:
     import numpy.typing as npt

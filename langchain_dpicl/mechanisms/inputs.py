@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 MAX_COUNT = 1 << 32
 """Largest count accepted: a count is a number of slots. Keeps sums within 64 bits."""

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
+from langchain_dpicl.common import parameters
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.relation import Relation
 
 _UNIT = 1 << 20
 """Grid steps that a row's maximum becomes, for noisy max."""

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.template import EventTemplate, PurePart
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS
 from langchain_dpicl.mechanisms.noise import PureNoise
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.parameters import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.template import EventTemplate, PurePart
+from langchain_dpicl.common import parameters
 from langchain_dpicl.mechanisms.inputs import exact_scores
 from langchain_dpicl.mechanisms.noise import PureNoise
 from langchain_dpicl.mechanisms.source import checked_source

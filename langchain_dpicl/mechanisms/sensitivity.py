@@ -45,8 +45,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from langchain_dpicl.parameters import ParameterError, count, positive
-from langchain_dpicl.relation import Relation
+from langchain_dpicl.common.parameters import ParameterError, count, positive
+from langchain_dpicl.common.relation import Relation
 
 __all__ = [
     "agreement_count",

@@ -36,12 +36,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from langchain_dpicl.accounting.template import EventTemplate, PurePart
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.mechanisms.noise import PureNoise
 from langchain_dpicl.mechanisms.sensitivity import tally_l1
 from langchain_dpicl.mechanisms.source import checked_source
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.relation import Relation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
+from langchain_dpicl.common import parameters
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
 from langchain_dpicl.mechanisms.noise import GaussianNoise
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.mechanisms.source import SecureRandom
-    from langchain_dpicl.relation import Relation
 
 
 def vote_template(

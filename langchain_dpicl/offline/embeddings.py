@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from langchain_core.embeddings import Embeddings
 
+from langchain_dpicl.common.parameters import ParameterError, count
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.offline.words import GENERIC_STEMS, STOP_STEMS, stems
-from langchain_dpicl.parameters import ParameterError, count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

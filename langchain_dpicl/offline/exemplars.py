@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from langchain_dpicl.slots import hidden_repr
+from langchain_dpicl.common.slots import hidden_repr
 
 _BLANK = re.compile(r"\n[ \t]*\n\s*")
 _QUOTES = "\"'\u201c\u2018`"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.common.parameters import ParameterError, count
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
@@ -20,7 +21,6 @@ from langchain_dpicl.offline.background import builtin_passages, builtin_words
 from langchain_dpicl.offline.exemplars import shown
 from langchain_dpicl.offline.ngrams import ORDER, Background, fingerprint
 from langchain_dpicl.offline.vocabulary import Vocabulary, cut, spell
-from langchain_dpicl.parameters import ParameterError, count
 
 _VERSION = 1
 """Part of the name: counts up when the same data give other probabilities."""

@@ -18,10 +18,10 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
-from langchain_dpicl.embedding_calls import calls_of, embed_call, embed_calls
 from langchain_dpicl.exceptions import GroupCallError
 from langchain_dpicl.release.flow import Do, Flow
 from langchain_dpicl.sealed import attempt, attempted
+from langchain_dpicl.sealed.embedding_calls import calls_of, embed_call, embed_calls
 
 Vectors = NDArray[np.float64]
 

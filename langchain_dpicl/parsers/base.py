@@ -24,16 +24,16 @@ from typing_extensions import override
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
+from langchain_dpicl.common.frozen import FrozenModel
+from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.outcome import Outcome
+from langchain_dpicl.common.prompts import ABSTAIN_TEXT
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot, answered
+from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.outcome import Outcome
-from langchain_dpicl.prompts import ABSTAIN_TEXT
-from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
-from langchain_dpicl.sealed.hidden import hiding
-from langchain_dpicl.slots import Slot, answered
-from langchain_dpicl.validation import construct
 
 
 @dataclass(frozen=True)

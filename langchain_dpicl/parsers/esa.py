@@ -12,13 +12,17 @@ from langchain_core.embeddings import Embeddings
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise
-from langchain_dpicl.outcome import Outcome, Status
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers.answer_vectors import (
     Vectors,
     answer_vectors,
@@ -26,11 +30,8 @@ from langchain_dpicl.parsers.answer_vectors import (
 )
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.words import named, says_nothing
-from langchain_dpicl.relation import Relation
 from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
-from langchain_dpicl.slots import Slot
-from langchain_dpicl.validation import checked
 
 Center = Literal["candidates"] | Sequence[float] | None
 

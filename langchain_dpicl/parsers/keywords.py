@@ -12,6 +12,8 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.accounting.template import NoiseT
+from langchain_dpicl.common.prompts import KEYWORD_PROMPT
+from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
 from langchain_dpicl.parsers.words import (
     STOP_WORDS,
@@ -21,8 +23,6 @@ from langchain_dpicl.parsers.words import (
     says_nothing,
     tokenize,
 )
-from langchain_dpicl.prompts import KEYWORD_PROMPT
-from langchain_dpicl.slots import Slot
 
 
 class KeywordOutputParser(DPOutputParser[NoiseT]):

@@ -9,12 +9,17 @@ from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.prompts import RANKED_KEYWORD_PROMPT
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import ExponentialNoise
-from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.words import (
     Tokenizer,
@@ -22,10 +27,6 @@ from langchain_dpicl.parsers.words import (
     refuse_unnamed,
     tokenize,
 )
-from langchain_dpicl.prompts import RANKED_KEYWORD_PROMPT
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import Slot
-from langchain_dpicl.validation import checked
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
 

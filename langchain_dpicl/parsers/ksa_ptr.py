@@ -7,17 +7,18 @@ from typing import Any
 
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms, parameters
+from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import PTRNoise
 from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
-from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import Slot
-from langchain_dpicl.validation import checked
 
 
 class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):

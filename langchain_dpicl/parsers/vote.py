@@ -14,15 +14,15 @@ from typing_extensions import override
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
-from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
 from langchain_dpicl.parsers.words import tokenize
-from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import attempt
-from langchain_dpicl.slots import Slot
-from langchain_dpicl.validation import checked
 
 FAILURE_MARGIN = 3.0
 """Standard deviations by which failed calls must exceed half of all slots."""

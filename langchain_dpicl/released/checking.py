@@ -23,8 +23,8 @@ from langchain_dpicl.accounting import (
     compose,
     event_from_dict,
 )
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import ReleaseError
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.release.record import ReleaseRecord
 
 MAX_EVENTS = 20_000

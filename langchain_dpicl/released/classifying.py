@@ -14,12 +14,12 @@ from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
 from typing_extensions import override
 
+from langchain_dpicl.common.frozen import FrozenModel
+from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import FrozenModel
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.released.examples import ReleasedExamples
 from langchain_dpicl.released.selector import TEXT_KEY, ReleasedExampleSelector
-from langchain_dpicl.validation import construct
 
 INSTRUCTION = "Classify the text. Answer with one of the labels and nothing else."
 

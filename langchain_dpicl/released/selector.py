@@ -15,10 +15,10 @@ from langchain_core.example_selectors import BaseExampleSelector
 from numpy.typing import NDArray
 from typing_extensions import Self, override
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
-from langchain_dpicl.frozen import Frozen
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.released.examples import ReleasedExamples
 
 LABEL_KEY = "label"

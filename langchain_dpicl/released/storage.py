@@ -23,7 +23,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl import files
+from langchain_dpicl.common import files
 from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.released.checking import digest_of
 

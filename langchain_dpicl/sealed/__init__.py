@@ -6,8 +6,8 @@ carries its data out (`run_sealed` and `arun_sealed`: a function, a coroutine). 
 else in the library calls a model's `_generate`.
 """
 
+from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.sealed.calls import SealedModel
-from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.sealed.region import (
     aattempt,
     arun_sealed,

@@ -22,11 +22,12 @@ from langchain_core.outputs import Generation
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableBinding
 
+from langchain_dpicl.common.progress import Advance, no_progress
+from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot, answered
 from langchain_dpicl.exceptions import (
     InvalidParameterError,
     UnsealableModelError,
 )
-from langchain_dpicl.progress import Advance, no_progress
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.lists import aask_list, ask_list, require_lists
@@ -35,7 +36,6 @@ from langchain_dpicl.sealed.region import (
     attempt,
     sealed_context,
 )
-from langchain_dpicl.slots import ABSTAIN, FAILED, Slot, answered
 
 THREADS = 128
 """Most worker threads of one query's group calls unless a limit is given."""

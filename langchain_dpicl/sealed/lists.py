@@ -24,8 +24,8 @@ from typing import Any
 from langchain_core.language_models import LLM, BaseChatModel, BaseLLM
 from langchain_core.outputs import Generation
 
+from langchain_dpicl.common.slots import FAILED, Slot, answered
 from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
-from langchain_dpicl.slots import FAILED, Slot, answered
 
 
 def require_lists(model: BaseChatModel | BaseLLM) -> None:

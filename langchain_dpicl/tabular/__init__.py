@@ -36,7 +36,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from langchain_dpicl.inferred import InferredTypeWarning
+    from langchain_dpicl.common.inferred import InferredTypeWarning
     from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
     from langchain_dpicl.tabular.gdp.table import GDPTable
     from langchain_dpicl.tabular.ldp.client import LDPClient

@@ -12,10 +12,11 @@ from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
 
-from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError, UnitError
-from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.released import (
     ReleasedExamples,
     ReleasedExampleSelector,
@@ -26,7 +27,6 @@ from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.validation import checked
 
 EXAMPLES = 8
 """How many examples a chain shows."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.validation import checked
 
 Split: TypeAlias = Literal["even", "domain"] | Mapping[str, float]
 """Equal parts, equal chances of keeping a value, or each column's epsilon."""

@@ -18,7 +18,7 @@ from langchain_dpicl.accounting import (
     noise_multiplier,
     spent,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 budgets = st.floats(-2, 2).map(lambda x: 10**x)
 

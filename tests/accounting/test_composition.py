@@ -8,10 +8,10 @@ import dp_accounting
 import mpmath as mp
 import prv_accountant
 import pytest
-from accounting_strategies import events, sampled_curve, two_point_curve
 from dp_accounting import pld
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.accounting_strategies import events, sampled_curve, two_point_curve
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -33,7 +33,7 @@ from langchain_dpicl.accounting import (
 from langchain_dpicl.accounting.discretization import COARSE, FINE
 from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 DELTA = 1e-6
 lists = st.lists(events, min_size=1, max_size=3)

@@ -20,7 +20,7 @@ from langchain_dpicl.accounting import (
     from_dp_event,
     to_dp_event,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 GAUSSIAN = dp.GaussianDpEvent(2.0)
 

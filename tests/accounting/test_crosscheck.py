@@ -15,7 +15,7 @@ from langchain_dpicl.accounting import (
     cross_check,
     crosscheck,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 PLANS = {
     "target": ([GaussianEvent(2.25, 0.005, 10_000)], 1e-6),

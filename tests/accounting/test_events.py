@@ -6,9 +6,9 @@ import math
 from fractions import Fraction
 
 import pytest
-from accounting_strategies import any_event
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.accounting_strategies import any_event
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -23,7 +23,7 @@ from langchain_dpicl.accounting import (
     repeat,
     total_delta0,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 BAD_NUMBERS = [0, -1.0, math.nan, math.inf, "1", None, True]
 

@@ -8,9 +8,11 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from accounting_strategies import gaussian_curve
 from dp_accounting import dp_event
-from filter_oracle import (
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.accounting_strategies import gaussian_curve
+from support.filter_oracle import (
     DIGITS,
     budget,
     check,
@@ -21,9 +23,7 @@ from filter_oracle import (
     whole,
     zcdp_epsilon,
 )
-from filter_runs import admit
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from support.filter_runs import admit
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
@@ -38,7 +38,7 @@ from langchain_dpicl.accounting import (
     ZCDPEvent,
     best_order,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 epsilons = st.floats(-2, 1.5).map(lambda x: 10**x)
 

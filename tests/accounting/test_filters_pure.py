@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
-from release_templates import template
+from support.release_templates import template
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -27,8 +27,8 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.filters import BUDGET_UNITS, Cost
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import BudgetExhaustedError, PlanMismatchError
-from langchain_dpicl.parameters import ParameterError
 
 epsilons = st.floats(1e-6, 50)
 

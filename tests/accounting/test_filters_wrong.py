@@ -9,9 +9,9 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import pytest
-from accounting_strategies import gaussian_curve
 from dp_accounting import dp_event
-from filter_oracle import (
+from support.accounting_strategies import gaussian_curve
+from support.filter_oracle import (
     DIGITS,
     check,
     conversion,
@@ -20,7 +20,7 @@ from filter_oracle import (
     renyi_loss,
     zcdp_epsilon,
 )
-from filter_runs import Admission, admit
+from support.filter_runs import Admission, admit
 
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
@@ -34,7 +34,7 @@ from langchain_dpicl.accounting import (
     ZCDPEvent,
     repeat,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 
 def caught(account: PrivacyFilter, event: Event, wrong: Admission) -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from accounting_strategies import gaussian_curve
 from dp_accounting import gaussian_mechanism
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.accounting_strategies import gaussian_curve
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
@@ -17,7 +17,7 @@ from langchain_dpicl.accounting import (
     gaussian_epsilon,
     gdp_mu,
 )
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 mus = st.floats(-6, 4).map(lambda x: 10**x)
 deltas = st.one_of(

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 
 import pytest
-from accounting_strategies import any_event, selections
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.accounting_strategies import any_event, selections
 
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
@@ -39,7 +39,7 @@ from langchain_dpicl.accounting import (
     total_delta0,
 )
 from langchain_dpicl.accounting.parallel import one_by_one, ways
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 A, B = (PureEvent(0.4, 3),), (GaussianEvent(4.0, count=2), DeltaEvent(1e-9))
 LABELS = ParallelEvent((A, B, A))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from release_templates import template
+from support.release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
@@ -19,9 +19,9 @@ from langchain_dpicl.accounting import (
     PurePart,
 )
 from langchain_dpicl.budget import Bundle, forecast, plan_queries
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import PTRNoise
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers import KSAPTROutputParser
 
 VOTE = template("vote", (GaussianPart(),))

@@ -10,7 +10,10 @@ import sys
 from typing import Any
 
 import pytest
-from agent_parts import (
+from langchain.agents import create_agent
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.memory import InMemorySaver
+from support.agent_parts import (
     CANARY,
     QUESTION,
     AgentModel,
@@ -20,10 +23,7 @@ from agent_parts import (
     canaried_chain,
     run,
 )
-from fakes import notes
-from langchain.agents import create_agent
-from langchain_core.tools import StructuredTool
-from langgraph.checkpoint.memory import InMemorySaver
+from support.fakes import notes
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.agents import PrivacyBudgetMiddleware

@@ -9,18 +9,6 @@ import sys
 from typing import Any
 
 import pytest
-from agent_parts import (
-    QUESTION,
-    WAYS,
-    AgentModel,
-    account,
-    asking,
-    calling,
-    journal,
-    private_chain,
-    run,
-    tool_messages,
-)
 from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
@@ -32,6 +20,18 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from support.agent_parts import (
+    QUESTION,
+    WAYS,
+    AgentModel,
+    account,
+    asking,
+    calling,
+    journal,
+    private_chain,
+    run,
+    tool_messages,
+)
 
 from langchain_dpicl import LedgerError, RetrievedGroups
 from langchain_dpicl.agents import PrivacyBudgetMiddleware

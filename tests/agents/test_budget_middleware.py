@@ -6,7 +6,10 @@ import sys
 from typing import Any
 
 import pytest
-from agent_parts import (
+from langchain.agents import create_agent
+from langchain_core.messages import SystemMessage
+from langchain_core.tools import tool as plain_tool
+from support.agent_parts import (
     ENDED,
     QUESTION,
     SPENT,
@@ -22,10 +25,7 @@ from agent_parts import (
     texts,
     tool_messages,
 )
-from fakes import ScriptedModel
-from langchain.agents import create_agent
-from langchain_core.messages import SystemMessage
-from langchain_core.tools import tool as plain_tool
+from support.fakes import ScriptedModel
 
 from langchain_dpicl import (
     InvalidParameterError,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_parts import (
+from langchain.agents import create_agent
+from support.agent_parts import (
     ENDED,
     QUESTION,
     SPENT,
@@ -21,8 +22,7 @@ from agent_parts import (
     texts,
     tool_messages,
 )
-from fakes import notes
-from langchain.agents import create_agent
+from support.fakes import notes
 
 from langchain_dpicl import (
     InvalidParameterError,

@@ -6,18 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from agent_parts import (
-    CANARY,
-    QUESTION,
-    WAYS,
-    account,
-    calling,
-    canaried_chain,
-    journal,
-    private_chain,
-    run,
-)
-from fakes import ScriptedModel
 from langchain_core.load import dumps
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import (
@@ -28,6 +16,18 @@ from langchain_core.prompts import (
 from langchain_core.tools import ToolException
 from langchain_core.tracers import BaseTracer
 from pydantic import ValidationError
+from support.agent_parts import (
+    CANARY,
+    QUESTION,
+    WAYS,
+    account,
+    calling,
+    canaried_chain,
+    journal,
+    private_chain,
+    run,
+)
+from support.fakes import ScriptedModel
 
 from langchain_dpicl import (
     BudgetExhaustedError,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agent_parts import account, private_chain
 from langchain_core.tools import BaseTool
 from langchain_tests.integration_tests import ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
+from support.agent_parts import account, private_chain
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.tools import create_dp_tool

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from release_templates import template
+from support.release_templates import template
 
 import langchain_dpicl
 from langchain_dpicl import PrivacyBudgetHandler

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from release_templates import template
+from support.release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
@@ -32,6 +32,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.budget import Bundle, PrivacyBudgetHandler, plan_queries
 from langchain_dpicl.budget.pricing import price_release
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -39,7 +40,6 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
 from langchain_dpicl.mechanisms import GaussianNoise
-from langchain_dpicl.parameters import ParameterError
 
 DELTA = 1e-4
 RATES = (0.09, 0.4, 0.09)

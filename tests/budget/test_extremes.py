@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from extremes import NUMBERS, OTHERS, soon, sweep
-from release_templates import template
+from support.extremes import NUMBERS, OTHERS, soon, sweep
+from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from release_templates import template
+from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (

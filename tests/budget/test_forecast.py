@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-from release_templates import template
 from scipy import stats
+from support.release_templates import template
 
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import forecast
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.parsers import KSAThresholdOutputParser
-from langchain_dpicl.relation import Relation
 
 THRESHOLD = template("ksa/threshold", (GaussianPart(),), needs_delta0=True)
 TERMS = {"epsilon": 8.0, "delta": 1e-6, "queries": 20, "groups": 100}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from langchain_core.callbacks import CallbackManager
-from release_templates import template
+from support.release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_parts import PARSERS
-from fakes import ScriptedModel, notes
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.prompts import PromptTemplate
+from support.chain_parts import PARSERS
+from support.fakes import ScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, QUESTION, reply, rich
-from fakes import AsyncScriptedModel, notes
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
 from langchain_core.runnables import RunnableLambda
 from pydantic import PrivateAttr
+from support.chain_parts import EMBEDDING, QUESTION, reply, rich
+from support.fakes import AsyncScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, record, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core.documents import Document
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from support.chain_parts import (
+    EMBEDDING,
+    PARSERS,
+    QUESTION,
+    every_way,
+    record,
+    reply,
+    rich,
+)
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import (
     BudgetExhaustedError,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.prompts import PromptTemplate
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

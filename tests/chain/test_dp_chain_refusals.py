@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
-from fakes import ScriptedModel, notes
 from langchain_core.embeddings import Embeddings
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import PromptTemplate
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
+from support.fakes import ScriptedModel, notes
 
 from langchain_dpicl import (
     BudgetExhaustedError,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel
 from langchain_core._api import LangChainDeprecationWarning
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, reply, rich
+from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl import (
     DPChain,

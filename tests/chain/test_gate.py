@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, QUESTION, every_way, record
-from fakes import AsyncScriptedModel, ScriptedModel, notes
+from support.chain_parts import EMBEDDING, QUESTION, every_way, record
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import (
     BudgetExhaustedError,
@@ -24,10 +24,10 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.accounting import GaussianEvent
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import FAILED, answered
 from langchain_dpicl.mechanisms import GaussianNoise, SeededRandom
 from langchain_dpicl.parsers.base import PublicAnswer, PublicInput
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import FAILED, answered
 
 GATE = PublicFirstGate()
 

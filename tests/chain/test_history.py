@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.prompts import ChatPromptTemplate
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

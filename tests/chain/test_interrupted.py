@@ -9,10 +9,10 @@ import time
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatResult
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import DPChain, LedgerError, PrivacyBudgetHandler, RetrievedGroups
 

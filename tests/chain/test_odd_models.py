@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
-from fakes import ScriptedModel, notes
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
+from support.fakes import ScriptedModel, notes
 
 from langchain_dpicl import DPChain, InvalidParameterError, RetrievedGroups
 

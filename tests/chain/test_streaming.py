@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.outputs import ChatGenerationChunk
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, record, reply
-from fakes import AsyncScriptedModel, notes
 from langchain_core.documents import Document
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, record, reply
+from support.fakes import AsyncScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from extremes import soon
+from support.extremes import soon
 
 from langchain_dpicl.accounting import GaussianEvent
 from langchain_dpicl.cli import main

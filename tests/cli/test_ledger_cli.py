@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledgers import (
+from support.ledgers import (
     FILTERED,
     PLANNED,
     UNIT_FILTERED,
@@ -21,7 +21,7 @@ from ledgers import (
 
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
-from langchain_dpicl.ledger.schema import SCHEMA_VERSION
+from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
 
 KINDS = {
     "plan": PLANNED,

@@ -11,7 +11,7 @@ import prv_accountant as prv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from release_templates import template
+from support.release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (

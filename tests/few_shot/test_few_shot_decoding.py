@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_fakes import WordModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2
+from support.few_shot_fakes import WordModel
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot import Decoder, Greedy, Sampling, ZeroShotGenerator

@@ -11,13 +11,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from few_shot_fakes import WordModel, budget_of, generator_of
 from langchain_core.documents import Document
-from leak_canaries import look, marker
-from leak_frames import chain_of, locals_of, private_locals
+from support.few_shot_fakes import WordModel, budget_of, generator_of
+from support.leaks.canaries import look, marker
+from support.leaks.frames import chain_of, locals_of, private_locals
 
 from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
-from langchain_dpicl.few_shot import order
+from langchain_dpicl.few_shot import request
 
 SECRET = marker("document", "text")
 
@@ -163,7 +163,7 @@ async def test_no_frame_of_a_refusal_holds_a_record(
 async def test_twin_without_it_frames_hold_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(order, "without_frames", lambda step: step())
+    monkeypatch.setattr(request, "without_frames", lambda step: step())
     for records in ([*GOOD, SECRET], [*GOOD, Broken()]):
         frames = locals_of(await refused(records, {}, "generate"), __name__)
         assert look(frames).private == ["document", "metadata", "unit"]

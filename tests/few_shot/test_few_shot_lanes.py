@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from few_shot_fakes import WordModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.few_shot_fakes import WordModel
 
-from langchain_dpicl.few_shot.lanes import Lane, Lanes
+from langchain_dpicl.few_shot.drafts import Lane, Lanes
 
 PIECES = ("<end>", "a", "b", "\n", " ", "EN", "D", ".")
 END, A, B, BREAK, SPACE, EN, D, DOT = range(len(PIECES))

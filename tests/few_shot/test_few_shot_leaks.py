@@ -1,6 +1,6 @@
 """What a generation is made of shows no record: reprs, pickles, frames, files.
 
-What observers from outside see of one is in `tests/leaks/test_leak_few_shot.py`.
+What observers from outside see of one is in `tests/system/leaks/test_leak_few_shot.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pprint import pformat
 from typing import Any
 
 import pytest
-from few_shot_fakes import WordModel, budget_of, generator_of
-from leak_canaries import is_private, look, marker
-from leak_few_shot import aasked_plainly, asked_plainly
-from leak_parts import quoting
+from support.few_shot_fakes import WordModel, budget_of, generator_of
+from support.leaks.canaries import is_private, look, marker
+from support.leaks.few_shot import aasked_plainly, asked_plainly
+from support.leaks.parts import quoting
 
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -271,7 +271,7 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
 
 
 def generation_store(made: Any) -> Any:
-    from langchain_dpicl.few_shot.order import store_of
+    from langchain_dpicl.few_shot.request import store_of
 
     return store_of(made._asking, made._terms, made._budget, 1)
 

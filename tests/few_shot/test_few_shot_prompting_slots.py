@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from few_shot_fakes import INSTRUCTION, budget_of, generator_of, records_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
+from support.few_shot_fakes import INSTRUCTION, budget_of, generator_of, records_of
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.prompting import FewShotPrompting, _writer

@@ -9,8 +9,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
-from few_shot_fakes import INSTRUCTION, LABELS, BrokenModel, WordModel, records_of
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
+from support.few_shot_fakes import (
+    INSTRUCTION,
+    LABELS,
+    BrokenModel,
+    WordModel,
+    records_of,
+)
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot import Greedy, Sampling, ZeroShotGenerator

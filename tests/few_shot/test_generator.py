@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from few_shot_fakes import (
+from langchain_core.documents import Document
+from langchain_core.prompts import PromptTemplate
+from support.few_shot_fakes import (
     INSTRUCTION,
     LABELS,
     WordModel,
@@ -13,8 +15,6 @@ from few_shot_fakes import (
     generator_of,
     records_of,
 )
-from langchain_core.documents import Document
-from langchain_core.prompts import PromptTemplate
 
 from langchain_dpicl.accounting import event_from_dict
 from langchain_dpicl.few_shot import DPFewShotGenerator, Sampling

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from few_shot_fakes import (
+from support.few_shot_fakes import (
     WordModel,
     budget_of,
     generator_of,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from extremes import NUMBERS, OTHERS, soon, sweep
-from few_shot_fakes import budget_of, generator_of, records_of
+from support.extremes import NUMBERS, OTHERS, soon, sweep
+from support.few_shot_fakes import budget_of, generator_of, records_of
 
 from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.few_shot import calibrate

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from few_shot_fakes import WordModel, budget_of, generator_of, records_of
+from support.few_shot_fakes import WordModel, budget_of, generator_of, records_of
 
 KILLED = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
-from few_shot_fakes import WordModel, budget_of, generator_of, records_of
+from support.few_shot_fakes import WordModel, budget_of, generator_of, records_of
 
 class Dying(WordModel):
     def log_probabilities(self, prompts, tokens):
@@ -30,7 +30,7 @@ generator_of(Dying(ending=None), budget=budget).generate(records_of())
 @pytest.mark.parametrize("at", [0, 2])
 def test_killed_it_has_lost_nothing(at: int, tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    code = KILLED.format(paths=[str(Path(__file__).parent)])
+    code = KILLED.format(paths=[str(Path(__file__).parents[1])])
     ended = subprocess.run(
         [sys.executable, "-c", code, str(file), str(at)],
         check=False,

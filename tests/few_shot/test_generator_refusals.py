@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from few_shot_fakes import (
+from langchain_core.documents import Document
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+from support.few_shot_fakes import (
     LABELS,
     BrokenModel,
     WordModel,
@@ -17,8 +19,6 @@ from few_shot_fakes import (
     records_of,
     watched_heights,
 )
-from langchain_core.documents import Document
-from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,

@@ -13,7 +13,7 @@ from traceback import walk_tb
 from typing import Any
 
 import pytest
-from few_shot_fakes import (
+from support.few_shot_fakes import (
     BrokenModel,
     WordModel,
     budget_of,

@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 import pytest
-from few_shot_fakes import WordModel, budget_of, generator_of
 from langchain_core.documents import Document
+from support.few_shot_fakes import WordModel, budget_of, generator_of
 
 from langchain_dpicl import SampledGroups
 from langchain_dpicl.few_shot import Greedy, step

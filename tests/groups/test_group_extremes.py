@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from extremes import soon, sweep
 from langchain_core.documents import Document
+from support.extremes import soon, sweep
 
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups, SampledGroups
 from langchain_dpicl.mechanisms import choose_k
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.parsers import (
     ESAOutputParser,
     KSAJointOutputParser,

@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from groups_fakes import (
+from langchain_core.documents import Document
+from support.groups_fakes import (
     NOTES,
     QUESTION,
     WordEmbedding,
@@ -16,7 +17,6 @@ from groups_fakes import (
     note,
     units_in,
 )
-from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from support.groups_fakes import (
     QUESTION,
     SALT,
     Scripted,
@@ -16,10 +19,7 @@ from groups_fakes import (
     note,
     retrieved,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from langchain_core.documents import Document
-from paying_parts import ALL, CAPPED, NAMES, SHARD, UNIT, Slots, Spread, draw
+from support.paying_parts import ALL, CAPPED, NAMES, SHARD, UNIT, Slots, Spread, draw
 
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import (

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embedding_fakes import (
+from langchain_core.documents import Document
+from support.embedding_fakes import (
     INNER,
     NEIGHBORLY,
     PLACES,
@@ -17,12 +18,11 @@ from embedding_fakes import (
     Watching,
     WatchingServer,
 )
-from groups_fakes import note
-from langchain_core.documents import Document
+from support.groups_fakes import note
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.sealed.embedding_calls import CALLS_AT_ONCE
 
 every_way = pytest.mark.parametrize("way", ["sync", "async"])
 

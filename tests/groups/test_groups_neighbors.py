@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from groups_fakes import (
+from hypothesis import given, settings
+from support.groups_fakes import (
     QUESTION,
     SALT,
     Scripted,
@@ -21,28 +22,25 @@ from groups_fakes import (
     eligible_ids,
     note,
     retrieved,
-    shared_units,
-    slots_changed,
     slots_in_and_out,
-    units_in,
 )
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from support.neighbor_checks import (
+    M,
+    Slots,
+    check_disjoint,
+    check_insertion_order,
+    check_one_appears,
+    check_one_place,
+    check_one_swapped,
+    run,
+)
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.groups.units import keyed_slot
-from langchain_dpicl.relation import Relation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from langchain_core.documents import Document
-
-M = 4
-
-Slots = list[tuple[tuple[str, str], ...]]
-Drawer = "Callable[[list[Document], dict[str, int]], Slots]"
-"""From a corpus and each unit's own randomness to slots."""
 
 
 def by_shard(documents: list[Document], _: dict[str, int]) -> Slots:
@@ -184,76 +182,6 @@ def fixed_size_sample(documents: list[Document], words: dict[str, int]) -> Slots
     return contents(
         [[doc for doc in documents if doc.metadata["unit"] == u] for u in units[:3]]
     )
-
-
-def run(check: Callable[..., None], *, examples: int = 120, twin: bool = False) -> None:
-    """Run a property; a twin's failure needs no shrinking and no database."""
-    words = st.lists(st.integers(0, 2**63), min_size=8, max_size=8, unique=True).map(
-        lambda values: {f"p{i}": value for i, value in enumerate(values)}
-    )
-    phases = [Phase.generate] if twin else list(Phase)
-    given(corpora(), words)(
-        settings(
-            deadline=None,
-            max_examples=3 * examples if twin else examples,
-            database=None,
-            derandomize=True,
-            phases=phases,
-            suppress_health_check=list(HealthCheck),
-        )(check)
-    )()
-
-
-def check_disjoint(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        assert not shared_units(drawer(case[0], words))
-
-    return check
-
-
-def check_one_place(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        documents, rest, _ = case
-        assert slots_changed(drawer(documents, words), drawer(rest, words)) <= 1
-
-    return check
-
-
-def check_one_appears(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        documents, rest, gone = case
-        before, after = drawer(rest, words), drawer(documents, words)
-        new, lost = slots_in_and_out(before, after)
-        assert lost == 0
-        assert new <= 1
-        own = [slot for slot in after if gone in units_in(slot)]
-        assert len(own) == new
-        # The others keep their order as well.
-        assert [slot for slot in after if slot not in own] == before
-
-    return check
-
-
-def check_one_swapped(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        documents, rest, _ = case
-        new, lost = slots_in_and_out(drawer(rest, words), drawer(documents, words))
-        assert new <= 1
-        assert lost <= new
-
-    return check
-
-
-def check_insertion_order(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        documents = case[0]
-        listed = drawer(documents, words)
-        shuffled = list(documents)
-        random.Random(1).shuffle(shuffled)
-        assert drawer(shuffled, words) == listed
-        assert drawer(documents[::-1], words) == listed
-
-    return check
 
 
 @pytest.mark.parametrize("drawer", ALL)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.groups_fakes import (
     QUESTION,
     Given,
     Scripted,
@@ -19,9 +21,7 @@ from groups_fakes import (
     retrieved,
     units_in,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from threshold_parts import BINS
+from support.threshold_parts import BINS
 
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import PaidCharge

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import (
-    Till,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from threshold_parts import BINS, COUNTS, CROWD, TWICE, Found
+from support.groups_fakes import (
+    Till,
+)
+from support.threshold_parts import BINS, COUNTS, CROWD, TWICE, Found
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.groups import NoisyThreshold, threshold
 from langchain_dpicl.groups.threshold import choose_threshold
 from langchain_dpicl.mechanisms.source import SecureRandom, SeededRandom
-from langchain_dpicl.relation import Relation
 
 SIGNIFICANCE = 1e-6
 

@@ -9,8 +9,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from groups_fakes import Returns, WordEmbedding
 from langchain_core.documents import Document
+from support.groups_fakes import Returns, WordEmbedding
 
 from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.groups import RetrievedGroups, SampledGroups

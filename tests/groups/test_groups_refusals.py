@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import Given, Returns, WordEmbedding, build, note
+from support.groups_fakes import Given, Returns, WordEmbedding, build, note
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.drawing import PreparedQuestion

@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups_fakes import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from scipy import stats
+from support.groups_fakes import (
     NOTES,
     QUESTION,
     SALT,
@@ -23,10 +27,6 @@ from groups_fakes import (
     retrieved,
     units_in,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from langchain_core.documents import Document
-from scipy import stats
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import GroupSource, RetrievedGroups, shards

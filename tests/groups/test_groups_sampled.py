@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from groups_fakes import Scripted, contents, note, units_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from support.groups_fakes import Scripted, contents, note, units_in
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from groups_fakes import (
+from hypothesis import HealthCheck, given, settings
+from langchain_core.documents import Document
+from support.groups_fakes import (
     QUESTION,
     WordEmbedding,
     contents,
@@ -16,8 +18,6 @@ from groups_fakes import (
     note,
     retrieved,
 )
-from hypothesis import HealthCheck, given, settings
-from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, storage

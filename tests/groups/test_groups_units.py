@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from groups_fakes import SALT, note
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 from scipy import stats
+from support.groups_fakes import SALT, note
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.units import (

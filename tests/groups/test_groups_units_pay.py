@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from groups_fakes import (
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from support.groups_fakes import (
     QUESTION,
     Till,
     WordEmbedding,
@@ -18,10 +21,7 @@ from groups_fakes import (
     slots_in_and_out,
     units_in,
 )
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
-from langchain_core.documents import Document
-from paying_parts import ALL, CAPPED, NAMES, SHARD, Slots, Spread, draw
+from support.paying_parts import ALL, CAPPED, NAMES, SHARD, Slots, Spread, draw
 
 from langchain_dpicl.mechanisms.source import SeededRandom
 

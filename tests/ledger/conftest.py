@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ledgers import Database, postgres_database, sqlite_database
-from postgres import PostgresServer
+from support.ledgers import Database, postgres_database, sqlite_database
+from support.postgres import PostgresServer
 
 from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
 

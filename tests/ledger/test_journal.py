@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledgers import (
+from support.ledgers import (
     FILTERED,
     NOISY,
     PLAN,
@@ -27,8 +27,9 @@ from ledgers import (
 
 from langchain_dpicl.accounting import Cost, GaussianEvent
 from langchain_dpicl.exceptions import DPError, LedgerError
-from langchain_dpicl.ledger import Ledger, SQLLedger, journal, rows
+from langchain_dpicl.ledger import Ledger, SQLLedger, hash_chain
 from langchain_dpicl.ledger.base import AccountState, ChargeRecord
+from langchain_dpicl.ledger.sql import rows
 
 Connect = Callable[[], SQLLedger]
 
@@ -162,13 +163,13 @@ def test_a_cheaper_charge_with_digests_to_match_is_seen(
     charge = ledger.charge("notes", NOISY)
     (record,) = ledger.charges("notes")
     start = database.execute("SELECT plan FROM dpicl_account")[0][0]
-    first = journal.after_plan(journal.after_terms(FILTERED, None), start)
+    first = hash_chain.after_plan(hash_chain.after_terms(FILTERED, None), start)
     for cost, seen in ((Cost(1, charge.cost.failure), True), (charge.cost, False)):
-        forged = journal.after_charge(
-            first, "notes", 1, journal.events_text(NOISY), cost, record.at
+        forged = hash_chain.after_charge(
+            first, "notes", 1, hash_chain.events_text(NOISY), cost, record.at
         )
         state = AccountState(FILTERED, None, 1, closed=False, spent=cost)
-        head = journal.head_of(forged, state, None)
+        head = hash_chain.head_of(forged, state, None)
         database.execute(
             f"UPDATE dpicl_charge SET cost_loss = {cost.loss}, digest = '{forged}'"
         )
@@ -211,7 +212,7 @@ def test_a_balance_that_was_edited_lost_or_added_is_seen(
     "edit",
     [
         "UPDATE dpicl_account SET balances_digest = NULL",
-        f"UPDATE dpicl_account SET balances_digest = '{journal.NO_BALANCES}'",
+        f"UPDATE dpicl_account SET balances_digest = '{hash_chain.NO_BALANCES}'",
         "UPDATE dpicl_account SET spent_loss = 0",
     ],
 )
@@ -325,11 +326,15 @@ def test_a_journal_can_be_checked_by_hand(connect: Connect) -> None:
 
 def test_terms_are_what_they_are_equal_to() -> None:
     terms = replace(PLANNED, epsilon=8)
-    assert journal.after_terms(terms, None) == journal.after_terms(PLANNED, None)
+    assert hash_chain.after_terms(terms, None) == hash_chain.after_terms(PLANNED, None)
     for other in ({"epsilon": 8.1}, {"queries": 6}, {"name": "x"}, {"scope": "unit"}):
         changed = replace(PLANNED, **other)  # type: ignore[arg-type] # any field
-        assert journal.after_terms(changed, None) != journal.after_terms(PLANNED, None)
-    assert journal.after_terms(PLANNED, b"k") != journal.after_terms(PLANNED, None)
+        assert hash_chain.after_terms(changed, None) != hash_chain.after_terms(
+            PLANNED, None
+        )
+    assert hash_chain.after_terms(PLANNED, b"k") != hash_chain.after_terms(
+        PLANNED, None
+    )
 
 
 balances = st.dictionaries(
@@ -348,12 +353,12 @@ def test_the_digest_of_balances_knows_no_order_and_no_history(
 
     def digest(held: dict[bytes, Cost]) -> str:
         changes = [(tag, none, spent) for tag, spent in held.items()]
-        return journal.balances_after(journal.NO_BALANCES, key, reversed(changes))
+        return hash_chain.balances_after(hash_chain.NO_BALANCES, key, reversed(changes))
 
     moves = [
         (tag, before.get(tag, none), after.get(tag, none)) for tag in {*before, *after}
     ]
-    assert journal.balances_after(digest(before), key, moves) == digest(after)
+    assert hash_chain.balances_after(digest(before), key, moves) == digest(after)
     positive = {tag: spent for tag, spent in after.items() if any(spent)}
     assert (digest(after) == digest(before)) == (
         positive == {tag: spent for tag, spent in before.items() if any(spent)}

@@ -8,7 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import ALL_TERMS, FILTERED, NOISY, PLAN, PLANNED, RENYI, opened, spend
+from support.ledgers import (
+    ALL_TERMS,
+    FILTERED,
+    NOISY,
+    PLAN,
+    PLANNED,
+    RENYI,
+    opened,
+    spend,
+)
 
 from langchain_dpicl.accounting import (
     Cost,

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import few_shot_fakes
 import pytest
-import table_parts
-from few_shot_fakes import WordModel, budget_of, generator_of, records_of, watched_noise
-from ledgers import Database
 from sqlalchemy import Text, create_engine, inspect
-from table_parts import people, people_schema
+from support import few_shot_fakes, table_parts
+from support.few_shot_fakes import (
+    WordModel,
+    budget_of,
+    generator_of,
+    records_of,
+    watched_noise,
+)
+from support.ledgers import Database
+from support.table_parts import people, people_schema
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import LedgerError, PublicCallError

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import (
+from support.ledgers import (
     FILTERED,
     NOISY,
     PLANNED,
@@ -19,8 +19,9 @@ from ledgers import (
 )
 
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger import Ledger, SQLLedger, release_rows
+from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.ledger.release_store import StoredRelease
+from langchain_dpicl.ledger.sql import release_rows
 
 Connect = Callable[[], SQLLedger]
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ledgers import (
+from support.ledgers import (
     NOISY,
     PLANNED,
     UNIT_FILTERED,
@@ -27,7 +27,7 @@ from ledgers import (
 from langchain_dpicl.accounting import Cost, DeltaEvent, ExponentialEvent, GaussianEvent
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger
-from langchain_dpicl.ledger import collecting as collecting_module
+from langchain_dpicl.ledger.sql import unit_charging as collecting_module
 
 ODD_IDS = [
     "p-1",
@@ -221,7 +221,7 @@ def test_export_pages_join_up(
     ledger = opened(connect(), UNIT_PLANNED)
     ids = [f"p-{i}" for i in range(20)]
     ledger.charge_units(ledger.charge("notes"), ids)
-    monkeypatch.setattr("langchain_dpicl.ledger.sql._PAGE", 7)
+    monkeypatch.setattr("langchain_dpicl.ledger.sql.ledger._PAGE", 7)
     found = [balance.tag for balance in ledger.unit_balances("notes")]
     assert found == sorted(ledger.unit_tag("notes", unit) for unit in ids)
 

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     agreement,
@@ -20,8 +22,6 @@ from langchain_dpicl.mechanisms import (
     sensitivity,
 )
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms import DiscreteLaplace, SecureRandom, SeededRandom
 from langchain_dpicl.mechanisms.discrete_laplace import MAX_SCALE, MIN_SCALE
-from langchain_dpicl.parameters import ParameterError
 
 Fits = Callable[..., bool]
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import SeededRandom, joint_top_k, sensitivity
 from langchain_dpicl.mechanisms.keyword_joint import (
     _draw_loss,
@@ -18,7 +19,6 @@ from langchain_dpicl.mechanisms.keyword_joint import (
     _terms,
     _weights,
 )
-from langchain_dpicl.relation import Relation
 
 FIVE, SIX = [4, 1, 3, 3, 0], [5, 2, 2, 4, 0, 4]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from scipy import stats
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     keyword_ptr,
@@ -16,7 +17,6 @@ from langchain_dpicl.mechanisms import (
     sensitivity,
 )
 from langchain_dpicl.mechanisms.keyword_ptr import _gap_test, _GapTest
-from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
 THRESHOLD = {Relation.ADD_REMOVE: 1, Relation.REPLACE: 2}

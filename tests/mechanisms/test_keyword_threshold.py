@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     required_count,
@@ -21,8 +23,6 @@ from langchain_dpicl.mechanisms import (
     threshold_words,
 )
 from langchain_dpicl.mechanisms.keyword_threshold import _word_test, _WordTest
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
 COUNTS = {"cough": 9, "rash": 4, "fever": 1, "nausea": 0}

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import keyword_threshold, sensitivity
 from langchain_dpicl.mechanisms.keyword_threshold import _word_test, _WordTest
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.relation import Relation
 
 WORDS = 4
 OTHERS = 8

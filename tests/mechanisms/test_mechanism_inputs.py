@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.parameters import ParameterError
+from langchain_dpicl.common.parameters import ParameterError
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "noisy_counts": (

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     next_token,
@@ -19,8 +21,6 @@ from langchain_dpicl.mechanisms import (
 )
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
 DELTA = {Relation.ADD_REMOVE: 1.0, Relation.REPLACE: math.sqrt(2)}

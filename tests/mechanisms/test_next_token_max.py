@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     next_token,
@@ -20,7 +21,6 @@ from langchain_dpicl.mechanisms import (
 from langchain_dpicl.mechanisms.exponential_trials import MARGIN, succeed_exp
 from langchain_dpicl.mechanisms.next_token import _UNIT, _of_maximum_one
 from langchain_dpicl.mechanisms.source import SecureRandom
-from langchain_dpicl.relation import Relation
 
 ROWS = np.array(
     [

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import SeededRandom, embedding, noisy_sum, sensitivity
 from langchain_dpicl.mechanisms.ball_grid import on_grid
-from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
 FACTOR = {Relation.ADD_REMOVE: 1.0, Relation.REPLACE: 2.0}

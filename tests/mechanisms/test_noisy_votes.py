@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     noisy_argmax,
     noisy_counts,
     sensitivity,
 )
-from langchain_dpicl.relation import Relation
 
 RELATIONS = list(Relation)
 DELTA = {Relation.ADD_REMOVE: 1.0, Relation.REPLACE: math.sqrt(2)}

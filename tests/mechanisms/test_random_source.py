@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from langchain_dpicl import mechanisms
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms import SecureRandom, SeededRandom, system_random
 from langchain_dpicl.mechanisms.source import _BUFFER_BYTES, checked_source
-from langchain_dpicl.parameters import ParameterError
 
 
 def test_below_is_uniform_for_bounds_that_are_no_power_of_two(

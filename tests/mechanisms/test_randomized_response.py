@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms import (
     SecureRandom,
     SeededRandom,
@@ -23,7 +24,6 @@ from langchain_dpicl.mechanisms.randomized_response import (
     _exact_chance,
     _truthful,
 )
-from langchain_dpicl.parameters import ParameterError
 
 Fits = Callable[..., bool]
 

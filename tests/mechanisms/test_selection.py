@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     choose_k,
     permute_and_flip,
     sensitivity,
 )
-from langchain_dpicl.relation import Relation
 
 COUNTS = {"a": 12, "b": 10, "c": 9, "d": 3, "e": 3}
 GAPS = {1: 2, 2: 1, 3: 6, 4: 0, 5: 3, 6: 0, 7: 0}

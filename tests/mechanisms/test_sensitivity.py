@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
-from langchain_dpicl.parameters import ParameterError
-from langchain_dpicl.relation import Relation
 
 WORDS = 4
 ANSWERS = [*itertools.product((0, 1), repeat=WORDS)]

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms import (
     DiscreteLaplace,
     SeededRandom,
@@ -15,7 +16,6 @@ from langchain_dpicl.mechanisms import (
     table_statistics,
 )
 from langchain_dpicl.mechanisms.table_statistics import MAX_TALLY
-from langchain_dpicl.parameters import ParameterError
 
 Fits = Callable[..., bool]
 

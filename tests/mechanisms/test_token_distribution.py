@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms import (
     noisy_next_token,
     token_distribution,
     token_distributions,
 )
-from langchain_dpicl.parameters import ParameterError
 
 INF = math.inf
 

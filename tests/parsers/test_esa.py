@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
-from parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
+from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl import mechanisms
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import (
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import (
     ESAOutputParser,
     PublicInput,
 )
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import Slot
 
 
 @pytest.mark.parametrize(

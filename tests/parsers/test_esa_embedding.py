@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embedding_fakes import (
+from support.embedding_fakes import (
     INNER,
     NEIGHBORLY,
     PLACES,
@@ -18,15 +18,15 @@ from embedding_fakes import (
     Watching,
     WatchingServer,
 )
-from parser_parts import paid
+from support.parser_parts import paid
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.embedding_calls import CALLS_AT_ONCE
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import ABSTAIN, Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
-from langchain_dpicl.relation import Relation
 from langchain_dpicl.sealed import arun_sealed, run_sealed
-from langchain_dpicl.slots import ABSTAIN, Slot
+from langchain_dpicl.sealed.embedding_calls import CALLS_AT_ONCE
 
 CANDIDATES = ["A dry cough.", "A skin rash.", "Nothing at all."]
 OTHERS = [Slot(f"unit-{i} had a dry cough {'often ' * i}") for i in range(30)]

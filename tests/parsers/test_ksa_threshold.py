@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from chain_parts import QUESTION, every_way, record, reply, rich
-from fakes import ScriptedModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.chain_parts import QUESTION, every_way, record, reply, rich
+from support.fakes import ScriptedModel
 
 from langchain_dpicl import DPChain, RetrievedGroups, mechanisms
 from langchain_dpicl.accounting import DeltaEvent, GaussianEvent, GaussianPart
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise, SeededRandom, ThresholdNoise
-from langchain_dpicl.outcome import Outcome, Status
 from langchain_dpicl.parsers import KSAThresholdOutputParser, PublicInput, words
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
 
 
 def release(

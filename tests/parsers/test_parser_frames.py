@@ -9,9 +9,9 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import Generation
-from leak_canaries import marker
-from leak_frames import private_locals
-from parser_parts import PARSERS, rich
+from support.leaks.canaries import marker
+from support.leaks.frames import private_locals
+from support.parser_parts import PARSERS, rich
 
 from langchain_dpicl import BudgetExhaustedError, InvalidParameterError, NoBudgetError
 from langchain_dpicl.parsers import DPOutputParser

@@ -14,18 +14,20 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.output_parsers import BaseGenerationOutputParser
 from langchain_core.outputs import ChatGeneration, Generation
-from parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 from scipy import stats
+from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
     NoBudgetError,
 )
 from langchain_dpicl.mechanisms import SeededRandom
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.parsers import (
     ESAOutputParser,
     KSAJointOutputParser,
@@ -35,8 +37,6 @@ from langchain_dpicl.parsers import (
     VoteOutputParser,
 )
 from langchain_dpicl.parsers.vote import _looks_empty
-from langchain_dpicl.relation import Relation
-from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
 
 EXPECTED = {
     "vote": "cough",

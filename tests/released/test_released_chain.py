@@ -17,7 +17,7 @@ from langchain_core.prompts import (
     FewShotPromptWithTemplates,
     PromptTemplate,
 )
-from released_parts import EVENTS, QUESTIONS, record, released
+from support.released_parts import EVENTS, QUESTIONS, record, released
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import InvalidParameterError

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from released_parts import DELTA, QUESTIONS, record, released, signed, store, stored
+from support.released_parts import (
+    DELTA,
+    QUESTIONS,
+    record,
+    released,
+    signed,
+    store,
+    stored,
+)
 
 from langchain_dpicl.accounting import (
     GaussianEvent,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
-from released_parts import QUESTIONS, public_record, record, released
+from support.released_parts import QUESTIONS, public_record, record, released
 
 from langchain_dpicl.exceptions import DPError, ReleaseError
 from langchain_dpicl.released import ReleasedExamples

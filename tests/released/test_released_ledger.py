@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from released_parts import EVENTS, public_record, record, signed, store, stored
+from support.released_parts import EVENTS, public_record, record, signed, store, stored
 
 from langchain_dpicl.accounting import GaussianEvent, event_to_dict
 from langchain_dpicl.exceptions import LedgerError, ReleaseError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from released_parts import DELTA, EVENTS, QUESTIONS, public_record, record
+from support.released_parts import DELTA, EVENTS, QUESTIONS, public_record, record
 
 from langchain_dpicl.accounting import (
     DeltaEvent,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_core.example_selectors import BaseExampleSelector
-from released_parts import QUESTIONS, record, released
+from support.released_parts import QUESTIONS, record, released
 
 from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
 from langchain_dpicl.offline import HashingEmbeddings

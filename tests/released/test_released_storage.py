@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from released_parts import (
+from support.released_parts import (
     QUESTIONS,
     public_record,
     record,

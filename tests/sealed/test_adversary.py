@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fakes import AsyncScriptedModel, ScriptedModel, notes
 from langsmith.run_helpers import get_tracing_context
+from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
 from langchain_dpicl import DPChain, PrivacyBudgetHandler, RetrievedGroups
 from langchain_dpicl.offline import HashingEmbeddings

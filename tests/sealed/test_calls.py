@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import pytest
-from fakes import AsyncScriptedModel, ScriptedModel
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import LLM, BaseLLM, FakeListChatModel
@@ -19,7 +18,9 @@ from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import OpenAI
 from pydantic import PrivateAttr
+from support.fakes import AsyncScriptedModel, ScriptedModel
 
+from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
@@ -27,7 +28,6 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.sealed.calls import _without_observers
-from langchain_dpicl.slots import ABSTAIN, FAILED, Slot
 
 
 def prompts(count: int) -> list[StringPromptValue]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fakes import AsyncScriptedModel, notes
+from support.fakes import AsyncScriptedModel, notes
 
 from langchain_dpicl import (
     DPChain,

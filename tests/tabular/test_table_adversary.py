@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -21,7 +22,6 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.offline import OfflineChatModel
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pytest
-from extremes import soon, sweep
-from table_parts import JOBS, account, people, people_schema
+from support.extremes import soon, sweep
+from support.table_parts import JOBS, account, people, people_schema
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular import (

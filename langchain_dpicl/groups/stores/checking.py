@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.slots import hidden_repr
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import StoredHit
-from langchain_dpicl.slots import hidden_repr
-from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

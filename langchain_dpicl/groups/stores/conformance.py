@@ -14,6 +14,7 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnitError
 from langchain_dpicl.groups.ingest import (
     embed_documents,
@@ -36,7 +37,6 @@ from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.snapshot import SnapshotRecords, read_out
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.release.flow import result
-from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

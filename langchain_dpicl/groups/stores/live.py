@@ -27,12 +27,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.ingest import take_documents
 from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.writing import StoreRecords
 from langchain_dpicl.groups.units import SALT_BYTES, refuse_unknown_unit
-from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     import os

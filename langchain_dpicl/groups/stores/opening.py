@@ -36,10 +36,10 @@ _READERS = {
 """Package and name of a class: module and name of the adapter that reads it out."""
 
 _SEARCHERS = {
-    ("langchain_postgres", "PGVectorStore"): ("pgvector", "PGVectorShards"),
+    ("langchain_postgres", "PGVectorStore"): ("pgvector.store", "PGVectorShards"),
     # Refused by the adapter, which says how its records move.
-    ("langchain_postgres", _OLD): ("pgvector", "PGVectorShards"),
-    ("langchain_qdrant", "QdrantVectorStore"): ("qdrant", "adapter_for"),
+    ("langchain_postgres", _OLD): ("pgvector.store", "PGVectorShards"),
+    ("langchain_qdrant", "QdrantVectorStore"): ("qdrant.store", "adapter_for"),
 }
 """The same, for stores that search by themselves; Qdrant's local mode does not."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import (
@@ -24,7 +25,6 @@ from langchain_dpicl.groups.ingest import (
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.writing import StoreRecords
 from langchain_dpicl.groups.units import new_salt, refuse_unknown_unit
-from langchain_dpicl.units import canonical_unit_id
 
 if TYPE_CHECKING:
     import os

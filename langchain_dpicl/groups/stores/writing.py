@@ -7,11 +7,11 @@ from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl.embedding_calls import calls_of
+from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.records import Records
-from langchain_dpicl.progress import progress_bar
 from langchain_dpicl.release.flow import Do, in_thread
+from langchain_dpicl.sealed.embedding_calls import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.tabular.gdp.statistics import SMALLEST, noise_of
 from langchain_dpicl.tabular.gdp.terms import GDPTerms, Quantity
-from langchain_dpicl.validation import checked
 
 LARGE = 0.1
 """An error of a tenth of all rows, or of a column's range, is called large."""

@@ -16,15 +16,15 @@ from typing import Any
 
 from langchain_dpicl.accounting import PureEvent
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.common.hidden import Hidden, without_frames
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import PureNoise, SecureRandom
 from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
-from langchain_dpicl.outcome import Status
-from langchain_dpicl.relation import Relation
 from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
-from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tallies
 from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms

@@ -9,8 +9,9 @@ from typing import Any
 
 from typing_extensions import Self, override
 
-from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
@@ -28,7 +29,6 @@ from langchain_dpicl.tabular.released_table import (
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns, check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
-from langchain_dpicl.validation import checked
 
 _SMALL = ("leave_out", "keep")
 

@@ -28,15 +28,15 @@ from functools import cached_property
 from itertools import product
 from typing import Any, Literal
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import DiscreteLaplace, PureNoise, tallies_template
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split, split_epsilon
-from langchain_dpicl.validation import checked
 
 MECHANISM = "gdp_table"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.frozen import Frozen
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
@@ -17,7 +18,6 @@ from langchain_dpicl.tabular.rows import CHUNK_SIZE, read_chunks
 from langchain_dpicl.tabular.rows.wanted import check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
-from langchain_dpicl.validation import checked
 
 
 class LDPClient(Frozen):

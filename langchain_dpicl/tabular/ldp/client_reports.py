@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import PureEvent
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.released.checking import checked_record
@@ -21,7 +22,6 @@ from langchain_dpicl.tabular.ldp.result import Collected, Payment, record_of
 from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
 from langchain_dpicl.tabular.rows import SQLRows, read_chunks
 from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
-from langchain_dpicl.validation import checked
 
 Invalid = Literal["refuse", "drop"]
 

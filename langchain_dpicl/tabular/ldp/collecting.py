@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common.hidden import Hidden, without_frames
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.release.purchase import Purchase, paid_for
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record
-from langchain_dpicl.sealed.hidden import Hidden, without_frames
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.result import (
@@ -40,7 +41,6 @@ from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
 from langchain_dpicl.tabular.released_table import require_account, require_rows
 from langchain_dpicl.tabular.rows import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
-from langchain_dpicl.validation import checked
 
 
 @dataclass

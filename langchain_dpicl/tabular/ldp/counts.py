@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import ParameterError, count
 
 MAX_CELLS = 1 << 20
 """Largest table of whole rows that is kept, and most values a column may have."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from langchain_dpicl.common.parameters import ParameterError, count
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
-from langchain_dpicl.parameters import ParameterError, count
 
 _Floats = npt.NDArray[np.float64]
 _Codes = npt.NDArray[np.int64]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import ParameterError, count
 
 _Floats = npt.NDArray[np.float64]
 

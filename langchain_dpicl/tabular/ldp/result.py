@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from langchain_dpicl.accounting import Event, PureEvent
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.outcome import Status
 from langchain_dpicl.release.record import release_record
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.fitting import Distribution, fit
 from langchain_dpicl.tabular.ldp.reporting import report_texts
 from langchain_dpicl.tabular.ldp.terms import MECHANISM, RELATION, LDPTerms
-from langchain_dpicl.validation import checked
 
 Errors = dict[str, dict[str, tuple[float, float]]]
 

@@ -36,9 +36,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl import files
+from langchain_dpicl.common import files
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.released.checking import (
     checked_record,
     events_of,

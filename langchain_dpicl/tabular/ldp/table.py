@@ -9,8 +9,9 @@ from typing import Any, Literal, NoReturn
 
 from typing_extensions import Self
 
-from langchain_dpicl import parameters
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
@@ -37,7 +38,6 @@ from langchain_dpicl.tabular.rows import CHUNK_SIZE
 from langchain_dpicl.tabular.rows.wanted import check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
-from langchain_dpicl.validation import checked
 
 
 class LDPTable(ReleasedTable):

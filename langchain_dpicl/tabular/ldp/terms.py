@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from langchain_dpicl import parameters
 from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise, reports_template
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, checked_sizes
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import TOLERANCE, Split, share_epsilon, split_epsilon
-from langchain_dpicl.validation import checked
 
 Model = Literal["auto", "joint", "tree"]
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom
-from langchain_dpicl.parameters import ParameterError
 from langchain_dpicl.tabular.ldp.distribution import Distribution, draw_codes
 
 _Floats = npt.NDArray[np.float64]

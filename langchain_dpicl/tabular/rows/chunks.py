@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NoReturn, TypeAlias
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import Hidden
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.tabular.rows.frames import (
     frame_columns,
     frame_library,
@@ -24,7 +25,6 @@ from langchain_dpicl.tabular.rows.frames import (
 from langchain_dpicl.tabular.rows.sql import SQLRows
 from langchain_dpicl.tabular.rows.text_files import CSVRows
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns, WantedColumns
-from langchain_dpicl.validation import checked
 
 CHUNK_SIZE = 50_000
 """How many rows are in memory at once, unless told otherwise."""

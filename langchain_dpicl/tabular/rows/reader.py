@@ -9,16 +9,16 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl import parameters
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import Hidden
+from langchain_dpicl.common.progress import is_watched, progress_bar
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
-from langchain_dpicl.progress import is_watched, progress_bar
-from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.tabular.rows.capped import CappedRows
 from langchain_dpicl.tabular.rows.chunks import CHUNK_SIZE, Chunk, read_chunks
 from langchain_dpicl.tabular.rows.units import KEY_WORDS, UnitCount, UnitDraw
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
-from langchain_dpicl.validation import checked
 
 Encoded: TypeAlias = "dict[str, NDArray[np.int64]]"
 

@@ -11,8 +11,8 @@ from sqlalchemy import URL, Engine, NullPool, TextClause, create_engine, make_ur
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.selectable import SelectBase
 
+from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.sealed.hidden import Hidden
 
 _T = TypeVar("_T")
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import IO, Any
 
-from langchain_dpicl import files
+from langchain_dpicl.common import files
+from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.sealed.hidden import Hidden
 from langchain_dpicl.tabular.rows.lines import Invalid, Lines, TextSource
 from langchain_dpicl.tabular.schema.cells import TextCells
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.common.hidden import Hidden
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnitError
-from langchain_dpicl.sealed.hidden import Hidden
-from langchain_dpicl.units import canonical_unit_id
 
 Digests = NDArray[np.uint64]
 """Digests of 128 bits as rows of two words, the high one first: shape (n, 2)."""

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationInfo, field_validator
 from typing_extensions import Self, override
 
+from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular.schema import cells, spelling, wording
-from langchain_dpicl.validation import construct
 
 _MIN_VALUES = 2
 _TRUTH = ({"False", "True"}, {"0", "1"})

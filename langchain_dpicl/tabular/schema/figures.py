@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from langchain_dpicl.parameters import ParameterError, count, finite
+from langchain_dpicl.common.parameters import ParameterError, count, finite
 
 MAX_SPAN = 1 << 31
 """Largest distance of an integer column's bounds: sums of 2^31 rows fit 64 bits."""
@@ -137,7 +137,7 @@ def check_span(lower: float, upper: float, *, whole: bool) -> None:
     Example:
         >>> check_span(1, 1, whole=True)
         Traceback (most recent call last):
-        langchain_dpicl.parameters.ParameterError: the upper bound must be above ...
+        langchain_dpicl.common.parameters.ParameterError: the upper bound must be ...
     """
     if lower >= upper:
         raise ParameterError(

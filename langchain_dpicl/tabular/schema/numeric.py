@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import PrivateAttr, ValidationInfo, field_validator
 from typing_extensions import override
 
-from langchain_dpicl.parameters import count
+from langchain_dpicl.common.parameters import count
 from langchain_dpicl.tabular.schema import cells, figures
 from langchain_dpicl.tabular.schema.columns import TableColumn
 from langchain_dpicl.tabular.schema.spelling import UnreadableError

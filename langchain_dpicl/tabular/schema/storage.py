@@ -25,7 +25,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl import files
+from langchain_dpicl.common import files
 from langchain_dpicl.exceptions import InvalidParameterError
 
 FORMAT = "langchain-dpicl/table-schema"

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic import field_validator as validated
 from typing_extensions import Self, override
 
+from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular.schema import storage, wording
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
-from langchain_dpicl.validation import construct
 
 if TYPE_CHECKING:
     from langchain_core.prompts import PromptTemplate

@@ -1,0 +1,1 @@
+"""What every part uses: checks, outcomes, prompts, files, frozen objects, progress."""

@@ -1,0 +1,61 @@
+"""Pydantic's refusals in this library's words: typed, and without the value given.
+
+A `ValidationError` holds the input it refused. Where someone passes a list of documents
+for a group source, that input is private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from pydantic import ValidationError
+from typing_extensions import ParamSpec
+
+from langchain_dpicl.common import parameters
+from langchain_dpicl.exceptions import InvalidParameterError
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def construct(owner: str, init: Callable[[], None]) -> None:
+    """Run a model's `__init__`; raise what it refuses as an error of ours.
+
+    Args:
+        owner: The class that is made, for the message.
+        init: Its `__init__`, arguments bound.
+
+    Raises:
+        InvalidParameterError: If a field is refused. It names the fields, and has
+            neither cause nor context.
+    """
+    wrong = ""
+    try:
+        init()
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc'])}: {_reason(item['msg'])}"
+            for item in error.errors(include_url=False, include_input=False)
+        )
+    if wrong:
+        raise InvalidParameterError(f"{owner} can't be made. {wrong}.")
+
+
+def _reason(message: str) -> str:
+    """Return a message without what pydantic puts before those of our validators."""
+    return message.removeprefix("Value error, ")
+
+
+def checked(check: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Return `check(...)`, with its `ParameterError` as an `InvalidParameterError`.
+
+    Example:
+        >>> checked(parameters.count, 3, "n_groups")
+        3
+    """
+    try:
+        return check(*args, **kwargs)
+    except parameters.ParameterError as error:
+        message = str(error)
+    raise InvalidParameterError(message)

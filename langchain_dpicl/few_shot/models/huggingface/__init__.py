@@ -1,0 +1,1 @@
+"""Next-token probabilities from a model of `transformers`."""

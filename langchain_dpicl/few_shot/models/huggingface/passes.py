@@ -1,0 +1,172 @@
+"""Forward passes of a transformers model: token ids in, logits of the next token out.
+
+Rows are padded on the right, and the attention mask is all ones. In a causal model
+nothing reaches a position from its right, so padding changes no figure that is read,
+positions count from 0 in every row without being told, and no mask depends on how
+long the rows are. (Left padding needs a mask and position ids that each family reads
+in its own way, and transformers choose the attention kernel by whether *any* row is
+padded: one row's length would change the arithmetic of all the others.)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.few_shot.models.huggingface.prefixes import Prefix, is_plain
+
+PAD = 0
+"""The token on the right of short rows; any would do, none of them is looked at."""
+
+_LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+
+
+class ForwardPasses:
+    """One model's forward passes, in evaluation mode and without gradients.
+
+    Args:
+        model: A causal language model of transformers.
+        device: Where to put it; None leaves it where it is.
+
+    Attributes:
+        width: Number of logits, that is of token ids.
+        limit: Most tokens of a row; None if the model names no limit.
+        reads: Number of token ids that the model can read.
+
+    Raises:
+        InvalidParameterError: If it is no causal model or can't make a pass.
+    """
+
+    def __init__(self, model: Any, device: Any = None) -> None:
+        config = getattr(model, "config", None)
+        if config is None or not hasattr(model, "get_input_embeddings"):
+            raise InvalidParameterError(
+                "model must be a causal language model of transformers, such as "
+                "AutoModelForCausalLM.from_pretrained(...) returns."
+            )
+        if getattr(config, "is_encoder_decoder", False):
+            raise InvalidParameterError(
+                "model is an encoder-decoder; a causal language model is needed."
+            )
+        self.model = model if device is None else model.to(device)
+        text = (
+            config.get_text_config() if hasattr(config, "get_text_config") else config
+        )
+        limits = [getattr(text, name, None) for name in _LIMITS]
+        self.limit = min(
+            (n for n in limits if isinstance(n, int) and n > 0), default=None
+        )
+        self.mixes_rows = bool(getattr(config, "quantization_config", None)) or any(
+            (getattr(text, name, None) or 0) > 1 for name in _EXPERTS
+        )
+        self.reads = int(model.get_input_embeddings().weight.shape[0])
+        try:
+            self.width = int(self.logits([(PAD,)]).shape[-1])
+        except Exception as error:
+            raise InvalidParameterError(
+                f"model can't make a forward pass: {type(error).__name__}."
+            ) from error
+
+    def logits(
+        self,
+        rows: Sequence[tuple[int, ...]],
+        *,
+        length: int | None = None,
+        prefix: Prefix | None = None,
+        shared: int = 0,
+    ) -> Any:
+        """Return the logits of the token after each row.
+
+        Args:
+            rows: Token ids, each row at least one.
+            length: How long every row is padded; None: as long as the longest.
+            prefix: What is already computed of them.
+            shared: With how many of the prefix's tokens every row begins; each row is
+                longer.
+
+        Returns:
+            A tensor of shape `(rows, width)`, float64, on the CPU.
+        """
+        cache = prefix.taken(shared, len(rows)) if prefix else None
+        return self._pass(rows, length, cache, shared)[0]
+
+    def grown(self, row: tuple[int, ...], prefix: Prefix | None, shared: int) -> Any:
+        """Return the logits after a *public* row, and a prefix that covers it.
+
+        The prefix is None where the model's cache can't be cut and shared: sliding
+        windows, recurrent states and other caches than a plain growing one.
+        """
+        cache = prefix.taken(shared, 1) if prefix else None
+        logits, cache = self._pass([row], None, cache, shared, keep=True)
+        return logits, Prefix(row, cache) if is_plain(cache, len(row)) else None
+
+    def _pass(
+        self,
+        rows: Sequence[tuple[int, ...]],
+        length: int | None,
+        cache: Any,
+        shared: int,
+        *,
+        keep: bool = False,
+    ) -> tuple[Any, Any]:
+        import torch
+
+        length = length or max(map(len, rows))
+        padded = [[*row[shared:], *[PAD] * (length - len(row))] for row in rows]
+        # A module in training mode drops units at random.
+        if self.model.training:
+            self.model.eval()
+        device = self.model.get_input_embeddings().weight.device
+        ids = torch.tensor(padded, dtype=torch.long, device=device)
+        mask = torch.ones(len(rows), length, dtype=torch.long, device=device)
+        last = [len(row) - shared - 1 for row in rows]
+        given = {} if cache is None else {"past_key_values": cache}
+        with torch.no_grad(), _only(self.model, last, length - shared):
+            out = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                use_cache=keep or cache is not None,
+                return_dict=True,
+                **given,
+            )
+        logits = out.logits
+        if logits.shape[1] != 1:
+            logits = logits[torch.arange(len(rows)), torch.tensor(last)]
+        kept = out.past_key_values if keep else None
+        return logits.reshape(len(rows), -1).cpu().double(), kept
+
+
+@contextmanager
+def _only(model: Any, last: Sequence[int], length: int) -> Iterator[None]:
+    """Let the output layer see each row's last position alone.
+
+    A vocabulary of 150,000 at every position would take more memory than the model.
+    What a family does before and after that layer stays as it is. (`logits_to_keep`
+    keeps the same positions of all rows, and theirs differ.)
+    """
+    import torch
+
+    layer = model.get_output_embeddings()
+    thread = threading.get_ident()
+
+    def cut(_module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        hidden = arguments[0] if arguments else None
+        if threading.get_ident() != thread or hidden is None:
+            return None
+        if hidden.shape[:-1] != (len(last), length):
+            return None
+        here = hidden[torch.arange(len(last)), torch.tensor(last)]
+        return (here.unsqueeze(1), *arguments[1:])
+
+    if layer is None:
+        yield
+        return
+    hook = layer.register_forward_pre_hook(cut)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,0 +1,1 @@
+"""Next-token probabilities from an OpenAI-compatible server."""

@@ -1,0 +1,267 @@
+"""From what was asked for to a charged generation, or back to one that was interrupted.
+
+Everything that can be refused is refused in `Order.read` and by the public questions
+to the model that come after it; `Order.begin` charges, and from there on nothing but a
+failure of model or ledger stops the generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from langchain_dpicl import accounting
+from langchain_dpicl.accounting import PureEvent
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import Hidden, without_frames
+from langchain_dpicl.common.validation import checked
+from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.few_shot.drafts import Lanes
+from langchain_dpicl.few_shot.forecast import forecast, require_hope
+from langchain_dpicl.few_shot.generation import Generation
+from langchain_dpicl.few_shot.payment import ChargedNoise, noise_of, paid_for
+from langchain_dpicl.few_shot.public_calls import Asking
+from langchain_dpicl.few_shot.records import PrivateRecords
+from langchain_dpicl.few_shot.result import record_of
+from langchain_dpicl.few_shot.spec import ALL, Terms
+from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.release.purchase import Purchase, header_of
+from langchain_dpicl.release.store import Entry, ReleaseStore
+from langchain_dpicl.released.checking import checked_record
+
+
+@dataclass(frozen=True, repr=False)
+class Order:
+    """A generation that was asked for and not begun.
+
+    Attributes:
+        asking: Model and prompts.
+        terms: The public terms.
+        records: The private records.
+        per_label: Examples of each label.
+        purchase: How it is paid for.
+        stored: The stored generation to go on with; None to begin one.
+        paid: What that one was charged.
+        sources: For each class, what draws its groups.
+    """
+
+    asking: Asking
+    terms: Terms
+    records: PrivateRecords
+    per_label: int
+    purchase: Purchase
+    stored: Entry | None
+    paid: ChargedNoise | None
+    sources: Mapping[str, SampledGroups] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        records: Hidden[Iterable[Any]],
+        *,
+        asking: Asking,
+        terms: Terms,
+        budget: PrivacyBudgetHandler,
+        per_label: int,
+        resume: bool,
+    ) -> Order:
+        """Check everything that needs neither the model nor a charge."""
+        examples = checked(parameters.count, per_label, "per_label")
+        # What is refused in there has no frame that holds a record.
+        held = without_frames(lambda: _read_records(records.value, terms))
+        held.require_enough(terms.n_groups, terms.label_sizes)
+        purchase = purchase_of(asking, terms, budget, examples, resume=resume)
+        stored, paid = purchase.found(), None
+        if stored is None:
+            _require_lasting_labels(terms, budget)
+            rates = terms.rates(held.sizes)
+            stored = purchase.require_payable(terms.event_template(rates, examples))
+        if stored is not None:
+            paid = paid_for(stored, terms, examples)
+            rates = dict(paid.rates)
+        order = cls(asking, terms, held, examples, purchase, stored, paid)
+        if paid is None:
+            order._require_possible(rates)
+        return replace(order, sources=order._sources(rates))
+
+    def lanes(self) -> Lanes:
+        """Return the examples that are to be made, before their first step."""
+        return lanes_of(self.asking, self.terms, self.per_label)
+
+    def begin(self) -> Generation:
+        """Charge the generation, or find the stored one, and return it.
+
+        Raises:
+            BudgetExhaustedError: If the account can't pay.
+            PlanMismatchError: If its plan is for another release, or none can be made.
+            LedgerError: If the ledger can't be used.
+        """
+        entry, paid, sources = self.stored, self.paid, self.sources
+        if entry is None or paid is None:
+            terms, rates = self.terms, self.terms.rates(self.records.sizes)
+            entry = self.purchase.begun(
+                terms.event_template(rates, self.per_label),
+                lambda paid: self._header(
+                    ChargedNoise(rates, noise_of(terms, paid.noise), paid.events)
+                ),
+                unit_key=terms.fields.unit,
+                n_units=terms.n_units(self.records.n_units),
+            )
+            paid = paid_for(entry, terms, self.per_label)
+            if dict(paid.rates) != rates:  # Another process has begun it.
+                sources = self._sources(paid.rates)
+        return Generation(
+            asking=self.asking,
+            terms=self.terms,
+            lanes=self.lanes(),
+            entry=entry,
+            sources=sources,
+            noise=paid.noise,
+        ).followed()
+
+    def _sources(self, rates: Mapping[str, float]) -> dict[str, SampledGroups]:
+        terms = self.terms
+        return without_frames(
+            lambda: {
+                name: self.records.source(
+                    name,
+                    n_groups=terms.n_groups,
+                    sampling_rate=rates[name],
+                    records_per_unit=terms.records_per_unit,
+                    declared=(terms.label_sizes or {}).get(name),
+                    random=self.asking.random,
+                )
+                for name in terms.classes
+            }
+        )
+
+    def _require_possible(self, rates: Mapping[str, float]) -> None:
+        """Refuse what the noise would hide, or what could not be recorded."""
+        terms, message = self.terms, ""
+        try:
+            found = forecast(
+                terms,
+                self.purchase.budget,
+                rates,
+                per_label=self.per_label,
+                choices=self.asking.choices,
+            )
+        except PlanMismatchError as error:
+            message = str(error)
+        if message:
+            raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
+        require_hope(found, terms)
+        event = PureEvent(1.0)
+        trial = {
+            **self._header(ChargedNoise(rates, dict(rates), (event,))),
+            **header_of((event,), None),
+            "epsilon": event.epsilon,
+        }
+        entry = Entry(self.purchase.store, 0, trial)
+        generation = Generation(self.asking, terms, self.lanes(), entry, {}, {})
+        checked_record(record_of(generation, self.per_label))
+
+    def _header(self, paid: ChargedNoise) -> dict[str, Any]:
+        delta = self.purchase.budget.delta
+        return {
+            "rates": dict(paid.rates),
+            "noise": dict(paid.noise),
+            "sizes": "counted" if self.terms.label_sizes is None else "declared",
+            "delta": delta,
+            "epsilon": accounting.compose(paid.events, delta),
+        }
+
+
+def purchase_of(
+    asking: Asking,
+    terms: Terms,
+    budget: PrivacyBudgetHandler,
+    per_label: int,
+    *,
+    resume: bool,
+) -> Purchase:
+    """Return how generations of these terms are paid for."""
+
+    def ended(entry: Entry) -> bool:
+        lanes = lanes_of(asking, terms, per_label)
+        return Generation(asking, terms, lanes, entry, {}, {}).followed().ended
+
+    return Purchase(
+        store_of(asking, terms, budget, per_label),
+        ended,
+        "generation",
+        "generate(..., resume=True) continues or returns it, and released() reads it",
+        resume,
+    )
+
+
+def store_of(
+    asking: Asking, terms: Terms, budget: PrivacyBudgetHandler, per_label: int
+) -> ReleaseStore:
+    """Return where generations of these terms are stored."""
+    kind = terms.fingerprint(
+        asking.prompting,
+        asking.model.name,
+        per_label,
+        is_secure=asking.random.secure,
+    )
+    return ReleaseStore(budget, kind, "few-shot")
+
+
+def lanes_of(asking: Asking, terms: Terms, per_label: int) -> Lanes:
+    """Return the examples of a generation, before their first step."""
+    return Lanes(
+        asking.model,
+        terms.labels,
+        per_label,
+        terms.max_tokens,
+        terms.stop,
+        spend_rest=terms.spend_rest,
+    )
+
+
+def _read_records(records: Iterable[Any], terms: Terms) -> PrivateRecords:
+    if terms.open_labels:
+        return PrivateRecords.read_open(records, terms.fields, ALL)
+    return PrivateRecords.read(
+        records, terms.labels, terms.fields, choose_label=terms.is_parallel
+    )
+
+
+def _sizes_matter(terms: Terms) -> str:
+    """Return why a plan may not fit that fitted before."""
+    if terms.label_sizes is not None:
+        return ""
+    return (
+        " The rates follow the labels' numbers of people: if these have changed since "
+        "the account's first generation, give label_sizes= of then."
+    )
+
+
+def _require_lasting_labels(terms: Terms, budget: PrivacyBudgetHandler) -> None:
+    """Refuse several generations under a plan where a unit could change its label.
+
+    Privacy:
+        A plan is calibrated for a unit that stands under one label in all of them.
+        Records may change from one to the next, and a unit that pays one label's price
+        and then another's can pay more than either twice. A filter adds up the
+        dearest label each time. Records without a unit key are the units themselves:
+        one with another label is another unit.
+
+    Raises:
+        PlanMismatchError: If the plan has more than one query.
+    """
+    if (
+        budget.fixes_classes
+        and terms.fields.unit is not None
+        and terms.is_parallel
+        and len(terms.classes) > 1
+    ):
+        raise PlanMismatchError(
+            f"Account {budget.account!r} has a plan of {budget.queries} generations. "
+            "Between them the records of a unit may come under another label, which a "
+            "plan does not cover. Open an account with accounting='renyi' besides "
+            "queries=, which adds up what was charged; or one with queries=1."
+        )

@@ -1,0 +1,259 @@
+"""A generator's public terms: checked once, then what every part reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from langchain_dpicl.accounting import Template
+from langchain_dpicl.budget import Bundle
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.few_shot.calibration import (
+    Mechanism,
+    TokenNoise,
+    release_name,
+    sampling_rate,
+    token_template,
+)
+from langchain_dpicl.few_shot.decoding import Greedy
+from langchain_dpicl.few_shot.output import Writing
+from langchain_dpicl.few_shot.prompting import FewShotPrompting
+
+LabelsOfUnit = Literal["one", "several"]
+
+ALL = "all records"
+"""The name under which all records stand where labels are open."""
+
+
+@dataclass(frozen=True)
+class Terms(Writing):
+    """What is public about a generation, beside the prompts and the model.
+
+    Attributes:
+        open_labels: Whether the labels are a public list of things to write about, and
+            every record is shown for each of them.
+        labels_of_unit: Whether a unit stands under one label or may under several.
+        n_groups: Groups M of a step.
+        records_per_group: Units N in a group, on average.
+        records_per_unit: Most records of a unit in one step.
+        mechanism: How the groups' distributions become a token.
+        noise_multiplier: Of a Gaussian step; None leaves it to the budget.
+        epsilon: Of a noisy-max step before sampling; None leaves it to the budget.
+        label_sizes: Each label's public number of units; None takes them as counted.
+        spend_rest: Whether steps that early ends leave over go into further examples.
+    """
+
+    open_labels: bool
+    labels_of_unit: LabelsOfUnit
+    n_groups: int
+    records_per_group: float
+    records_per_unit: int
+    mechanism: Mechanism
+    noise_multiplier: float | None
+    epsilon: float | None
+    label_sizes: Mapping[str, int] | None
+    spend_rest: bool
+
+    def check(self) -> None:
+        """Refuse terms that are out of range or do not go together.
+
+        Raises:
+            InvalidParameterError: If they are; the message names the argument.
+        """
+        super().check()
+        self._check_numbers()
+        self._check_choices()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What records are divided into: the labels, or all records as one."""
+        return (ALL,) if self.open_labels else self.labels
+
+    def class_of(self, label: str) -> str:
+        """Return the class whose records are shown for a label."""
+        return ALL if self.open_labels else label
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether the classes' costs compose in parallel: no unit is in two."""
+        return self.labels_of_unit == "one"
+
+    @property
+    def release(self) -> str:
+        """The release's public name."""
+        return release_name(self.mechanism)
+
+    def rates(self, counted: Mapping[str, int]) -> dict[str, float]:
+        """Return each class's sampling rate M N / size.
+
+        Args:
+            counted: The classes' numbers of units, used where none are declared.
+
+        Raises:
+            InvalidParameterError: If a group is to hold more than there is.
+        """
+        sizes = counted if self.label_sizes is None else self.label_sizes
+        rates = {}
+        for name in self.classes:
+            message = ""
+            try:
+                rates[name] = sampling_rate(
+                    sizes[name], self.n_groups, self.records_per_group
+                )
+            except InvalidParameterError as error:
+                message = f"Label {name!r}: {error}"
+            if message:
+                raise InvalidParameterError(message)
+        return rates
+
+    def n_units(self, counted: int) -> int:
+        """Return how many units delta must be too small to give one of away.
+
+        Args:
+            counted: The records' own number, used where no sizes are declared.
+
+        Returns:
+            The sum of declared sizes: no less than there are, if they are right. The
+            records' own number would decide whether a generation is refused.
+        """
+        return counted if self.label_sizes is None else sum(self.label_sizes.values())
+
+    def steps_of(self, per_label: int) -> dict[str, int]:
+        """Return how many token steps each class pays for."""
+        examples = per_label * (len(self.labels) if self.open_labels else 1)
+        return dict.fromkeys(self.classes, self.max_tokens * examples)
+
+    def event_template(
+        self, rates: Mapping[str, float], per_label: int
+    ) -> Template[TokenNoise | tuple[TokenNoise, ...]]:
+        """Return what one generation is charged, for all labels together."""
+        steps = self.steps_of(per_label)
+        templates = tuple(
+            token_template(
+                self.mechanism,
+                self.noise_multiplier,
+                self.epsilon,
+                sampling_rate=rates[name],
+                uses=steps[name],
+            )
+            for name in self.classes
+        )
+        if len(templates) == 1:
+            return templates[0]
+        if not self.is_parallel:
+            return Bundle(self.release, templates, disjoint=False)
+        partition = self._partition()
+        return Bundle(self.release, templates, disjoint=True, partition=partition)
+
+    def described(self) -> dict[str, Any]:
+        """Return the terms as JSON-able values, for the record."""
+        return {
+            **super().described(),
+            "open_labels": self.open_labels,
+            "labels_of_unit": self.labels_of_unit,
+            "composition": "sequential"
+            if self.open_labels or not self.is_parallel
+            else "parallel",
+            "n_groups": self.n_groups,
+            "records_per_group": self.records_per_group,
+            "records_per_unit": self.records_per_unit,
+            "spend_rest": self.spend_rest,
+        }
+
+    def fingerprint(
+        self,
+        prompting: FewShotPrompting,
+        model: str,
+        per_label: int,
+        *,
+        is_secure: bool,
+    ) -> str:
+        """Return what tells generations apart that can't be continued by each other.
+
+        Raises:
+            InvalidParameterError: If a decoder's parameters are no JSON.
+        """
+        public = {
+            **self.described(),
+            "mechanism": self.mechanism,
+            "unit_key": self.fields.unit,
+            "prompts": prompting.templates(),
+            "longest": prompting.longest,
+            "noise": [self.noise_multiplier, self.epsilon],
+            "model": model,
+            "per_label": per_label,
+            "is_secure": is_secure,
+        }
+        text = ""
+        with suppress(TypeError, ValueError):
+            text = json.dumps(public, sort_keys=True, allow_nan=False)
+        if not text:
+            raise InvalidParameterError(
+                "The decoder's described() must hold what JSON can: texts and finite "
+                "numbers."
+            )
+        data = text.encode(errors="surrogatepass")
+        return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+    def _partition(self) -> str:
+        """Return the public name of the rule that puts each unit under one label."""
+        rule = json.dumps([self.fields.label, self.fields.unit, self.labels])
+        data = rule.encode(errors="surrogatepass")
+        return f"label {hashlib.blake2b(data, digest_size=8).hexdigest()}"
+
+    def _check_numbers(self) -> None:
+        self._keep("n_groups", parameters.count)
+        self._keep("records_per_group", _positive)
+        self._keep("records_per_unit", parameters.count)
+        if self.noise_multiplier is not None:
+            self._keep("noise_multiplier", parameters.noise_multiplier)
+        if self.epsilon is not None:
+            self._keep("epsilon", parameters.epsilon)
+        if self.label_sizes is None:
+            return
+        if not isinstance(self.label_sizes, Mapping):
+            raise InvalidParameterError(
+                "label_sizes is a mapping from each label to its number of units, not "
+                f"{type(self.label_sizes).__name__}."
+            )
+        if set(self.label_sizes) != set(self.classes):
+            raise InvalidParameterError(
+                "label_sizes must give a number of units for each of "
+                f"{list(self.classes)}, and for nothing else."
+            )
+        sizes = {
+            name: checked(parameters.count, size, "label_sizes")
+            for name, size in self.label_sizes.items()
+        }
+        object.__setattr__(self, "label_sizes", sizes)
+
+    def _check_choices(self) -> None:
+        if self.mechanism not in ("gaussian", "noisy_max"):
+            raise InvalidParameterError("mechanism must be 'gaussian' or 'noisy_max'.")
+        if self.labels_of_unit not in ("one", "several"):
+            raise InvalidParameterError("labels_of_unit must be 'one' or 'several'.")
+        if self.mechanism == "noisy_max":
+            if not isinstance(self.decoder, Greedy):
+                raise InvalidParameterError(
+                    "mechanism='noisy_max' releases the winning token alone, so that "
+                    "there is nothing to sample from: leave decoder= out, or use "
+                    "mechanism='gaussian'."
+                )
+            if self.noise_multiplier is not None:
+                raise InvalidParameterError(
+                    "noise_multiplier= is for mechanism='gaussian'; give epsilon=."
+                )
+        elif self.epsilon is not None:
+            raise InvalidParameterError(
+                "epsilon= is for mechanism='noisy_max'; give noise_multiplier=."
+            )
+
+
+def _positive(value: Any, name: str) -> float:
+    return parameters.positive(name, value)

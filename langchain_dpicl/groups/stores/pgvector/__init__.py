@@ -1,0 +1,1 @@
+"""LangChain's `PGVectorStore`, searched group by group."""

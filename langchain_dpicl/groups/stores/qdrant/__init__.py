@@ -1,0 +1,1 @@
+"""LangChain's `QdrantVectorStore`, searched group by group."""

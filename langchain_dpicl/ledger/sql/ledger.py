@@ -1,0 +1,438 @@
+"""A ledger in a SQL database: SQLite, the embedded default, or PostgreSQL.
+
+A charge is one transaction: lock the account's row, check it against the journal,
+count, write the charge, commit. SQLite takes the write lock at the start of it (`BEGIN
+IMMEDIATE`) and syncs the disk at its end (`synchronous=EXTRA`), so that neither two
+processes nor a power cut can spend a query twice. PostgreSQL locks the row (`SELECT ...
+FOR UPDATE`) and syncs whatever its own default says (`synchronous_commit=on`, or what
+is stronger); `ledger/sql/standbys.py` looks after its standbys. Whatever the isolation
+level, the unique (account, sequence) pair lets only one writer win.
+
+The whole journal of an account is checked before the ledger uses it, and again when its
+terms or plan are not those that were checked; each charge after that checks counter,
+head and last entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import URL, Connection, select
+
+from langchain_dpicl.accounting import Cost
+from langchain_dpicl.accounting.events import Event
+from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger import hash_chain
+from langchain_dpicl.ledger.balances import unit_tag
+from langchain_dpicl.ledger.base import (
+    AccountState,
+    AccountTerms,
+    Charge,
+    ChargeRecord,
+    Ledger,
+    Plan,
+    UnitBalance,
+)
+from langchain_dpicl.ledger.cells import text, whole
+from langchain_dpicl.ledger.charging import (
+    no_standby,
+    require_name,
+    require_per_unit,
+    require_unit_id,
+    require_units,
+)
+from langchain_dpicl.ledger.last_charges import LastCharges
+from langchain_dpicl.ledger.release_store import Starts, StoredRelease
+from langchain_dpicl.ledger.sql import (
+    postgres_pipeline,
+    release_rows,
+    statements,
+)
+from langchain_dpicl.ledger.sql.creation import open_tables
+from langchain_dpicl.ledger.sql.engine import Mode, parse_url
+from langchain_dpicl.ledger.sql.registry import (
+    add_account,
+    lock_registry,
+    require_registry,
+)
+from langchain_dpicl.ledger.sql.rows import (
+    Account,
+    Last,
+    Opening,
+    close_account,
+    find_account,
+    read_account,
+    read_events,
+    require_account,
+    write_charge,
+    write_plan,
+)
+from langchain_dpicl.ledger.sql.schema import account_table
+from langchain_dpicl.ledger.sql.standbys import Standbys
+from langchain_dpicl.ledger.sql.transactions import Transactions
+from langchain_dpicl.ledger.sql.unit_charging import collect
+from langchain_dpicl.ledger.sql.urls import holds_password
+from langchain_dpicl.ledger.sql.verification import require_balances, require_chain
+
+_PAGE = 10_000
+
+
+class SQLLedger(Ledger):
+    """Accounts in a SQL database that many threads, processes and hosts share.
+
+    Args:
+        url: A SQLAlchemy URL. `sqlite:///clinic.db` is a file beside the program;
+            `postgresql+psycopg://user@host/db` a server that several hosts use.
+        create: Whether to make a ledger where there is none. A service that says False
+            can't begin anew when its ledger is lost or its URL is wrong;
+            `dpicl ledger create` makes the ledger once.
+        require_synchronous: Whether to refuse a PostgreSQL server that waits for no
+            standby, because its setting `synchronous_standby_names` is empty. Without
+            it a `StandbyWarning` tells, once, of a standby that is not waited for.
+
+    Raises:
+        LedgerError: If there is no ledger and `create` is False, the database can't be
+            opened, is not a ledger, was written by another version, or waits for no
+            standby and `require_synchronous` asks for it.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = pathlib.Path(folder.name, "clinic.db")
+        >>> ledger = SQLLedger(f"sqlite:///{path}")
+        >>> ledger.open(AccountTerms("notes", 8.0, 1e-6, 20)).used
+        0
+        >>> ledger.dispose()
+        >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        url: str | URL,
+        *,
+        create: bool = True,
+        require_synchronous: bool = False,
+    ) -> None:
+        parsed = parse_url(url)
+        self.require_synchronous = require_synchronous
+        # Accounts whose journal was found whole, from these terms and this plan on.
+        self._checked: dict[str, Opening] = {}
+        self._last = LastCharges()
+        self._database = Transactions(parsed)
+        engine = self._database.engine
+        standbys = None
+        if engine.dialect.name == "postgresql":
+            name = self._database.name
+            standbys = Standbys(engine, name, required=require_synchronous)
+        elif require_synchronous:
+            raise no_standby("A SQLite file")
+        try:
+            open_tables(self._database, create=create)
+        except LedgerError:
+            self._database.engine.dispose()
+            raise
+        if standbys is not None:
+            standbys.warn()
+
+    def __repr__(self) -> str:
+        return f"SQLLedger({self._database.name!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # The password travels in a pickle of a ledger no more than in its repr.
+        if holds_password(self._database.engine.url):
+            raise LedgerError(
+                "A ledger with a password in its URL is not pickled: build it anew in "
+                "the other process."
+            )
+        # It is there: the other process must not begin a new one.
+        again = partial(
+            SQLLedger, create=False, require_synchronous=self.require_synchronous
+        )
+        return (again, (self._database.name,))
+
+    def dispose(self) -> None:
+        """Close all pooled connections; the ledger stays usable."""
+        self._database.engine.dispose()
+
+    def open(self, terms: AccountTerms) -> AccountState:
+        """Open an account, or find it open under the same terms; check its journal."""
+        name = require_name(terms.name)
+
+        def find(connection: Connection) -> AccountState | None:
+            account = find_account(connection, name)
+            return None if account is None else self._whole(connection, account)
+
+        def create(connection: Connection) -> AccountState:
+            lock_registry(connection)
+            if find_account(connection, name) is None:
+                add_account(connection, terms)
+            # Locked: another process may charge it between the row and its journal.
+            account, _ = read_account(connection, name, lock=True)
+            return self._whole(connection, account)
+
+        state = self._database.run(find, mode=Mode.READ) or self._database.run(create)
+        terms.require_same(state.terms)
+        return state
+
+    def fix_plan(self, name: str, plan: Plan) -> Plan:
+        """Store the plan unless one is stored; return the one that holds."""
+
+        def fix(connection: Connection) -> Plan:
+            account, _ = self._locked(connection, name)
+            if account.state.plan is None:
+                write_plan(connection, account, plan)
+                account, _ = self._locked(connection, name)
+            if account.state.plan is None:
+                raise LedgerError("The ledger did not store the plan.")
+            return account.state.plan
+
+        self._check_first(name)
+        return self._database.run(fix)
+
+    def charge(
+        self,
+        name: str,
+        events: Sequence[Event] | None = None,
+        *,
+        starts: Starts | None = None,
+    ) -> Charge:
+        """Charge one release; the charge is on disk when this returns."""
+        self._check_first(name)
+        before = self._last.before(name)
+
+        def write(connection: Connection) -> Charge:
+            account, last = self._locked(connection, name)
+            charge = write_charge(connection, account, last, events)
+            if starts is not None:
+                account, last = self._locked(connection, name)
+                kind, header = starts[0], starts[1](charge)
+                release_rows.start_release(
+                    connection, account, last, charge.sequence, kind, header
+                )
+            return charge
+
+        def write_quickly(
+            connection: Connection, begun: Callable[[], None]
+        ) -> Charge | None:
+            return postgres_pipeline.charge(
+                connection, name, self._checked[name], events, begun
+            )
+
+        charge = None
+        if starts is None and self._database.engine.dialect.name == "postgresql":
+            charge = self._database.attempt(write_quickly)
+        charge = charge or self._database.run(write, mode=Mode.CHARGE)
+        self._last.require_later(charge, before)
+        return charge
+
+    def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
+        """Charge every unit that can pay, on disk; say which ones did."""
+        self._check_first(charge.account)
+
+        def write(connection: Connection) -> list[bool]:
+            account, last = self._locked(connection, charge.account)
+            require_units(account.state, unit_ids)
+            return collect(connection, account, last, charge, unit_ids)
+
+        return self._database.run(write, mode=Mode.CHARGE)
+
+    def state(self, name: str) -> AccountState:
+        """Return an account's state."""
+
+        def read(connection: Connection) -> AccountState:
+            account, _ = read_account(connection, name)
+            if self._checked.get(name, account.opening) != account.opening:
+                # Edited since: its head alone does not show that.
+                return self._whole(connection, account)
+            return account.state
+
+        return self._database.run(read, mode=Mode.READ)
+
+    def close_account(self, name: str) -> None:
+        """Close an account for good."""
+        self._check_first(name)
+        self._database.run(
+            lambda connection: close_account(
+                connection, *self._locked(connection, name)
+            )
+        )
+
+    def verify(self, name: str) -> AccountState:
+        """Check an account from its terms to its last charge, and all balances."""
+
+        def check(connection: Connection) -> AccountState:
+            account = require_account(connection, name)
+            self._whole(connection, account)
+            require_balances(connection, account)
+            return account.state
+
+        return self._database.run(check, mode=Mode.READ)
+
+    def verify_accounts(self) -> None:
+        """Check that the accounts are those that were opened.
+
+        Raises:
+            LedgerError: If one of them was deleted, renamed, edited or added.
+        """
+        self._database.run(require_registry, mode=Mode.READ)
+
+    def accounts(self) -> list[str]:
+        """Return the names of all accounts, sorted."""
+        return self._database.run(
+            lambda connection: sorted(
+                connection.execute(select(account_table.c.name)).scalars()
+            ),
+            mode=Mode.READ,
+        )
+
+    def charges(self, name: str) -> list[ChargeRecord]:
+        """Return an account's charges, oldest first."""
+
+        def read(connection: Connection) -> list[ChargeRecord]:
+            account, _ = read_account(connection, name)
+            rows = connection.execute(statements.JOURNAL, {"number": account.number})
+            return [
+                ChargeRecord(
+                    Charge(
+                        name,
+                        whole(row.sequence),
+                        read_events(row.events),
+                        Cost(whole(row.cost_loss), whole(row.cost_failure)),
+                    ),
+                    hash_chain.utc(row.charged_at),
+                    text(row.digest),
+                )
+                for row in rows
+            ]
+
+        return self._database.run(read, mode=Mode.READ)
+
+    def unit_balances(self, name: str) -> Iterator[UnitBalance]:
+        """Yield what each unit has spent, by tag: private, for an operator's export.
+
+        The balances are read in pages; those charged meanwhile may show either value.
+        """
+        after = b""
+
+        def read(connection: Connection) -> list[UnitBalance]:
+            account, _ = read_account(connection, name)
+            rows = connection.execute(
+                statements.BALANCES_PAGE,
+                {"number": account.number, "after": after, "size": _PAGE},
+            )
+            return [
+                UnitBalance(tag.hex(), Cost(whole(loss), whole(failure)))
+                for tag, loss, failure in rows
+            ]
+
+        while page := self._database.run(read, mode=Mode.READ):
+            # One row stands for nobody, and has spent nothing.
+            yield from (balance for balance in page if any(balance.spent))
+            after = bytes.fromhex(page[-1].tag)
+
+    def unit_tag(self, name: str, unit_id: str | int) -> str:
+        """Return the tag under which a per-unit account keeps a unit: private."""
+        known_as = require_unit_id(unit_id)
+
+        def find(connection: Connection) -> str:
+            account, _ = read_account(connection, name)
+            require_per_unit(account.state)
+            return unit_tag(account.unit_key or b"", known_as).hex()
+
+        return self._database.run(find, mode=Mode.READ)
+
+    def store_answer(self, name: str, key: str, answer: str) -> str:
+        """Keep a released answer of an account; return the first one under the key."""
+
+        def store(connection: Connection) -> str:
+            # Its row alone: beside one who charges, row and journal are read apart.
+            number = require_account(connection, name).number
+            kept = {"number": number, "wanted": key}
+            found = connection.execute(statements.FIND_ANSWER, kept).scalar()
+            if found is not None:
+                return text(found)
+            connection.execute(statements.KEEP_ANSWER, {**kept, "answer": answer})
+            return answer
+
+        # Returned when the transaction is committed: what it says is on disk.
+        return self._database.run(store)
+
+    def stored_answer(self, name: str, key: str) -> str | None:
+        """Return the answer kept under a key, or None."""
+
+        def find(connection: Connection) -> str | None:
+            number = read_account(connection, name)[0].number
+            found = connection.execute(
+                statements.FIND_ANSWER, {"number": number, "wanted": key}
+            ).scalar()
+            return None if found is None else text(found)
+
+        return self._database.run(find, mode=Mode.READ)
+
+    def clear_answers(self, name: str) -> int:
+        """Delete an account's cached answers, and no release; return how many."""
+
+        def clear(connection: Connection) -> int:
+            number = require_account(connection, name).number
+            return connection.execute(
+                statements.CLEAR_ANSWERS, {"number": number}
+            ).rowcount
+
+        return self._database.run(clear)
+
+    def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
+        """Store the header of the release that a charge pays for; on disk, once."""
+        self._check_first(name)
+
+        def start(connection: Connection) -> None:
+            release_rows.start_release(
+                connection, *self._locked(connection, name), charge, kind, header
+            )
+
+        self._database.run(start)
+
+    def store_step(self, name: str, charge: int, number: int, drawn: str) -> str:
+        """Store what a step drew, on disk; return the first draw that was stored."""
+        self._check_first(name)
+
+        def store(connection: Connection) -> str:
+            return release_rows.store_step(
+                connection, *self._locked(connection, name), charge, number, drawn
+            )
+
+        # Not `Mode.CHARGE`: nobody may see, and give out, a draw that is not on disk.
+        return self._database.run(store)
+
+    def releases(self, name: str, kind: str) -> list[StoredRelease]:
+        """Return an account's releases of one kind, by the order of their charges."""
+
+        def read(connection: Connection) -> list[StoredRelease]:
+            account, _ = read_account(connection, name)
+            found = release_rows.stored(connection, account)
+            return [release for release in found if release.kind == kind]
+
+        return self._database.run(read, mode=Mode.READ)
+
+    def _check_first(self, name: str) -> None:
+        """Check a journal before its account's row is locked: it may be long."""
+        if name not in self._checked:
+            self._database.run(
+                lambda connection: self._whole(
+                    connection, require_account(connection, name)
+                ),
+                mode=Mode.READ,
+            )
+
+    def _locked(self, connection: Connection, name: str) -> tuple[Account, Last]:
+        """Lock an account's row; return the account if it can be trusted."""
+        account, last = read_account(connection, name, lock=True)
+        if self._checked.get(name) != account.opening:
+            self._whole(connection, account)
+        return account, last
+
+    def _whole(self, connection: Connection, account: Account) -> AccountState:
+        require_chain(connection, account)
+        self._checked[account.state.terms.name] = account.opening
+        return account.state

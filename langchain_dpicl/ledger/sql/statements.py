@@ -1,0 +1,203 @@
+"""The statements of a ledger's daily work, built once.
+
+SQLAlchemy spends more on building a statement than SQLite on running it; a statement
+that is kept is also compiled only once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    Integer,
+    String,
+    Text,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
+
+from langchain_dpicl.ledger.sql.schema import (
+    account_table,
+    answer_table,
+    charge_table,
+    release_table,
+    step_table,
+    unit_table,
+)
+
+READ_ACCOUNT = select(account_table).where(account_table.c.name == bindparam("name"))
+"""An account by `name`."""
+
+LOCK_ACCOUNT = READ_ACCOUNT.with_for_update()
+"""The same; its row stays locked until the transaction ends."""
+
+LAST_CHARGE = (
+    select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
+    .where(charge_table.c.account_id == bindparam("number"))
+    .order_by(charge_table.c.sequence.desc())
+    .limit(1)
+)
+"""The last charge in the journal of account `number`.
+
+A statement of its own, after the account's row is locked: in PostgreSQL a subquery of
+the locking statement would see the journal as it was before the wait for the lock.
+"""
+
+LAST_CHARGE_OF = (
+    select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
+    .where(
+        charge_table.c.account_id
+        == select(account_table.c.id)
+        .where(account_table.c.name == bindparam("name"))
+        .scalar_subquery()
+    )
+    .order_by(charge_table.c.sequence.desc())
+    .limit(1)
+)
+"""The same, of the account called `name`."""
+
+COUNT_CHARGE = (
+    update(account_table)
+    .where(
+        account_table.c.id == bindparam("number"),
+        account_table.c.used == bindparam("now") - 1,
+    )
+    .values(
+        used=bindparam("now"),
+        spent_loss=bindparam("loss"),
+        spent_failure=bindparam("failure"),
+        head=bindparam("head"),
+    )
+)
+"""Count the charge `now` of account `number`; write the new sums and head."""
+
+_counted = COUNT_CHARGE.returning(account_table.c.id).cte("counted")
+_WRITTEN = {
+    "account_id": bindparam("number", type_=Integer),
+    "sequence": bindparam("now", type_=Integer),
+    "events": bindparam("events", type_=Text),
+    "cost_loss": bindparam("cost_loss", type_=BigInteger),
+    "cost_failure": bindparam("cost_failure", type_=BigInteger),
+    "charged_at": bindparam("charged_at", type_=DateTime(timezone=True)),
+    "digest": bindparam("digest", type_=String),
+}
+
+WRITE_CHARGE = insert(charge_table).values(_WRITTEN)
+"""Write the same charge into the journal."""
+
+_values: list[Any] = list(_WRITTEN.values())
+
+COUNT_AND_WRITE_CHARGE = insert(charge_table).from_select(
+    list(_WRITTEN), select(*_values).where(_counted.c.id.is_not(None))
+)
+"""Both at once, for a database that can: nothing is written if nothing was counted."""
+
+JOURNAL = (
+    select(charge_table)
+    .where(charge_table.c.account_id == bindparam("number"))
+    .order_by(charge_table.c.sequence)
+)
+"""The charges of account `number`, oldest first."""
+
+PRICE = select(charge_table.c.cost_loss, charge_table.c.cost_failure).where(
+    charge_table.c.account_id == bindparam("number"),
+    charge_table.c.sequence == bindparam("sequence"),
+)
+"""What the charge `sequence` of account `number` costs: each unit, or all at once."""
+
+DIGEST_BALANCES = (
+    update(account_table)
+    .where(account_table.c.id == bindparam("number"))
+    .values(balances_digest=bindparam("digest"), head=bindparam("head"))
+)
+"""Write the digest of all balances of account `number`, and its head."""
+
+BALANCES = select(unit_table.c.tag, unit_table.c.loss, unit_table.c.failure).where(
+    unit_table.c.account_id == bindparam("number")
+)
+"""All balances of account `number`, in no order."""
+
+BALANCES_PAGE = (
+    BALANCES.where(unit_table.c.tag > bindparam("after"))
+    .order_by(unit_table.c.tag)
+    .limit(bindparam("size"))
+)
+"""The first `size` balances of account `number` with a tag beyond `after`."""
+
+FIND_ANSWER = select(answer_table.c.answer).where(
+    answer_table.c.account_id == bindparam("number"),
+    answer_table.c.key == bindparam("wanted"),
+)
+"""The answer that account `number` keeps under the key `wanted`."""
+
+KEEP_ANSWER = insert(answer_table).values(
+    account_id=bindparam("number", type_=Integer),
+    key=bindparam("wanted", type_=String),
+    answer=bindparam("answer", type_=Text),
+)
+"""Keep `answer` for account `number` under the key `wanted`."""
+
+CLEAR_ANSWERS = delete(answer_table).where(
+    answer_table.c.account_id == bindparam("number")
+)
+"""Delete all answers that account `number` keeps."""
+
+RELEASES = (
+    select(release_table.c.charge, release_table.c.steps, release_table.c.digest)
+    .where(release_table.c.account_id == bindparam("number"))
+    .order_by(release_table.c.charge)
+)
+"""How far each release of account `number` is, by the order of their charges."""
+
+HEADERS = select(
+    release_table.c.charge, release_table.c.kind, release_table.c.header
+).where(release_table.c.account_id == bindparam("number"))
+"""What each release of account `number` was started with, in no order."""
+
+STEPS = (
+    select(step_table.c.charge, step_table.c.number, step_table.c.drawn)
+    .where(step_table.c.account_id == bindparam("number"))
+    .order_by(step_table.c.charge, step_table.c.number)
+)
+"""What all steps of account `number` drew, in order."""
+
+START_RELEASE = insert(release_table).values(
+    account_id=bindparam("number", type_=Integer),
+    charge=bindparam("sequence", type_=Integer),
+    kind=bindparam("kind", type_=String),
+    header=bindparam("header", type_=Text),
+    steps=0,
+    digest=bindparam("digest", type_=String),
+)
+"""Start a release of charge `sequence` of account `number`."""
+
+WRITE_STEP = insert(step_table).values(
+    account_id=bindparam("number", type_=Integer),
+    charge=bindparam("sequence", type_=Integer),
+    number=bindparam("step", type_=Integer),
+    drawn=bindparam("drawn", type_=Text),
+)
+"""Write what `step` of the same release drew."""
+
+COUNT_STEP = (
+    update(release_table)
+    .where(
+        release_table.c.account_id == bindparam("number"),
+        release_table.c.charge == bindparam("sequence"),
+        release_table.c.steps == bindparam("step"),
+    )
+    .values(steps=bindparam("now"), digest=bindparam("digest"))
+)
+"""Count it: the release now has `now` steps and ends with `digest`."""
+
+NOTE_RELEASES = (
+    update(account_table)
+    .where(account_table.c.id == bindparam("number"))
+    .values(releases_digest=bindparam("releases"), head=bindparam("head"))
+)
+"""Write the digest of all releases of account `number`, and its head."""

@@ -1,0 +1,150 @@
+"""Checking an account from its terms to its last charge.
+
+The journal is read once, row by row, whatever its length. An account is checked when it
+is opened; its units' balances, of which there may be millions, only by `verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from langchain_dpicl.accounting import Cost
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
+from langchain_dpicl.ledger import hash_chain
+from langchain_dpicl.ledger.base import NOTHING, AccountState
+from langchain_dpicl.ledger.charging import fits
+from langchain_dpicl.ledger.sql import statements
+from langchain_dpicl.ledger.sql.release_rows import require_releases
+from langchain_dpicl.ledger.sql.rows import Account, damaged, read_events, require_end
+
+_STREAM = {"yield_per": 2_000}
+_KEPT_COSTS = 4_096
+_ROUNDING = 10**9
+
+
+def require_chain(connection: Connection, account: Account) -> None:
+    """Check the whole journal of an account, and what its charges released in steps.
+
+    Args:
+        connection: In a transaction that sees one state of the database, or holds the
+            account's row.
+        account: The account, read in the same transaction.
+
+    Raises:
+        LedgerError: If a row was edited, deleted or added, or can't be read.
+    """
+    state = account.state
+    name = state.terms.name
+    costs: dict[str, Cost] = {}
+    head, at = account.start, None
+    sequence = loss = failure = 0
+    with connection.execute(
+        statements.JOURNAL, {"number": account.number}, execution_options=_STREAM
+    ) as rows:
+        for row in rows:
+            sequence += 1
+            where = f"at charge {sequence}"
+            if row.sequence != sequence:
+                raise damaged(name, where, "it is missing from the journal")
+            try:
+                cost = costs.get(row.events) or _cost(state, row.events)
+                stored = Cost(int(row.cost_loss), int(row.cost_failure))
+                head = hash_chain.after_charge(
+                    head, name, sequence, row.events, stored, row.charged_at
+                )
+            except (LedgerError, ParameterError, TypeError, ValueError) as error:
+                raise damaged(name, where, f"it can't be read ({error})") from None
+            if head != row.digest:
+                what = "it" if sequence > 1 else "it, the account's terms or its plan"
+                raise damaged(name, where, f"{what} was edited")
+            if len(costs) < _KEPT_COSTS:
+                costs[row.events] = cost
+            _require_paid(state, where, cost, stored)
+            at = _require_later(name, where, at, row.charged_at)
+            loss, failure = loss + stored.loss, failure + stored.failure
+    require_end(connection, account)
+    spent = Cost(loss, failure)
+    if spent != state.spent:
+        raise damaged(name, f"at charge {sequence}", "its charges don't add up")
+    if state.terms.scope == "corpus" and not fits(spent, state.terms.limit):
+        raise damaged(name, f"at charge {sequence}", "more was charged than it has")
+    require_releases(connection, account)
+
+
+def require_balances(connection: Connection, account: Account) -> None:
+    """Check the balances of all units of an account, in one scan.
+
+    Raises:
+        LedgerError: If a balance was edited, deleted or added, or is out of range.
+    """
+    if account.unit_key is None:
+        return
+    found = hash_chain.balances_after(
+        hash_chain.NO_BALANCES, account.unit_key, _balances(connection, account)
+    )
+    if found != account.balances:
+        raise damaged(
+            account.state.terms.name,
+            "in its units' balances",
+            "one of them was edited, lost or added",
+        )
+
+
+def _balances(
+    connection: Connection, account: Account
+) -> Iterator[tuple[bytes, Cost, Cost]]:
+    terms, spent = account.state.terms, account.state.spent
+    most = Cost(
+        min(terms.limit.loss, spent.loss), min(terms.limit.failure, spent.failure)
+    )
+    with connection.execute(
+        statements.BALANCES, {"number": account.number}, execution_options=_STREAM
+    ) as rows:
+        for tag, loss, failure in rows:
+            # SQLite would keep a word in a column of numbers.
+            if not (
+                isinstance(loss, int)
+                and isinstance(failure, int)
+                and 0 <= loss <= most.loss
+                and 0 <= failure <= most.failure
+            ):
+                raise damaged(
+                    terms.name,
+                    "in its units' balances",
+                    "one of them is not what a unit can have spent",
+                )
+            yield tag, NOTHING, Cost(loss, failure)
+
+
+def _cost(state: AccountState, stored: str) -> Cost:
+    """Return what stored events cost under the account's terms, computed anew."""
+    try:
+        return state.terms.cost(read_events(stored), state.plan)
+    except PlanMismatchError:
+        raise LedgerError("its events are not the plan's") from None
+
+
+def _require_paid(state: AccountState, where: str, cost: Cost, stored: Cost) -> None:
+    # Another machine's logarithm, or a later and tighter bound, may be one step off a
+    # cost that was rounded up; nothing that matters to the guarantee is.
+    too_cheap = any(
+        charged + 1 + needed // _ROUNDING < needed or charged < 0
+        for charged, needed in zip(stored, cost, strict=True)
+    )
+    if too_cheap:
+        raise damaged(
+            state.terms.name, where, "it was charged for less than its events cost"
+        )
+
+
+def _require_later(
+    name: str, where: str, before: datetime | None, stored: datetime
+) -> datetime:
+    at = hash_chain.utc(stored)
+    if before is not None and at < before:
+        raise damaged(name, where, "it is older than the one before it")
+    return at

@@ -1,9 +1,0 @@
-# The server tests, with a vLLM of their own; `include` it in the Makefile.
-SERVERS_PYTHON ?= $(PYTHON)
-SERVERS := .venv-servers
-
-.PHONY: test-servers
-
-test-servers: $(DEV)  ## Run the tests against a real vLLM on the CPU.
-	$(SERVERS_PYTHON) tests/servers/make_environment.py $(SERVERS)
-	$(BIN)/python -m pytest -q tests/servers --vllm $(SERVERS)

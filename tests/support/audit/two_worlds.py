@@ -1,0 +1,377 @@
+"""Two corpora that differ by one unit, asked the same by the library's own code.
+
+A *world* is a corpus, its group source and its per-unit accounts. Who is eligible, who
+is charged, who is left out and what the slots then hold is all decided by the real
+`RetrievedGroups`, `PrivacyBudgetHandler` and `MemoryLedger`. Only the last step is
+replaced: where the library would add noise to the slots' answers, the world hands out
+the exact distribution of what would be released.
+
+An `Adversary` (`world_pairs.py`) holds two worlds, one with the unit x and one without.
+`check_fixed` measures Gaussian histograms for a fixed sequence of queries, in closed
+form. `check_adaptive` measures finite outputs for the best of *all* strategies of a
+given depth: the next query may be any function of everything released before.
+
+What the groups' answers are is up to the adversary too. For histograms each content of
+a slot is a label of its own, so that no change of a slot goes unseen; finite outputs
+have two labels by one of the rules in `ANSWERS`, and each query may use another rule.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from langchain_core.documents import Document
+
+from langchain_dpicl import PrivacyBudgetHandler, Relation, accounting
+from langchain_dpicl.accounting import (
+    Event,
+    EventTemplate,
+    ExponentialPart,
+    GaussianPart,
+)
+from langchain_dpicl.accounting.template import Part
+from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
+from langchain_dpicl.groups.records import EmbeddedRecords
+from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.ledger import MemoryLedger, Plan
+from langchain_dpicl.mechanisms import SecureRandom, sensitivity
+from support.audit.small_corpora import EMBEDDING, Content, Unit, X, built_index, names
+from support.release_templates import template
+
+ORDERS = (1.5, 4.0, 16.0)
+
+
+ANSWERS: dict[str, Callable[[Content], bool]] = {
+    "x": lambda content: X in names(content),
+    "first": lambda content: names(content)[0] in "acd",
+}
+"""What a group says, yes or no; an empty group says nothing."""
+
+
+class Priorities(SecureRandom):
+    """Gives each unit the priority that the test planned for it."""
+
+    secure = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: Sequence[str] = ()
+        self.units: Sequence[str] = ()
+
+    def words(self, count: int) -> Any:
+        if not self.order:
+            return np.zeros(count, np.uint64)
+        assert len(self.units) == count
+        return np.array([self.order.index(unit) for unit in self.units], np.uint64)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a per-unit account claims."""
+
+    epsilon: float
+    delta: float
+    queries: int | None = None
+    accounting: str | None = None
+    delta0_share: float | None = None
+
+    def open(self, name: str, ledger: MemoryLedger) -> PrivacyBudgetHandler:
+        terms: dict[str, Any] = self.__dict__
+        return PrivacyBudgetHandler(**terms, ledger=ledger, scope="unit", account=name)
+
+    def renyi_claims(self, events: Sequence[Event]) -> list[tuple[float, float]]:
+        """Return orders, and the Renyi divergence that the account keeps to at each.
+
+        Args:
+            events: Under a plan, those of one query.
+        """
+        if self.accounting is None:
+            rho = (self.queries or 0) * accounting.rho(events)
+            return [(order, order * rho) for order in ORDERS]
+        terms: dict[str, Any] = self.__dict__
+        share = {} if self.delta0_share is None else {"delta0_share": self.delta0_share}
+        kept = accounting.PrivacyFilter(
+            terms["accounting"], self.epsilon, self.delta, **share
+        )
+        if kept.order is not None:
+            return [(kept.order, kept.budget)]
+        rho = kept.budget**2 / 2 if kept.method == "gdp" else kept.budget
+        return [(order, order * rho) for order in ORDERS]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything public about a world."""
+
+    accounts: tuple[Account, ...]
+    grouping: str = "shard"
+    n_groups: int = 1
+    docs_per_group: int = 1
+    max_groups: int | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    """One question, and how its answer is released."""
+
+    question: int
+    threshold: float | NoisyThreshold
+    part: Part = field(default_factory=GaussianPart)
+    account: int = 0
+    delta0: float = 0.0
+    """With this probability the release fails and shows everything."""
+    order: tuple[str, ...] = ()
+    """Under `max_groups`: the units by the priority that chance gives them."""
+
+    @property
+    def event_template(self) -> EventTemplate:
+        """What the release asks of the account."""
+        if not self.delta0:
+            return template("audit", (self.part,))
+        parts = (self.part,)
+        return template("audit", parts, needs_delta0=True, delta0=self.delta0)
+
+    @property
+    def scripts(self) -> Sequence[tuple[int, ...]]:
+        """What can happen before the release, in public; see `World.ask`."""
+        return ((),)
+
+
+@dataclass(frozen=True)
+class Change:
+    """The operator deletes a unit, or adds it again if it is deleted."""
+
+    name: str
+
+    scripts = ((),)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a world releases on a query, up to the last noise."""
+
+    votes: Mapping[Content, int] = field(default_factory=dict)
+    relation: Relation | None = None
+    paid: PaidCharge | None = None
+    reach: float = 1.0
+    """The probability of what happened before the release."""
+    error: str | None = None
+    """An error is seen by whoever asks."""
+    released: bool = True
+    """Whether there is a release after what happened before."""
+
+    @property
+    def sigma(self) -> float:
+        assert self.paid is not None
+        z = self.paid.noise.noise_multiplier
+        return sensitivity.noise_scale(z, sensitivity.vote_l2(self.relation))
+
+    def lead(self, rule: str) -> int:
+        """Return by how many groups "yes" is ahead of "no"."""
+        counts = Counter[bool]()
+        for content, number in self.votes.items():
+            counts[ANSWERS[rule](content)] += number
+        return counts[True] - counts[False]
+
+    def yes(self, rule: str, part: Part) -> float:
+        """Return the probability that "yes" is released, of "yes" and "no"."""
+        lead = self.lead(rule)
+        if isinstance(part, GaussianPart):
+            # The noisy winner: the difference of two counts with noise each.
+            return math.erfc(-lead / self.sigma / 2) / 2
+        assert self.paid is not None
+        epsilon = self.paid.noise.epsilon
+        if isinstance(part, ExponentialPart):
+            return 1 / (1 + math.exp(-epsilon * lead / 2))
+        # The sharpest pure mechanism: one bit, flipped with probability 1/(1 + e^eps).
+        return 1 / (1 + math.exp(-epsilon if lead > 0 else epsilon))
+
+
+NOTHING = Answer(released=False)
+
+_PLANS: dict[tuple[Account, EventTemplate], Plan] = {}
+
+Step = Query | Change
+
+
+class RepeatableLedger(MemoryLedger):
+    """Remembers what was asked of it, so that a world can go on in several ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def fork(self) -> RepeatableLedger:
+        """Return a ledger that has been asked the same, and so holds the same."""
+        twin = RepeatableLedger()
+        for method, arguments in self.calls:
+            getattr(twin, method)(*arguments)
+        return twin
+
+    def open(self, terms: Any) -> Any:
+        if ("open", (terms,)) not in self.calls:
+            self.calls.append(("open", (terms,)))
+        return super().open(terms)
+
+    def fix_plan(self, name: str, plan: Plan) -> Plan:
+        self.calls.append(("fix_plan", (name, plan)))
+        return super().fix_plan(name, plan)
+
+    def charge(self, name: str, events: Any = None) -> Any:
+        charge = super().charge(name, events)
+        self.calls.append(("charge", (name, events)))
+        return charge
+
+    def charge_units(self, charge: Any, unit_ids: Sequence[str]) -> list[bool]:
+        self.calls.append(("charge_units", (charge, unit_ids)))
+        return super().charge_units(charge, unit_ids)
+
+    def _require_written(self, charge: Any) -> None:
+        """Collect at any price: a broken world asks units for less than is written."""
+
+
+class World:
+    """A corpus with its accounts, driven through the library's own code."""
+
+    def __init__(self, units: tuple[Unit, ...], setting: Setting) -> None:
+        self.units = {unit.name: unit for unit in units}
+        self.index = built_index(units, setting.n_groups)
+        self.setting = setting
+        self.deleted = Counter[str]()
+        self.memory: set[str] = set()
+        self.ledger = RepeatableLedger()
+        self._open()
+
+    def _open(self) -> None:
+        self.budgets = [
+            account.open(str(number), self.ledger)
+            for number, account in enumerate(self.setting.accounts)
+        ]
+
+    def fork(self) -> World:
+        """Return a world in which the same has happened."""
+        twin = copy.copy(self)
+        twin.deleted, twin.memory = self.deleted.copy(), self.memory.copy()
+        twin.ledger = self.ledger.fork()
+        twin._open()
+        return twin
+
+    def take(self, step: Step, script: tuple[int, ...] = ()) -> Answer:
+        """Take one step."""
+        if isinstance(step, Change):
+            self.change(step)
+            return NOTHING
+        return self.answer(step, script)
+
+    def answer(self, query: Query, script: tuple[int, ...]) -> Answer:
+        """Ask one query; an error is an answer too."""
+        try:
+            return self.ask(query, script)
+        except DPError as error:
+            return Answer(error=type(error).__name__, released=False)
+
+    def ask(self, query: Query, script: tuple[int, ...]) -> Answer:
+        """Ask one query, with a script for what chance decides before the release."""
+        assert not script
+        source = self.source(query)
+        paid = self.charge(query, source, query.event_template)
+        slots = self.draw(source, source.prepare(str(query.question)), paid)
+        return Answer(votes(slots), source.relation, paid)
+
+    def source(self, query: Query) -> RetrievedGroups:
+        """Return the groups of this corpus for a query's threshold."""
+        setting = self.setting
+        terms = RetrievalTerms(
+            "unit",
+            setting.n_groups,
+            setting.docs_per_group,
+            query.threshold,
+            setting.grouping,  # type: ignore[arg-type]  # a test may hand any string
+            setting.max_groups,
+        ).check()
+        random = Priorities()
+        random.order = query.order
+        records = EmbeddedRecords("unit", EMBEDDING, self.index)
+        return RetrievedGroups(terms, records, random)
+
+    def charge(
+        self, query: Query, source: RetrievedGroups, shape: EventTemplate
+    ) -> PaidCharge:
+        """Charge as a chain does."""
+        name, budget = str(query.account), self.budgets[query.account]
+        key = self.setting.accounts[query.account], shape
+        if key in _PLANS and self.ledger.state(name).plan is None:
+            # As if another process had been first: a plan takes a while to calibrate.
+            self.ledger.fix_plan(name, _PLANS[key])
+        paid = budget.charge(
+            shape,
+            unit_key=source.unit_key,
+            n_units=source.n_units,
+            charges_units=source.charges_units,
+        )
+        plan = self.ledger.state(name).plan
+        if budget.accounting == "plan" and plan is not None:
+            _PLANS[key] = plan
+        return paid
+
+    def draw(
+        self, source: RetrievedGroups, prepared: Any, paid: PaidCharge
+    ) -> list[list[Document]]:
+        """Return the slots: here is what a broken world does otherwise."""
+        return drawn(source, prepared, self.till(paid))
+
+    def till(self, paid: PaidCharge) -> Callable[[Sequence[str]], Sequence[bool]]:
+        """Return what charges the units."""
+        assert paid.collect is not None
+        return paid.collect
+
+    def change(self, change: Change) -> None:
+        """Delete a unit, or add it again; do nothing where it never was."""
+        unit = self.units.get(change.name)
+        if unit is None:
+            return
+        source = RetrievedGroups(
+            RetrievalTerms("unit", self.setting.n_groups, 1, 0.0, "shard", None),
+            EmbeddedRecords("unit", EMBEDDING, self.index),
+        )
+        self.deleted[unit.name] += 1
+        if self.deleted[unit.name] % 2:
+            source.delete_unit(unit.name)
+        else:
+            source.add_documents(unit.records())
+        self.index = source._index
+
+
+def drawn(
+    source: RetrievedGroups, prepared: Any, collect: Callable[..., Any]
+) -> list[list[Document]]:
+    """Draw, and let chance know who takes part."""
+    random = source._random
+    assert isinstance(random, Priorities)
+    if not random.order:
+        return source.draw_prepared(prepared, collect=collect)
+
+    def collecting(unit_ids: Sequence[str]) -> Sequence[bool]:
+        paid = collect(unit_ids)
+        solvent = {unit for unit, pays in zip(unit_ids, paid, strict=True) if pays}
+        found = source._index.eligible(prepared.vector, prepared.threshold)
+        places = np.arange(len(found.scores))
+        random.units = [unit for unit in found.unit_ids(places) if unit in solvent]
+        return paid
+
+    return source.draw_prepared(prepared, collect=collecting)
+
+
+def votes(slots: Sequence[Sequence[Document]]) -> Counter[Content]:
+    """Return how many slots hold what; an empty one abstains."""
+    return Counter(
+        tuple(document.page_content for document in slot) for slot in slots if slot
+    )

@@ -1,0 +1,73 @@
+"""A small table for the tests of local privacy, and what its reports must look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import chisquare
+
+from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl.tabular.ldp.table import LDPTable
+from langchain_dpicl.tabular.schema import CategoricalColumn, NumericColumn
+from langchain_dpicl.tabular.schema.table import TableSchema
+from support.randomized_reports import whole_matrix
+
+SIGNIFICANCE = 1e-6
+
+SCHEMA = TableSchema(
+    label="income",
+    columns=[
+        CategoricalColumn(name="job", values=["clerk", "nurse", "smith"]),
+        NumericColumn(name="age", kind="integer", lower=0, upper=100, bins=[25, 50]),
+        CategoricalColumn(name="income", values=["low", "high"]),
+    ],
+)
+SIZES = {"job": 3, "age": 3, "income": 2}
+ROW = {"job": "nurse", "age": 70, "income": "high"}
+CODES = (1, 2, 1)
+MIXED = [
+    ROW,
+    {"job": "clerk", "age": 30, "income": "low"},
+    {"job": "smith", "age": 10, "income": "low"},
+    {"job": "nurse", "age": 55, "income": "high"},
+]
+
+
+def budget_of(ledger: Any = ":memory:", **terms: Any) -> PrivacyBudgetHandler:
+    given = {"epsilon": 6, "delta": 1e-6, "queries": 1, **terms}
+    return PrivacyBudgetHandler(ledger=ledger, **given)
+
+
+def table_of(data: Any, **terms: Any) -> LDPTable:
+    given = {"epsilon": 6.0, "budget": budget_of(), "progress": False, **terms}
+    return LDPTable(data, SCHEMA, **given)
+
+
+def joint_of(table: LDPTable) -> np.ndarray:
+    """How often each whole row was reported."""
+    joint = table._found().counts.joint
+    assert joint is not None
+    return joint
+
+
+def p_value(
+    joint: np.ndarray, codes: tuple[int, ...], epsilons: Mapping[str, float]
+) -> float:
+    """Whether reports of rows that are all alike have the distribution that is due."""
+    cell = np.ravel_multi_index(codes, joint.shape)
+    expected = whole_matrix(joint.shape, list(epsilons.values()))[cell]
+    return float(chisquare(joint.ravel(), expected * joint.sum()).pvalue)
+
+
+class Watched:
+    """Rows that can be read twice, or once, and say when they are."""
+
+    def __init__(self, rows: list[dict[str, Any]], seen: list[str]) -> None:
+        self.rows, self.seen = rows, seen
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for row in self.rows:
+            self.seen.append("read")
+            yield row

@@ -1,0 +1,76 @@
+"""What the parser tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from langchain_dpicl.accounting import GaussianEvent, GaussianPart
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.parsers import (
+    DPOutputParser,
+    ESAOutputParser,
+    KSAJointOutputParser,
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+    PublicInput,
+    VoteOutputParser,
+)
+
+EMBEDDING = HashingEmbeddings()
+
+
+ANSWERS = ["A dry cough."] * 83 + ["A skin rash."]
+
+
+PARSERS: dict[str, Callable[..., DPOutputParser]] = {
+    "vote": lambda **kwargs: VoteOutputParser(labels=["cough", "rash"], **kwargs),
+    "flip": lambda **kwargs: VoteOutputParser(
+        labels=["cough", "rash"], mechanism="permute_and_flip", **kwargs
+    ),
+    "esa": lambda **kwargs: ESAOutputParser(
+        embedding=EMBEDDING, candidates=["A dry cough.", "A skin rash."], **kwargs
+    ),
+    "esa-vote": lambda **kwargs: ESAOutputParser(
+        embedding=EMBEDDING,
+        candidates=["A dry cough.", "A skin rash."],
+        select="vote",
+        **kwargs,
+    ),
+    "ptr": lambda **kwargs: KSAPTROutputParser(k=2, **kwargs),
+    "ptr-range": lambda **kwargs: KSAPTROutputParser(k=(1, 3), **kwargs),
+    "threshold": KSAThresholdOutputParser,
+    "joint": lambda **kwargs: KSAJointOutputParser(
+        k=1, domain=["cough", "rash", "nausea"], **kwargs
+    ),
+}
+
+
+def paid(
+    parser: DPOutputParser, z: float = 1e-3, epsilon: float = 1e3, delta0: float = 1e-9
+) -> PaidCharge:
+    """Return a charge with the noise that the parser's mechanism takes."""
+    template = parser.event_template()
+    values = [z if isinstance(p, GaussianPart) else epsilon for p in template.parts]
+    noise = template.noise(*values, *[delta0] * template.needs_delta0)
+    return PaidCharge(noise, (GaussianEvent(1.0),), "notes", 1)
+
+
+def release(parser: DPOutputParser, slots: list[Slot], **changes: Any) -> Any:
+    terms: dict[str, Any] = {
+        "paid": paid(parser),
+        "relation": Relation.REPLACE,
+        "slot_count": len(slots),
+    }
+    if "prepared" not in changes:
+        terms["prepared"] = parser.prepare(PublicInput())
+    return parser.release(slots, **{**terms, **changes})
+
+
+def rich(queries: int = 3) -> PrivacyBudgetHandler:
+    return PrivacyBudgetHandler(
+        epsilon=50, delta=1e-6, queries=queries, ledger=":memory:"
+    )

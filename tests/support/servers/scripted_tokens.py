@@ -1,0 +1,183 @@
+"""A completions server with known next-token probabilities, in a few lines.
+
+It cuts texts up by characters, and what follows a prompt is drawn from a generator
+seeded by the prompt, so that a test can say to the last digit what must come back.
+`TokenServer()` answers as vLLM does; its fields make it any lesser server.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from support.servers.recording_proxy import Answer, Exchange
+from support.servers.scripted_provider import KEY, MODEL
+
+SIZE = 128
+"""Tokens: the ASCII characters."""
+
+END, END_TEXT = 0, "<|end|>"
+
+UNCLEAR = range(120, 128)
+"""Tokens that are no text by themselves: spelled alone, all look the same."""
+
+LONGEST = 600
+"""Most tokens of a prompt."""
+
+REFUSALS = {400: "bad", 401: "key", 404: "nothing there"}
+
+
+def encode(text: str) -> list[int]:
+    if text == END_TEXT:
+        return [END]
+    return [min(ord(letter), SIZE - 1) for letter in text]
+
+
+def decode(tokens: Sequence[int]) -> str:
+    return "".join(END_TEXT if token == END else chr(token) for token in tokens)
+
+
+def spelled(token: int) -> str:
+    return "\ufffd" if token in UNCLEAR else decode([token])
+
+
+class Letters:
+    """The server's tokenizer, as a user may hold it."""
+
+    vocabulary_size = SIZE
+
+    def encode(self, text: str) -> list[int]:
+        return encode(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return spelled(tokens[0]) if len(tokens) == 1 else decode(tokens)
+
+
+def log_probs(prompt: str | Sequence[int]) -> np.ndarray:
+    """Return the model's log-probabilities after a prompt, shape `(SIZE,)`."""
+    ids = encode(prompt) if isinstance(prompt, str) else list(prompt)
+    logits = np.random.default_rng([len(ids), *ids]).normal(0.0, 2.0, SIZE)
+    return logits - math.log(np.exp(logits).sum())
+
+
+@dataclass
+class TokenServer:
+    """A server; every field makes it different from vLLM.
+
+    Attributes:
+        owner: Whose the models are, by its own account; None: there is no such list.
+        marks: Whether it names tokens by their ids when it is asked to.
+        strict: Whether it refuses arguments that it does not know.
+        tokenizes: Whether it has `/tokenize` and `/detokenize`.
+        counts: Whether it says how many tokens a prompt has.
+        names: Whether it tells the figures of tokens that are named by id.
+        processed: Whether its figures are those of the allowed tokens alone.
+        most: Tokens that it tells at most; -1: all.
+        capped: Whether it tells fewer than asked for, and does not refuse.
+        silent: Whether it tells no log-probabilities.
+        draw: From log-probabilities to the token that it draws.
+        edit: Changes a choice before it is sent; gets the prompt's tokens too.
+    """
+
+    owner: str | None = "vllm"
+    marks: bool = True
+    strict: bool = False
+    tokenizes: bool = True
+    counts: bool = True
+    names: bool = True
+    processed: bool = False
+    most: int = -1
+    capped: bool = False
+    silent: bool = False
+    draw: Callable[[np.ndarray], int] = field(default=lambda found: int(found.argmax()))
+    edit: Callable[[list[int], dict[str, Any]], Any] = field(
+        default=lambda _ids, choice: choice
+    )
+
+    def __call__(self, exchange: Exchange) -> Answer:
+        if exchange.headers.get("authorization") != f"Bearer {KEY}":
+            return refusal(401)
+        body, path = exchange.body, exchange.path
+        if path == "/v1/models" and self.owner is not None:
+            return Answer.of({"data": [{"id": MODEL, "owned_by": self.owner}]})
+        if path == "/v1/completions" and body["model"] == MODEL:
+            return self._complete(body)
+        if not self.tokenizes or path not in {"/tokenize", "/detokenize"}:
+            return refusal(404)
+        if path == "/tokenize":
+            return Answer.of({"tokens": encode(body["prompt"])})
+        return Answer.of({"prompt": decode(body["tokens"])})
+
+    def _complete(self, body: dict[str, Any]) -> Answer:
+        prompts = body["prompt"]
+        ids = [encode(p) if isinstance(p, str) else p for p in prompts]
+        told = body.get("logprobs")
+        limit = SIZE if self.most < 0 else self.most
+        wanted = SIZE if told == -1 else told or 0
+        named = body.get("logprob_token_ids") if self.names else None
+        if any(not 0 < len(one) <= LONGEST for one in ids):
+            return refusal(400)
+        if self.strict and (told == -1 or {"return_token_ids", "top_k"} & set(body)):
+            return refusal(400)
+        if not named and wanted > limit and not self.capped:
+            return refusal(400)
+        if named and not (len(named) == told <= SIZE and max(named) < SIZE):
+            return refusal(400)
+        choices = [
+            self.edit(one, self._choice(one, body, min(wanted, limit), index))
+            for index, one in enumerate(ids)
+        ]
+        # Not in order: their numbers count.
+        answer: dict[str, Any] = {"choices": choices[::-1]}
+        if self.counts:
+            answer["usage"] = {"prompt_tokens": sum(map(len, ids))}
+        return Answer.of(answer)
+
+    def _choice(
+        self, ids: list[int], body: dict[str, Any], wanted: int, index: int
+    ) -> dict[str, Any]:
+        found = log_probs(ids)
+        allowed = body.get("allowed_token_ids") or list(range(SIZE))
+        masked = np.full(SIZE, -np.inf)
+        masked[allowed] = found[allowed]
+        drawn = allowed[self.draw(found[allowed])]
+        if self.processed:
+            found = masked - math.log(np.exp(masked).sum())
+        marked = self.marks and bool(body.get("return_tokens_as_token_ids"))
+        named = body.get("logprob_token_ids") if self.names else None
+        top = named or np.argsort(-found, kind="stable")[:wanted].tolist()
+        ended = drawn == END
+        said = [self._name(drawn, marked=marked)]
+        if not ended and (body.get("max_tokens") or 1) > 1:
+            said *= 2
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": spelled(drawn),
+            "finish_reason": "stop" if ended else "length",
+        }
+        if body.get("logprobs") is not None and not self.silent:
+            reported = {
+                self._name(token, marked=marked): max(float(found[token]), -9999.0)
+                for token in [drawn, *top]
+            }
+            choice["logprobs"] = {
+                "tokens": said,
+                "token_logprobs": [float(found[drawn])] * len(said),
+                "top_logprobs": [reported] * len(said),
+            }
+        if body.get("return_token_ids"):
+            choice["prompt_token_ids"] = ids
+        return choice
+
+    def _name(self, token: int, *, marked: bool) -> str:
+        return f"token_id:{token}" if marked else spelled(token)
+
+
+def refusal(status: int) -> Answer:
+    """Return a refusal, with a word that must not be passed on."""
+    message = f"{REFUSALS.get(status, 'broken')}: the server's own words"
+    return Answer.of({"error": {"message": message}}, status, retry_after_ms="1")

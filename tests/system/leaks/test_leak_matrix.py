@@ -1,0 +1,92 @@
+"""The leak matrix: every observer, on every way of asking, with every parser.
+
+Every record, unit id, metadata value, group answer and group call's usage is marked. A
+run is asked in sight of a company of observers, and no mark may be found in anything
+that any of them saw. `test_leak_twin.py` breaks the seal: then each of them must find
+one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.leaks.collector import Collector
+from support.leaks.faces import ASYNC_FACES, SYNC_FACES
+from support.leaks.parts import GATED, PARSERS, AsyncLeakyChat
+from support.leaks.runs import ALONE, BASIC, COMPANIES, WAYS, watch
+
+from langchain_dpicl.exceptions import UnsealableModelError
+from langchain_dpicl.sealed import SealedModel
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+WATCHED = [name for name in COMPANIES if name != ALONE]
+FACES = {**SYNC_FACES, **ASYNC_FACES}
+RAISED = {
+    "model": "",
+    "embedding": "",
+    "store": "GroupCallError",
+    "ledger": "GroupCallError",
+    "interrupt": "KeyboardInterrupt",
+}
+
+
+def answered() -> Iterator[Any]:
+    turns = itertools.cycle(WATCHED)
+    for way in WAYS:
+        for parser in PARSERS:
+            if way in BASIC and parser != GATED:
+                for company in WATCHED:
+                    yield pytest.param(way, parser, company)
+            # The faces ask by `invoke` and `ainvoke`, which all parsers have had.
+            elif way not in FACES or parser in {"vote", "ptr", "esa"}:
+                yield pytest.param(way, parser, next(turns))
+        # Not in step with the parsers.
+        next(turns)
+
+
+@pytest.mark.parametrize(("way", "parser", "company"), list(answered()))
+def test_nobody_sees_anything_private(
+    collector: Collector, way: str, parser: str, company: str
+) -> None:
+    found = watch(company, way, parser, collector=collector)
+    assert {name: f.sight.private for name, f in found.items() if f.sight.private} == {}
+    assert [name for name, f in found.items() if not f.works] == []
+    assert {f.raised for f in found.values()} == {""}
+
+
+def failing() -> Iterator[Any]:
+    for failure in RAISED:
+        for parser in ["esa"] if failure == "embedding" else PARSERS:
+            for way in BASIC if parser != GATED else BASIC[:2]:
+                yield pytest.param(failure, way, parser, ALONE)
+        for way in ("invoke", "astream"):
+            for company in WATCHED:
+                yield pytest.param(failure, way, "esa", company)
+
+
+@pytest.mark.parametrize(("failure", "way", "parser", "company"), list(failing()))
+def test_nobody_sees_anything_private_in_a_failure(
+    collector: Collector, failure: str, way: str, parser: str, company: str
+) -> None:
+    found = watch(company, way, parser, collector=collector, failure=failure)
+    assert {name: f.sight.private for name, f in found.items() if f.sight.private} == {}
+    assert {f.raised for f in found.values()} == {RAISED[failure]}
+
+
+def test_the_collector_receives_traces_in_each_form(collector: Collector) -> None:
+    for company in WATCHED:
+        watch(company, "invoke", "ptr", collector=collector)
+    assert collector.encodings("/") == {
+        "multipart/form-data zstd",
+        "multipart/form-data plain",
+        "application/json plain",
+    }
+
+
+def test_listeners_on_the_model_are_refused() -> None:
+    with pytest.raises(UnsealableModelError, match="listen to the chain"):
+        SealedModel(AsyncLeakyChat().with_listeners(on_end=print))

@@ -1,0 +1,267 @@
+"""What may go wrong between a client and a real HTTP server, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_openai import ChatOpenAI, OpenAI
+from support.chain_parts import QUESTION, record, rich
+from support.servers.recording_proxy import Answer, Drop, Exchange, Hold, RecordingProxy
+from test_provider_answers import GROUPS, LABELS, is_private, saying, votes
+
+from langchain_dpicl import (
+    DPChain,
+    KSAPTROutputParser,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+    VoteOutputParser,
+)
+from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+Make = Callable[..., Any]
+
+# The client waits as long as the header says, or else for half a second and more.
+BUSY = Answer.of({"error": {"message": "busy"}}, 429, retry_after_ms="1")
+BROKEN = Answer.of({"error": {"message": "broken"}}, 500, retry_after_ms="1")
+
+
+def chain_of(
+    groups: RetrievedGroups, model: Any, queries: int = 2, **changes: Any
+) -> tuple[DPChain, PrivacyBudgetHandler]:
+    budget = rich(queries)
+    parts: dict[str, Any] = {"parser": VoteOutputParser(labels=LABELS), **changes}
+    return DPChain(groups=groups, model=model, budget=budget, **parts), budget
+
+
+def first_tries(count: int, fault: Any) -> Callable[[Exchange], Any]:
+    """Give the fault to the first try of the first prompts, and to no second try."""
+    seen: set[str] = set()
+    lock = threading.Lock()
+
+    def rule(exchange: Exchange) -> Any:
+        with lock:
+            if exchange.text in seen or len(seen) == count:
+                return None
+            seen.add(exchange.text)
+        return fault
+
+    return rule
+
+
+def nobody_is_left() -> bool:
+    """Whether no thread of a query is left, and no task but the test's own."""
+    threads = [t.name for t in threading.enumerate() if "dpicl" in t.name]
+    return not threads and asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def until(condition: Callable[[], bool], query: Any = None) -> None:
+    """Wait for something that happens in other threads, while a query goes on."""
+
+    async def look() -> None:
+        while not condition():
+            assert query is None or not query.done(), query
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(look(), timeout=120)
+
+
+@pytest.mark.parametrize("fault", [BUSY, BROKEN, Drop()], ids=["429", "500", "drop"])
+async def test_the_providers_own_retries_are_kept(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups, fault: Any
+) -> None:
+    # A dropped connection is waited for by the clock, not by a header.
+    failing = 2 if isinstance(fault, Drop) else 10
+    model = make_model(max_retries=2, **saying("cough"))
+    chain, _ = chain_of(few_groups, model)
+    for ask in (chain.invoke, chain.ainvoke):
+        proxy.forget()
+        proxy.rule = first_tries(failing, fault)
+        answer: Any = ask(QUESTION)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        assert answer.content == "cough"
+        assert votes(answer) == pytest.approx(GROUPS, abs=5)
+        assert len(proxy.exchanges) == GROUPS + failing
+
+
+@pytest.mark.parametrize("fault", [BUSY, BROKEN, Drop()], ids=["429", "500", "drop"])
+async def test_without_retries_the_failed_groups_abstain_and_no_other(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups, fault: Any
+) -> None:
+    chain, _ = chain_of(few_groups, make_model(**saying("cough")))
+    for ask in (chain.invoke, chain.ainvoke):
+        proxy.forget()
+        proxy.rule = first_tries(12, fault)
+        answer: Any = ask(QUESTION)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        assert answer.content == "cough"
+        assert votes(answer) == pytest.approx(GROUPS - 12, abs=5)
+        assert len(proxy.exchanges) == GROUPS
+    assert nobody_is_left()
+
+
+async def test_one_refused_prompt_takes_none_of_its_batch_along(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+) -> None:
+    def refuse(exchange: Exchange) -> Any:
+        refused = any("Note 7." in prompt for prompt in exchange.prompts)
+        return Answer.of({"error": {"message": "no"}}, 400) if refused else None
+
+    proxy.rule = refuse
+    model = make_model(OpenAI, **saying("cough"))
+    chain, _ = chain_of(few_groups, model, prompts_per_call=20)
+    question = "What of Note 7?"
+    for answer in (chain.invoke(question), await chain.ainvoke(question)):
+        assert votes(answer) == pytest.approx(GROUPS - 1, abs=5)
+
+
+async def test_groups_that_wait_too_long_abstain(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+) -> None:
+    never = threading.Event()
+    slow = ("Note 7.", "Note 17.", "Note 27.", "Note 37.", "Note 47.")
+
+    def rule(exchange: Exchange) -> Any:
+        return Hold(never) if any(note in exchange.text for note in slow) else None
+
+    proxy.rule = rule
+    chain, _ = chain_of(few_groups, make_model(timeout=5, **saying("cough")))
+    answers = await asyncio.gather(
+        asyncio.to_thread(chain.invoke, QUESTION), chain.ainvoke(QUESTION)
+    )
+    held = {exchange.text for exchange in proxy.exchanges if exchange.status is None}
+    assert 0 < len(held) <= len(slow)
+    for answer in answers:
+        assert answer.content == "cough"
+        assert votes(answer) == pytest.approx(GROUPS - len(held), abs=5)
+    assert nobody_is_left()
+
+
+@pytest.mark.parametrize("kind", [ChatOpenAI, OpenAI], ids=["chat", "completions"])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"model": "no-such-model"}, {"api_key": "wrong"}, {"max_tokens": -5}],
+    ids=["model", "key", "argument"],
+)
+async def test_a_provider_that_refuses_the_question_costs_nothing(
+    proxy: RecordingProxy,
+    make_model: Make,
+    few_groups: RetrievedGroups,
+    kind: Any,
+    wrong: dict[str, Any],
+) -> None:
+    model = make_model(kind, **wrong)
+    chain, budget = chain_of(few_groups, model, parser=KSAPTROutputParser(k=2))
+    with pytest.raises(PublicCallError, match="question alone") as failed:
+        chain.invoke(QUESTION)
+    assert failed.value.__cause__ is failed.value.__context__ is None
+    with pytest.raises(PublicCallError, match="question alone"):
+        await chain.ainvoke(QUESTION)
+    assert budget.spent().queries == 0
+    assert not any(is_private(exchange.text) for exchange in proxy.exchanges)
+
+
+async def test_a_question_longer_than_the_context_costs_nothing(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+) -> None:
+    question, parser = "x" * 100_000, KSAPTROutputParser(k=2)
+    chain, _ = chain_of(few_groups, make_model(), parser=parser)
+    with pytest.raises(InvalidParameterError, match="max_question_chars"):
+        chain.invoke(question)
+    assert not proxy.exchanges
+    chain, budget = chain_of(
+        few_groups, make_model(), parser=parser, max_question_chars=None
+    )
+    with pytest.raises(PublicCallError, match="question alone"):
+        chain.invoke(question)
+    with pytest.raises(PublicCallError, match="question alone"):
+        await chain.ainvoke(question)
+    assert budget.spent().queries == 0
+    assert len(proxy.exchanges) == 2
+
+
+async def test_a_server_that_dies_in_the_middle_is_paid_for_and_gives_nothing_away(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+) -> None:
+    lock, deaths = threading.Lock(), iter([10])
+
+    def rule(exchange: Exchange) -> Any:
+        with lock:
+            if exchange.number >= 10 and next(deaths, None):
+                threading.Thread(target=proxy.close, name="death").start()
+        return Drop() if exchange.number >= 10 else None
+
+    proxy.rule = rule
+    chain, budget = chain_of(few_groups, make_model(**saying("cough")))
+    answer = await chain.ainvoke(QUESTION)
+    # Two thirds have failed: noise must not choose the label, and no public model is
+    # there to answer instead.
+    assert record(answer)["status"] == "abstained"
+    assert record(answer)["details"]["reason"] == "most group calls failed"
+    assert "cough" not in answer.content
+    assert budget.spent().queries == 1
+    assert record(chain.invoke(QUESTION))["status"] == "abstained"
+    assert budget.spent().queries == 2
+    for thread in threading.enumerate():
+        if thread.name == "death":
+            thread.join()
+    assert nobody_is_left()
+
+
+async def test_a_cancelled_query_hangs_up_and_stays_charged(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+) -> None:
+    never = threading.Event()
+    proxy.rule = lambda _exchange: Hold(never)
+    chain, budget = chain_of(few_groups, make_model(**saying("cough")))
+    query = asyncio.ensure_future(chain.ainvoke(QUESTION))
+    await until(lambda: proxy.in_flight == GROUPS, query)
+    query.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await query
+    assert budget.spent().queries == 1
+    assert nobody_is_left()
+    await until(lambda: not proxy.in_flight)
+    assert all(exchange.disconnected for exchange in proxy.exchanges)
+
+
+async def test_who_stops_listening_to_the_wording_has_hung_up(
+    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+) -> None:
+    never = threading.Event()
+
+    def rule(exchange: Exchange) -> Any:
+        if "suggestions" in exchange.text:
+            return Hold(never)
+        if is_private(exchange.text):
+            return None
+        return Answer.of({"error": {"message": "not asked for"}}, 500)
+
+    proxy.rule = rule
+    parser = KSAPTROutputParser(k=2, drop_public_words=False)
+    model = make_model(**saying("They had a dry cough."))
+    chain, budget = chain_of(few_groups, model, parser=parser)
+
+    async def listen() -> None:
+        async for piece in chain.astream(QUESTION):
+            # Chunks without text may tell how far it is.
+            assert not piece.content
+
+    listening = asyncio.ensure_future(listen())
+    await until(
+        lambda: any("suggestions" in e.text for e in proxy.exchanges), listening
+    )
+    listening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await listening
+    assert budget.spent().queries == 1
+    await until(lambda: not proxy.in_flight)
+    assert proxy.exchanges[-1].disconnected
+    assert nobody_is_left()

@@ -1,0 +1,63 @@
+"""A whole few-shot generation through a completions server, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.few_shot_fakes import budget_of, generator_of, records_of
+from support.servers.scripted_tokens import TokenServer
+
+from langchain_dpicl.exceptions import PublicCallError
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+Make = Callable[..., Any]
+TERMS: dict[str, Any] = {
+    "n_groups": 8,
+    "records_per_group": 1,
+    "max_tokens": 3,
+    "top_k_public": 10,
+    "noise_multiplier": 1.5,
+}
+
+
+@pytest.mark.parametrize("way", ["generate", "agenerate"])
+async def test_many_groups_share_a_request(next_token: Make, way: str) -> None:
+    model, proxy = next_token(TokenServer(), {"batch_size": 20})
+    budget = budget_of(epsilon=50)
+    made = getattr(generator_of(model, budget=budget, **TERMS), way)
+    examples = made(records_of(30))
+    if way == "agenerate":
+        examples = await examples
+    assert examples.record["charge"] == 1
+    assert examples.record["model"] == model.name
+    private = [
+        exchange
+        for exchange in proxy.exchanges
+        if exchange.path.endswith("/completions") and len(exchange.prompts) > 2
+    ]
+    # A request names the tokens it asks about: one a label and token, of its eight
+    # groups and the public prompt.
+    assert max(len(exchange.prompts) for exchange in private) == 8 + 1
+    assert len(private) <= 2 * 3
+
+
+async def test_a_server_that_is_gone_stops_it_and_it_goes_on(next_token: Make) -> None:
+    model, _ = next_token(TokenServer())
+    budget = budget_of(epsilon=50)
+    generator = generator_of(model, budget=budget, **TERMS)
+    real, calls = model.log_probabilities, []
+
+    def dying(prompts: Any, tokens: Any) -> Any:
+        calls.append(len(prompts))
+        return [None] * len(prompts) if len(calls) > 2 else real(prompts, tokens)
+
+    model.log_probabilities = dying
+    with pytest.raises(PublicCallError, match="resume=True"):
+        generator.generate(records_of(30))
+    del model.log_probabilities
+    examples = generator.generate(records_of(30), resume=True)
+    assert examples.record["charge"] == 1
+    assert budget.spent().queries == 1

@@ -1,0 +1,375 @@
+"""Figures from a completions server whose every probability is known."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support.servers.scripted_provider import MODEL
+from support.servers.scripted_tokens import (
+    END,
+    LONGEST,
+    SIZE,
+    UNCLEAR,
+    Letters,
+    TokenServer,
+    encode,
+    log_probs,
+    refusal,
+)
+
+from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.openai import questions
+from langchain_dpicl.few_shot.models.openai.replies import ROUNDING
+from langchain_dpicl.few_shot.models.openai.wire import Wire
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+Make = Callable[..., Any]
+
+PROMPTS = [TokenPrompt(f"Note {i}. Sentence:") for i in range(7)]
+GROWN = [TokenPrompt(f"Note {i}.", (72, 105)) for i in range(7)]
+
+
+def exact(prompt: TokenPrompt) -> np.ndarray:
+    return log_probs([*encode(prompt.text), *prompt.generated])
+
+
+def likeliest(prompt: TokenPrompt, k: int) -> list[int]:
+    return [int(token) for token in np.argsort(-exact(prompt), kind="stable")[:k]]
+
+
+def bounded(prompt: TokenPrompt, tokens: Any, k: int) -> np.ndarray:
+    """Return the figures that K reported tokens allow to know."""
+    found, top = exact(prompt), likeliest(prompt, k)
+    left = max(1 - float(np.exp(found[top]).sum()), ROUNDING)
+    missing = min(float(found[top].min()), math.log(left))
+    return np.array([found[t] if t in top else missing for t in tokens])
+
+
+def same(found: Any, expected: Any) -> bool:
+    return len(found) == len(expected) and all(
+        one is not None and np.allclose(one, other, rtol=0, atol=1e-9)
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+SERVERS = {
+    "by-id": TokenServer(),
+    "by-id-processed": TokenServer(processed=True),
+    "whole": TokenServer(names=False),
+    "whole-and-a-drawn-token": TokenServer(names=False, draw=lambda p: int(p.argmin())),
+}
+"""Servers that tell what there is to know."""
+
+
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
+@pytest.mark.parametrize("local", [True, False], ids=["tokenizer", "server-cuts"])
+async def test_figures_are_exact_where_the_server_tells_them(
+    next_token: Make, server: TokenServer, local: bool
+) -> None:
+    model, _ = next_token(
+        server,
+        tokenizer=Letters() if local else None,
+        end_tokens=[END],
+        top_logprobs=SIZE,
+    )
+    for prompts in (PROMPTS, GROWN, [*PROMPTS, *GROWN]):
+        top = model.top_tokens(prompts, 5)
+        assert [found.tolist() for found in top] == [likeliest(p, 5) for p in prompts]
+        tokens = np.array([3, 99, 0, 127])
+        expected = [exact(p)[tokens] for p in prompts]
+        wanted = [tokens] * len(prompts)
+        assert same(model.log_probabilities(prompts, wanted), expected)
+        assert same(await model.alog_probabilities(prompts, wanted), expected)
+        whole = model.log_probabilities(prompts, [None] * len(prompts))
+        assert same(whole, [exact(p) for p in prompts])
+        again = await model.atop_tokens(prompts, 5)
+        assert [found.tolist() for found in again] == [found.tolist() for found in top]
+    assert model.vocabulary_size == SIZE
+    assert model.end_tokens == {END}
+    assert model.decode([72, 105]) == "Hi"
+    assert model.decode([]) == ""
+    assert model.name.startswith(f"vllm:{MODEL}#")
+
+
+async def test_missing_tokens_get_the_bound_that_the_server_implies(
+    next_token: Make,
+) -> None:
+    # The token that is drawn is the least likely one: no bound for anything.
+    server = TokenServer(names=False, most=6, draw=lambda p: int(p.argmin()))
+    model, _ = next_token(server)
+    (top,) = model.top_tokens(PROMPTS[:1], 6)
+    tokens = np.concatenate([top, np.setdiff1d(np.arange(SIZE), top)])
+    found = model.log_probabilities(PROMPTS, [tokens] * len(PROMPTS))
+    assert same(found, [bounded(p, tokens, 6) for p in PROMPTS])
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        assert (one >= exact(prompt)[tokens] - 1e-9).all()
+    assert model.vocabulary_size is None
+
+
+async def test_the_mass_that_is_left_is_a_bound_too(next_token: Make) -> None:
+    def edit(_ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+        if choice["index"] and choice["logprobs"]["top_logprobs"]:
+            top = {"token_id:7": math.log(0.6), "token_id:8": math.log(0.39)}
+            choice["logprobs"]["top_logprobs"] = [{**top, "token_id:9": -5.0}]
+        return choice
+
+    model, _ = next_token(TokenServer(names=False, most=3, edit=edit), by_id=False)
+    model.check(3)
+    prompts = [TokenPrompt("first of the list"), TokenPrompt("second")]
+    found = model.log_probabilities(prompts, [np.array([8, 50, 9])] * 2)[1]
+    left = 1 - 0.6 - 0.39 - math.exp(-5)
+    assert left < math.exp(-5)
+    assert np.exp(found) == pytest.approx([0.39, left, math.exp(-5)])
+
+
+async def test_restricted_figures_are_those_among_the_tokens(next_token: Make) -> None:
+    server = TokenServer(names=False, processed=True, most=40)
+    model, _ = next_token(server)
+    (top,) = model.top_tokens(PROMPTS[:1], 40)
+    found = model.log_probabilities(PROMPTS, [top] * len(PROMPTS))
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        among = np.exp(exact(prompt)[top])
+        assert np.exp(one) == pytest.approx(among / among.sum())
+
+
+async def test_many_tokens_are_asked_for_in_parts(
+    next_token: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "MOST_BY_ID", 50)
+    model, proxy = next_token(TokenServer(), llm={"batch_size": 4})
+    model.check(100)
+    proxy.forget()
+    tokens = np.arange(SIZE)[::-1]
+    found = model.log_probabilities(PROMPTS, [tokens] * 7)
+    assert same(found, [exact(p)[tokens] for p in PROMPTS])
+    asked = [(len(e.prompts), e.body["logprobs"]) for e in proxy.exchanges]
+    assert sorted(asked) == sorted([(4, 50), (3, 50)] * 2 + [(4, 28), (3, 28)])
+
+
+def as_texts(**changes: Any) -> TokenServer:
+    """Return a server that names tokens by their text, of which eight look the same."""
+    fewest: dict[str, Any] = {
+        "owner": None,
+        "marks": False,
+        "strict": True,
+        "tokenizes": False,
+    }
+    return TokenServer(**fewest, **changes)
+
+
+CLEAR = [token for token in range(SIZE) if token not in UNCLEAR]
+
+
+@pytest.mark.parametrize("drawn", [np.argmax, np.argmin])
+async def test_texts_are_told_apart_or_not_used(next_token: Make, drawn: Any) -> None:
+    server = as_texts(draw=lambda p: int(drawn(p)))
+    model, proxy = next_token(
+        server, tokenizer=Letters(), end_tokens=[END], top_logprobs=20
+    )
+    prompts = [*PROMPTS, *GROWN]
+    for prompt, top in zip(prompts, model.top_tokens(prompts, 10), strict=True):
+        known = [t for t in likeliest(prompt, 20) if t in CLEAR]
+        assert top.tolist() == known[:10]
+    found = model.log_probabilities(prompts, [np.array(CLEAR)] * len(prompts))
+    assert any(set(likeliest(prompt, 20)) & set(UNCLEAR) for prompt in prompts)
+    for prompt, one in zip(prompts, found, strict=True):
+        known = [t for t in likeliest(prompt, 20) if t in CLEAR]
+        places = [CLEAR.index(t) for t in known]
+        assert one[places] == pytest.approx(exact(prompt)[known])
+        # Collisions hide the least of the twenty: the bound is wider, and holds.
+        assert (one >= exact(prompt)[CLEAR] - 1e-9).all()
+    with pytest.raises(InvalidParameterError, match="tell apart"):
+        model.log_probabilities(prompts[:1], [np.array([UNCLEAR[0]])])
+    # What is sent are tokens: nothing is cut up twice.
+    assert all(isinstance(p, list) for p in proxy.exchanges[-1].prompts)
+    assert model.name.startswith(f"server:{MODEL}#")
+
+
+async def test_texts_that_leave_too_few_tokens_are_refused(next_token: Make) -> None:
+    model, _ = next_token(as_texts(), tokenizer=Letters(), end_tokens=[END])
+    with pytest.raises(PublicCallError, match="told apart"):
+        model.top_tokens(PROMPTS, SIZE)
+
+
+async def test_what_comes_back_mutilated_is_asked_for_again(next_token: Make) -> None:
+    left = {"times": 3}
+
+    def edit(ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+        # As vLLM does where another request names its tokens by id.
+        if ids == encode("public") and left["times"]:
+            left["times"] -= 1
+            choice["logprobs"]["top_logprobs"] = [
+                {"token_id:9": -6.0, "token_id:0": -9999.0}
+            ]
+        return choice
+
+    model, _ = next_token(TokenServer(edit=edit))
+    public = TokenPrompt("public")
+    assert model.top_tokens([public], 1)[0].tolist() == likeliest(public, 1)
+    assert not left["times"]
+    left["times"] = 3
+    assert same(model.log_probabilities([public], [None]), [exact(public)])
+    left["times"] = 100
+    with pytest.raises(PublicCallError, match="fewer than 5"):
+        model.top_tokens([public], 5)
+    assert model.log_probabilities([public], [None]) == [None]
+    # Two figures of five are no bound for the others.
+    likely, _ = next_token(TokenServer(edit=edit), by_id=False)
+    likely.check(5)
+    assert likely.log_probabilities([public], [np.array([1, 2])]) == [None]
+
+
+async def test_figures_do_not_depend_on_the_list(next_token: Make) -> None:
+    tokens = np.array([5, 6, 7])
+    together, _ = next_token(TokenServer(), llm={"batch_size": 20})
+    alone, _ = next_token(TokenServer(), llm={"batch_size": 1}, max_concurrency=2)
+    prompts = [*PROMPTS, *GROWN]
+    found = together.log_probabilities(prompts, [tokens] * 14)
+    assert same(alone.log_probabilities(prompts, [tokens] * 14), found)
+    assert same(await alone.alog_probabilities(prompts, [tokens] * 14), found)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_no_more_calls_are_in_flight_than_allowed(
+    next_token: Make, limit: int
+) -> None:
+    model, proxy = next_token(
+        TokenServer(), llm={"batch_size": 1}, max_concurrency=limit
+    )
+    model.check()
+    proxy.forget()
+    model.log_probabilities(GROWN, [np.array([5])] * 7)
+    await model.alog_probabilities(GROWN, [np.array([5])] * 7)
+    assert len(proxy.exchanges) == 28
+    assert proxy.most_in_flight <= limit
+
+
+async def test_the_clients_own_arguments_reach_the_server(next_token: Make) -> None:
+    llm = {
+        "extra_body": {"priority": 3, "top_k": 7},
+        "model_kwargs": {"user": "somebody"},
+        "seed": 5,
+        "temperature": 0.2,
+    }
+    model, proxy = next_token(TokenServer(), llm=llm)
+    model.log_probabilities(PROMPTS, [np.array([5])] * 7)
+    body = proxy.exchanges[-1].body
+    assert (body["priority"], body["user"], body["seed"]) == (3, "somebody", 5)
+    # Or the figures would be those of another distribution.
+    assert (body["temperature"], body["top_p"], body["top_k"]) == (1, 1, 0)
+
+
+async def test_all_is_asked_once(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer())
+    await model.acheck(20)
+    asked = len(proxy.exchanges)
+    model.check(10)
+    assert model.vocabulary_size == SIZE
+    assert model.end_tokens == {END}
+    assert model.name
+    assert len(proxy.exchanges) == asked
+    again, _ = next_token(TokenServer(most=50))
+    # Another process, other options of the server: the same model.
+    assert again.name == model.name
+
+
+async def test_one_prompt_too_long_is_none_and_no_other(next_token: Make) -> None:
+    prompts = [*PROMPTS, TokenPrompt("x" * (LONGEST + 1)), TokenPrompt(""), *GROWN]
+    model, _ = next_token(TokenServer())
+    tokens = np.array([5, 6])
+    for found in (
+        model.log_probabilities(prompts, [tokens] * 16),
+        await model.alog_probabilities(prompts, [tokens] * 16),
+    ):
+        assert found[7] is found[8] is None
+        answered = [*found[:7], *found[9:]]
+        assert same(answered, [exact(p)[tokens] for p in [*PROMPTS, *GROWN]])
+    with pytest.raises(PublicCallError, match="status 400"):
+        model.top_tokens(prompts, 3)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_openais_own_api_gets_nothing_that_it_does_not_know(
+    next_token: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wire, "host", "api.openai.com")
+    server = as_texts(names=False, most=5)
+    model, proxy = next_token(server, tokenizer=Letters(), end_tokens=[END])
+    prompt = next(p for p in PROMPTS if not set(likeliest(p, 5)) & set(UNCLEAR))
+    (top,) = model.top_tokens([prompt], 5)
+    assert top.tolist() == likeliest(prompt, 5)
+    tokens = np.array([*top, 0, 1, 2])
+    (found,) = model.log_probabilities([prompt], [tokens])
+    assert found == pytest.approx(bounded(prompt, tokens, 5))
+    with pytest.raises(PublicCallError, match="tells 5 at most"):
+        model.top_tokens([prompt], 6)
+    known = {"model", "prompt", "max_tokens", "temperature", "top_p", "logprobs"}
+    assert all(set(exchange.body) <= known for exchange in proxy.exchanges)
+    assert model.name.startswith(f"openai:{MODEL}#")
+
+
+def test_each_event_loop_has_connections_of_its_own(
+    next_token: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Loopback needs no proxy, whatever the environment says.
+    monkeypatch.setenv("NO_PROXY", "*")
+    model, _ = next_token(
+        TokenServer(), llm={"http_async_client": None, "batch_size": 2}
+    )
+    tokens = np.array([5, 6])
+    clients = []
+
+    async def ask() -> None:
+        found = await model.alog_probabilities(PROMPTS, [tokens] * 7)
+        assert same(found, [exact(p)[tokens] for p in PROMPTS])
+        (client,) = model._wire._loops.values()
+        clients.append(client)
+        # Nothing else of this test ends its connections.
+        await client.close()
+
+    for _ in range(3):
+        asyncio.run(ask())
+    assert len({id(client) for client in clients}) == 3
+
+
+async def test_a_key_for_completions_alone_is_good(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer())
+    hidden = refusal(403)
+    proxy.rule = lambda exchange: hidden if exchange.path == "/v1/models" else None
+    model.check(5)
+    assert model.name.startswith(f"server:{MODEL}#")
+
+
+async def test_what_a_server_can_do_is_asked_until_it_is_clear(
+    next_token: Make,
+) -> None:
+    left = {"times": 5}
+
+    def edit(_ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+        if len(choice["logprobs"]["top_logprobs"][0]) > 2 and left["times"]:
+            left["times"] -= 1
+            mutilated = {"token_id:1": -6.0, "token_id:0": -9999.0}
+            choice["logprobs"]["top_logprobs"] = [mutilated]
+        return choice
+
+    model, _ = next_token(TokenServer(edit=edit))
+    model.check()
+    assert model.vocabulary_size == SIZE
+    assert not left["times"]
+
+
+async def test_a_list_of_models_that_fails_today_is_no_reason_for_another_name(
+    next_token: Make,
+) -> None:
+    model, proxy = next_token(TokenServer())
+    broken = refusal(500)
+    proxy.rule = lambda exchange: broken if exchange.path == "/v1/models" else None
+    with pytest.raises(PublicCallError, match="status 500"):
+        model.check()

@@ -1,0 +1,390 @@
+"""What a completions server may do wrong: said before a private call, or one slot."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import math
+import pickle
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_openai import ChatOpenAI, OpenAI
+from support.servers.recording_proxy import Answer, Drop, Exchange, Hold
+from support.servers.scripted_provider import KEY
+from support.servers.scripted_tokens import END, SIZE, Letters, TokenServer, log_probs
+from test_provider_faults import nobody_is_left, until
+
+from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.openai.compatible import OpenAICompatibleNextToken
+from langchain_dpicl.few_shot.models.openai.replies import ID_MARK
+from langchain_dpicl.sealed import arun_sealed, run_sealed
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+Make = Callable[..., Any]
+
+CANARY = "Zebra-7431"
+PRIVATE = [TokenPrompt(f"{CANARY} {i} Sentence:") for i in range(6)]
+OTHERS = [TokenPrompt(f"Harmless {i} Sentence:") for i in range(6)]
+TOKENS = np.array([5, 6, 7])
+SERVERS_WORDS = "own words"
+
+
+class Shifted(Letters):
+    """The tokenizer of another model."""
+
+    def encode(self, text: str) -> list[int]:
+        return [(token + 1) % SIZE for token in super().encode(text)]
+
+
+class Merged(Letters):
+    """The same letters, and fewer tokens: two spaces are one of them."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text.replace("  ", " "))
+
+
+OLD = TokenServer(
+    owner=None, marks=False, strict=True, tokenizes=False, names=False, most=5
+)
+
+WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+    "key": (TokenServer(), {"llm": {"api_key": "x"}}, PublicCallError, "api_key"),
+    "model": (
+        TokenServer(),
+        {"llm": {"model": "x"}},
+        InvalidParameterError,
+        "no model 'x'",
+    ),
+    "silent": (TokenServer(silent=True), {}, PublicCallError, "no log-prob"),
+    "few": (TokenServer(most=4), {}, PublicCallError, "--max-logprobs 10"),
+    "capped": (TokenServer(most=4, capped=True), {}, PublicCallError, "fewer than 10"),
+    "too many": (TokenServer(), {"k": SIZE + 1}, InvalidParameterError, "128 tokens"),
+    "texts": (TokenServer(marks=False), {}, InvalidParameterError, "tokenizer="),
+    "no cutting": (
+        TokenServer(tokenizes=False),
+        {},
+        InvalidParameterError,
+        "tokenizer=",
+    ),
+    "other tokens": (
+        TokenServer(),
+        {"tokenizer": Shifted()},
+        InvalidParameterError,
+        "not the model",
+    ),
+    "other counts": (
+        OLD,
+        {"tokenizer": Merged(), "end_tokens": ()},
+        InvalidParameterError,
+        "not the",
+    ),
+    "no counts": (
+        TokenServer(owner=None, marks=False, strict=True, counts=False),
+        {"tokenizer": Letters(), "end_tokens": ()},
+        PublicCallError,
+        "how many tokens",
+    ),
+    "no ends": (OLD, {"tokenizer": Letters()}, InvalidParameterError, "end_tokens"),
+    "unclear ends": (
+        OLD,
+        {"tokenizer": Letters(), "end_tokens": [127]},
+        InvalidParameterError,
+        "end",
+    ),
+    "by id": (
+        TokenServer(names=False),
+        {"by_id": True},
+        InvalidParameterError,
+        "by_id=True",
+    ),
+    "logits": (
+        TokenServer(
+            edit=lambda _ids, choice: {
+                **choice,
+                "logprobs": {
+                    "tokens": ["token_id:1"],
+                    "top_logprobs": [{"token_id:1": 3.5}],
+                },
+            }
+        ),
+        {},
+        PublicCallError,
+        "raw_logprobs",
+    ),
+    "broken": (lambda _e: Answer.of({"own words": 1}, 500), {}, PublicCallError, "500"),
+    "gone": (lambda _e: Drop(), {}, PublicCallError, "no connection"),
+    "login page": (
+        lambda _e: Answer(200, (b"<html>own words",), {"content-type": "text/html"}),
+        {},
+        PublicCallError,
+        "could not be read",
+    ),
+    "list": (lambda _e: Answer.of([1]), {}, PublicCallError, "could not be read"),
+    "error with 200": (
+        lambda _e: Answer.of({"error": "own words"}),
+        {},
+        PublicCallError,
+        "be read",
+    ),
+}
+"""Servers and arguments, and what is said of them before any private prompt is sent."""
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+async def test_what_is_wrong_is_said_before_any_private_call(
+    next_token: Make, wrong: Any
+) -> None:
+    server, changes, kind, words = wrong
+    k = changes.get("k", 10)
+    arguments = {name: value for name, value in changes.items() if name != "k"}
+    upstream = server
+    if not isinstance(server, TokenServer):
+        upstream = TokenServer()
+    model, proxy = next_token(upstream, **arguments)
+    if upstream is not server:
+        proxy.rule = server
+    for ask in (
+        lambda: model.check(k),
+        lambda: model.top_tokens(OTHERS, k),
+        lambda: run_sealed(lambda: model.check(k)),
+    ):
+        with pytest.raises(kind, match=words) as failed:
+            ask()
+        assert SERVERS_WORDS not in "".join(traceback.format_exception(failed.value))
+    with pytest.raises(kind, match=words):
+        await model.acheck(k)
+    with pytest.raises(kind, match=words):
+        await model.atop_tokens(OTHERS, k)
+    if not set(changes) & {"k"} and "few" not in words and "max" not in words:
+        with pytest.raises(kind, match=words):
+            run_sealed(lambda: model.log_probabilities(PRIVATE, [TOKENS] * 6))
+    assert not any(CANARY in exchange.text for exchange in proxy.exchanges)
+
+
+async def test_a_model_for_chats_alone_is_named_so(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer())
+    missing = Answer.of({"error": "own words"}, 404)
+    proxy.rule = lambda e: missing if e.path.endswith("/completions") else None
+    with pytest.raises(PublicCallError, match="chat completions alone"):
+        model.check()
+
+
+async def test_the_whole_vocabulary_needs_a_server_that_tells_it(
+    next_token: Make,
+) -> None:
+    model, proxy = next_token(TokenServer(most=20))
+    with pytest.raises(InvalidParameterError, match="max-logprobs -1"):
+        model.log_probabilities(PRIVATE, [None] * 6)
+    assert not any(CANARY in exchange.text for exchange in proxy.exchanges)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"llm": "gpt"}, "langchain_openai.OpenAI"),
+        ({"llm": ChatOpenAI(api_key="x")}, "chat completions"),
+        ({"llm": OpenAI(api_key="x").bind(stop="a")}, "RunnableBinding"),
+        ({"llm": OpenAI(api_key="x", logit_bias={"5": 1})}, "logit_bias"),
+        ({"llm": OpenAI(api_key="x", extra_body={"echo": True})}, "echo"),
+        ({"tokenizer": "gpt2"}, "encode"),
+        ({"end_tokens": [-1]}, "end_tokens"),
+        ({"max_concurrency": 0}, "max_concurrency"),
+        ({"top_logprobs": 0}, "top_logprobs"),
+    ],
+)
+def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
+    arguments = {"llm": OpenAI(api_key="x"), **changes}
+    with pytest.raises(InvalidParameterError, match=words):
+        OpenAICompatibleNextToken(**arguments)
+
+
+def all_answered(found: list[Any]) -> bool:
+    return all(one is not None for one in found)
+
+
+def told(figures: dict[int, Any]) -> dict[str, Any]:
+    top = {f"{ID_MARK}{token}": value for token, value in figures.items()}
+    return {"tokens": [f"{ID_MARK}5"], "top_logprobs": [top]}
+
+
+GOOD = {5: -1.0, 6: -2.0, 7: -3.0}
+IMPOSSIBLE: dict[str, Any] = {
+    "nan": told({**GOOD, 6: math.nan}),
+    "infinity": told({**GOOD, 6: math.inf}),
+    "above": told({**GOOD, 6: 0.1}),
+    "mass": told({5: math.log(0.6), 6: math.log(0.3), 7: math.log(0.11)}),
+    "text": told({**GOOD, 6: "-2.0"}),
+    "null": told({**GOOD, 6: None}),
+    "truth": told({**GOOD, 6: False}),
+    "fewer": told({5: -1.0, 6: -2.0}),
+    "others": told({1: -1.0, 2: -2.0, 3: -3.0}),
+    "no ids": {"tokens": ["a"], "top_logprobs": [{"a": -1.0, "b": -2.0, "c": -3.0}]},
+    "odd ids": {"tokens": ["a"], "top_logprobs": [{"token_id:x": -1.0}]},
+    "nothing": None,
+    "no top": {"tokens": ["a"], "top_logprobs": None},
+    "empty top": {"tokens": ["a"], "top_logprobs": []},
+    "odd top": {"tokens": ["a"], "top_logprobs": [[-1.0]]},
+    "list": [1],
+}
+"""What may stand for one prompt's log-probabilities, and can't be any."""
+
+
+@pytest.mark.parametrize("logprobs", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+async def test_an_impossible_answer_is_none_and_no_other(
+    next_token: Make, logprobs: Any
+) -> None:
+    def edit(ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+        said = "".join(map(chr, ids))
+        return {**choice, "logprobs": logprobs} if f"{CANARY} 3" in said else choice
+
+    model, _ = next_token(TokenServer(edit=edit))
+    for found in (
+        run_sealed(lambda: model.log_probabilities(PRIVATE, [TOKENS] * 6)),
+        await arun_sealed(lambda: model.alog_probabilities(PRIVATE, [TOKENS] * 6)),
+    ):
+        assert [place for place, one in enumerate(found) if one is None] == [3]
+        for prompt, one in zip(PRIVATE, found, strict=True):
+            if one is not None:
+                expected = log_probs(prompt.text)[TOKENS]
+                assert one == pytest.approx(expected)
+    if logprobs != IMPOSSIBLE["others"]:
+        with pytest.raises(PublicCallError) as failed:
+            model.top_tokens(PRIVATE[3:4], 3)
+        assert CANARY not in str(failed.value)
+
+
+async def test_a_mass_that_rounding_explains_is_good(next_token: Make) -> None:
+    figures = {5: math.log(0.6), 6: math.log(0.4004), 7: -9.0}
+
+    def edit(ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+        said = "".join(map(chr, ids))
+        return {**choice, "logprobs": told(figures)} if CANARY in said else choice
+
+    model, _ = next_token(TokenServer(edit=edit))
+    (found,) = model.log_probabilities(PRIVATE[:1], [TOKENS])
+    assert found == pytest.approx(list(figures.values()))
+
+
+def only(part: str, fault: Any) -> Callable[[Exchange], Any]:
+    """Give the fault to every request with this in it."""
+
+    def texts(exchange: Exchange) -> str:
+        prompts = exchange.body.get("prompt", [])
+        given = prompts if isinstance(prompts, list) else [prompts]
+        return json.dumps(given)
+
+    return lambda exchange: fault if part in texts(exchange) else None
+
+
+FAULTS = {
+    "refused": Answer.of({"error": "own words"}, 400),
+    "broken": Answer.of({"error": "own words"}, 500, retry_after_ms="1"),
+    "busy": Answer.of({"error": "own words"}, 429, retry_after_ms="1"),
+    "dropped": Drop(),
+    "no json": Answer(200, (b"{own words",), {"content-type": "application/json"}),
+    "one choice more": Answer.of({"choices": [{"index": 0}] * 7}),
+    "same numbers": Answer.of({"choices": [{"index": 0}] * 6}),
+    "odd choices": Answer.of({"choices": [1, 2, 3, 4, 5, 6]}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("grown", [False, True], ids=["text", "tokens"])
+async def test_a_prompt_whose_call_fails_takes_no_other_along(
+    next_token: Make, fault: Any, grown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    prompts = [TokenPrompt(p.text, (72,) if grown else ()) for p in PRIVATE]
+    model, proxy = next_token(TokenServer())
+    model.check()
+    proxy.rule = only(f"{CANARY} 3", fault)
+    caplog.clear()
+    for found in (
+        run_sealed(lambda: model.log_probabilities(prompts, [TOKENS] * 6)),
+        await arun_sealed(lambda: model.alog_probabilities(prompts, [TOKENS] * 6)),
+    ):
+        assert [place for place, one in enumerate(found) if one is None] == [3]
+    assert CANARY not in caplog.text
+    assert not [r for r in caplog.records if r.name.startswith(("openai", "httpx"))]
+    assert CANARY not in repr((model, model._wire, prompts, vars(model)))
+    assert nobody_is_left()
+
+
+async def test_the_sdks_own_retries_are_kept(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer(), llm={"max_retries": 2})
+    model.check()
+    proxy.forget()
+    left = {"times": 2}
+
+    def rule(exchange: Exchange) -> Any:
+        left["times"] -= 1
+        return FAULTS["broken"] if left["times"] >= 0 else None
+
+    proxy.rule = rule
+    assert all_answered(model.log_probabilities(PRIVATE, [TOKENS] * 6))
+    assert len(proxy.exchanges) == 3
+
+
+async def test_a_time_out_is_one_prompts_own(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer(), llm={"timeout": 2})
+    model.check()
+    proxy.rule = only(f"{CANARY} 3", Hold(threading.Event()))
+    for found in await asyncio.gather(
+        asyncio.to_thread(model.log_probabilities, PRIVATE, [TOKENS] * 6),
+        model.alog_probabilities(PRIVATE, [TOKENS] * 6),
+    ):
+        assert [place for place, one in enumerate(found) if one is None] == [3]
+    assert nobody_is_left()
+
+
+async def test_a_cancelled_call_hangs_up_and_leaves_nobody(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer(), llm={"batch_size": 1})
+    model.check()
+    proxy.rule = only(CANARY, Hold(threading.Event()))
+    asked = asyncio.ensure_future(
+        arun_sealed(lambda: model.alog_probabilities(PRIVATE, [TOKENS] * 6))
+    )
+    await until(lambda: proxy.in_flight == len(PRIVATE), asked)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert nobody_is_left()
+    await until(lambda: not proxy.in_flight)
+    proxy.rule = lambda _exchange: None
+    # Connections that were hung up are not used again.
+    assert all_answered(await model.alog_probabilities(PRIVATE, [TOKENS] * 6))
+
+
+async def test_what_is_held_is_neither_shown_nor_pickled(next_token: Make) -> None:
+    model, _ = next_token(TokenServer(), tokenizer=Letters(), end_tokens=[END])
+    model.log_probabilities(PRIVATE, [TOKENS] * 6)
+    shown = f"{model!r} {model} {model.name} {model._wire!r} {model._abilities!r}"
+    assert KEY not in shown
+    assert CANARY not in shown
+    assert "127.0.0.1" not in model.name
+    with pytest.raises(TypeError, match="in each process"):
+        pickle.dumps(model)
+
+
+async def test_an_address_with_a_password_is_shown_nowhere(next_token: Make) -> None:
+    def let_in(exchange: Exchange) -> Answer:
+        assert exchange.headers["authorization"].startswith("Basic ")
+        headers = {"authorization": f"Bearer {KEY}"}
+        return TokenServer()(dataclasses.replace(exchange, headers=headers))
+
+    model, _ = next_token(TokenServer())
+    _, proxy = next_token(let_in)
+    url = proxy.url.replace("http://", "http://somebody:secret@") + "/v1"
+    hidden, _ = next_token(TokenServer(), llm={"base_url": url})
+    hidden.check()
+    assert hidden.name == model.name
+    assert "secret" not in f"{hidden!r} {hidden.name} {hidden._wire!r}"

@@ -1,0 +1,260 @@
+"""A real vLLM as a next-token model, against the same model's own arithmetic."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.servers.vllm_server import VLLMServer
+from test_provider_faults import nobody_is_left
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.few_shot.models.contract import TokenPrompt
+from langchain_dpicl.few_shot.models.openai.requests import PUBLIC_TEXTS
+from langchain_dpicl.sealed import arun_sealed, run_sealed
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+Make = Callable[..., Any]
+
+TEXTS = [
+    TokenPrompt(f"Note {i} of a patient with a skin rash. Answer:") for i in range(12)
+]
+GROWN = [TokenPrompt(f"Note {i}. Answer:", (5, 226, 7)) for i in range(12)]
+
+
+class Exact:
+    """The tiny model in this process, in floats of 64 bits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder)
+        self.model = model.to(torch.float64).eval()
+
+        self.known: dict[TokenPrompt, np.ndarray] = {}
+
+    def ids(self, prompt: TokenPrompt) -> list[int]:
+        return [*self.tokenizer(prompt.text)["input_ids"], *prompt.generated]
+
+    def __call__(self, prompt: TokenPrompt) -> np.ndarray:
+        if prompt not in self.known:
+            with torch.no_grad():
+                logits = self.model(torch.tensor([self.ids(prompt)])).logits[0, -1]
+            self.known[prompt] = np.asarray(logits.log_softmax(-1))
+        return self.known[prompt]
+
+
+@pytest.fixture(scope="module")
+def exact(vllm_of_the_session: VLLMServer) -> Exact:
+    vllm_of_the_session.start()
+    return Exact(vllm_of_the_session.model)
+
+
+@pytest.fixture(scope="module")
+def lesser_vllm(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[VLLMServer]:
+    """A server that tells 20 figures at most, and those among allowed tokens."""
+    environment = Path(str(request.config.getoption("--vllm")))
+    options = ("--max-logprobs", "20", "--logprobs-mode", "processed_logprobs")
+    server = VLLMServer(environment, tmp_path_factory.mktemp("lesser"), options)
+    server.start()
+    yield server
+    server.stop()
+
+
+def are_likeliest(tokens: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether these are the likeliest tokens, in order, up to rounding."""
+    found, best = expected[tokens], np.sort(expected)[::-1][: len(tokens)]
+    return len(set(tokens.tolist())) == len(tokens) and np.allclose(
+        found, best, rtol=0, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("by_id", [None, False], ids=["by-id", "likeliest"])
+@pytest.mark.parametrize("local", [True, False], ids=["tokenizer", "server-cuts"])
+async def test_figures_are_the_models_own(
+    next_token: Make, vllm: VLLMServer, exact: Exact, by_id: bool | None, local: bool
+) -> None:
+    model, proxy = next_token(
+        vllm.url, tokenizer=exact.tokenizer if local else None, by_id=by_id
+    )
+    prompts = [*TEXTS, *GROWN]
+    top = model.top_tokens(prompts, 100)
+    tokens = np.sort(top[0])
+    wanted: list[Any] = [tokens] * len(prompts)
+    found = run_sealed(lambda: model.log_probabilities(prompts, wanted))
+    again = await arun_sealed(lambda: model.alog_probabilities(prompts, wanted))
+    whole = model.log_probabilities(prompts[::6], [None] * len(prompts[::6]))
+    for place, prompt in enumerate(prompts):
+        expected = exact(prompt)
+        assert are_likeliest(top[place], expected)
+        assert again[place] == pytest.approx(found[place], abs=1e-5)
+        reported = np.isin(tokens, top[place]) if by_id is False else slice(None)
+        assert found[place][reported] == pytest.approx(
+            expected[tokens][reported], abs=1e-4
+        )
+        # What is not reported has a bound, and the bound holds.
+        assert (found[place] > expected[tokens] - 1e-4).all()
+    for prompt, one in zip(prompts[::6], whole, strict=True):
+        assert math.fsum(np.exp(one)) == pytest.approx(1.0, abs=1e-5)
+        assert one == pytest.approx(exact(prompt), abs=1e-4)
+    assert model.vocabulary_size == len(exact.tokenizer)
+    assert model.end_tokens == {exact.tokenizer.eos_token_id}
+    tail = [5, 226, 7]
+    assert model.decode(tail) == exact.tokenizer.decode(tail)
+    tokens_of = [exact.ids(prompt) for prompt in prompts]
+    texts = [*PUBLIC_TEXTS, *(prompt.text for prompt in TEXTS)]
+    public = [exact.tokenizer(text)["input_ids"] for text in texts]
+    assert all(
+        p in (texts if isinstance(p, str) else [*tokens_of, *public])
+        for e in proxy.exchanges
+        if e.path.endswith("/completions")
+        for p in e.prompts
+    )
+
+
+async def test_both_ways_of_cutting_up_have_one_name(
+    next_token: Make, vllm: VLLMServer, exact: Exact
+) -> None:
+    served, _ = next_token(vllm.url)
+    local, _ = next_token(vllm.url, tokenizer=exact.tokenizer)
+    assert served.name == local.name
+    assert served.name.startswith("vllm:tiny#")
+
+
+async def test_generated_tokens_are_not_cut_up_again(
+    next_token: Make, vllm: VLLMServer, exact: Exact
+) -> None:
+    # Two tokens that, spelled and cut up again, would be one.
+    whole = exact.tokenizer("cough")["input_ids"]
+    parts = [token for letter in "cough" for token in exact.tokenizer(letter).input_ids]
+    assert len(whole) < len(parts)
+    model, _ = next_token(vllm.url)
+    prompts = [TokenPrompt("Answer:", tuple(ids)) for ids in (whole, parts)]
+    as_one, as_many = model.log_probabilities(prompts, [None, None])
+    assert as_one == pytest.approx(exact(prompts[0]), abs=1e-4)
+    assert as_many == pytest.approx(exact(prompts[1]), abs=1e-4)
+    assert np.abs(as_one - as_many).max() > 0.01
+
+
+async def test_one_prompt_that_is_too_long_is_none_and_no_other(
+    next_token: Make, vllm: VLLMServer, exact: Exact
+) -> None:
+    long, empty = TokenPrompt("Lisinopril " * 10_000), TokenPrompt("")
+    prompts = [*TEXTS[:10], long, empty, *GROWN[:10], TokenPrompt(long.text, (5,))]
+    model, _ = next_token(vllm.url)
+    tokens = np.arange(20)
+    for found in (
+        run_sealed(lambda: model.log_probabilities(prompts, [tokens] * 23)),
+        await arun_sealed(lambda: model.alog_probabilities(prompts, [tokens] * 23)),
+    ):
+        failed = [place for place, one in enumerate(found) if one is None]
+        assert failed == [10, 11, 22]
+        for prompt, one in zip(prompts, found, strict=True):
+            if one is not None:
+                assert one == pytest.approx(exact(prompt)[tokens], abs=1e-4)
+    assert nobody_is_left()
+
+
+async def test_more_tokens_than_there_are_are_not_asked_for(
+    next_token: Make, vllm: VLLMServer
+) -> None:
+    # It would end the server: its own limit is above the vocabulary.
+    model, proxy = next_token(vllm.url)
+    with pytest.raises(InvalidParameterError, match="fewer than 500"):
+        model.top_tokens(TEXTS[:1], 500)
+    size = model.vocabulary_size
+    assert size < 500
+    assert len(model.top_tokens(TEXTS[:1], size)[0]) == size
+    assert max(e.body.get("logprobs") or 0 for e in proxy.exchanges) == size
+
+
+async def test_the_figures_of_others_do_not_mix_with_ours(
+    next_token: Make, vllm: VLLMServer, exact: Exact
+) -> None:
+    """Requests that name their tokens mutilate those that don't, in one engine step."""
+    named, _ = next_token(vllm.url)
+    likeliest, _ = next_token(vllm.url, by_id=False)
+    named.check(50)
+    likeliest.check(50)
+    done = threading.Event()
+    wrong = []
+
+    def name_tokens() -> None:
+        while not done.is_set():
+            found = named.log_probabilities(TEXTS, [np.arange(60)] * len(TEXTS))
+            wrong.extend(1 for one in found if one is None or one.min() < -50)
+
+    other = threading.Thread(target=name_tokens)
+    other.start()
+    try:
+        for prompt in TEXTS:
+            (top,) = await asyncio.to_thread(likeliest.top_tokens, [prompt], 50)
+            assert are_likeliest(top, exact(prompt))
+            (one,) = await likeliest.alog_probabilities([prompt], [top])
+            assert one == pytest.approx(exact(prompt)[top], abs=1e-4)
+            (one,) = await likeliest.alog_probabilities([prompt], [None])
+            assert one == pytest.approx(exact(prompt), abs=1e-4)
+    finally:
+        done.set()
+        other.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("llm", "kind", "words"),
+    [
+        ({"model": "no-such-model"}, InvalidParameterError, "no model"),
+        ({"api_key": "wrong"}, PublicCallError, "api_key"),
+        ({"base_url": "/v2"}, InvalidParameterError, "base_url"),
+    ],
+)
+async def test_what_is_wrong_is_said_of_a_real_server(
+    next_token: Make, vllm: VLLMServer, llm: Any, kind: Any, words: str
+) -> None:
+    given = {name: vllm.url + v if v.startswith("/") else v for name, v in llm.items()}
+    model, _ = next_token(vllm.url, llm=given)
+    with pytest.raises(kind, match=words):
+        model.check(5)
+    with pytest.raises(kind, match=words):
+        await model.acheck(5)
+
+
+async def test_a_tokenizer_of_another_model_is_refused(
+    next_token: Make, vllm: VLLMServer, exact: Exact
+) -> None:
+    other = AutoTokenizer.from_pretrained(vllm.model)
+    other.add_tokens([" weather"])
+    model, _ = next_token(vllm.url, tokenizer=other)
+    with pytest.raises(InvalidParameterError, match="not the model's"):
+        model.check()
+
+
+async def test_a_lesser_server_gives_bounds(
+    next_token: Make, lesser_vllm: VLLMServer, exact: Exact
+) -> None:
+    model, _ = next_token(lesser_vllm.url, by_id=False)
+    with pytest.raises(PublicCallError, match="--max-logprobs 21"):
+        model.top_tokens(TEXTS, 21)
+    (top,) = model.top_tokens(TEXTS[:1], 20)
+    found = model.log_probabilities(TEXTS, [top] * len(TEXTS))
+    for prompt, one in zip(TEXTS, found, strict=True):
+        among = np.exp(exact(prompt)[top])
+        assert np.exp(one) == pytest.approx(among / among.sum(), abs=1e-4)
+    named, _ = next_token(lesser_vllm.url)
+    tokens = np.arange(300)
+    found = named.log_probabilities(TEXTS, [tokens] * len(TEXTS))
+    for prompt, one in zip(TEXTS, found, strict=True):
+        assert one == pytest.approx(exact(prompt)[tokens], abs=1e-4)
+    with pytest.raises(InvalidParameterError, match="max-logprobs -1"):
+        named.log_probabilities(TEXTS, [None] * len(TEXTS))
+    assert named.vocabulary_size is None

@@ -1,0 +1,59 @@
+"""Every example runs and shows what it says."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# What noise can't change.
+SHOWN = {
+    "agent_tool.py": ["calls ask_notes", "can't ask the notes any more", "of 4"],
+    "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
+    "few_shot_generation.py": [
+        "Written at epsilon 4.00",
+        "examples of the instruction alone",
+        "private examples",
+        "Spent: epsilon 4.00",
+    ],
+    "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
+    "private_tables.py": [
+        "Every column is known to",
+        "The age is 5",
+        "-> comes back",
+        "6000 report(s) at epsilon 6",
+        "Spent: epsilon 1.00 by the hospital, epsilon 6.00 by each patient",
+    ],
+    "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
+    "tour.py": [
+        "5 charges",
+        "patients took part in 1 answer of",
+        "notes removed: 4",
+        "salbutamol",
+    ],
+    "ticket_classification.py": ["no examples", "1020 model calls", "349 more"],
+}
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
+def test_an_example_runs(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", [name])
+    # Whatever an example writes into the environment is taken back.
+    monkeypatch.setattr("os.environ", os.environ.copy())
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    shown = capsys.readouterr().out
+    for expected in SHOWN[name]:
+        assert expected in shown
+    # Phone numbers are in the one chain that is not private, and in the note shown.
+    leaks = name in {"rag_before_after.py", "tour.py"}
+    assert shown.count("555-") == leaks

@@ -1,0 +1,226 @@
+"""When a release is charged, drawn and stored, and what becomes of interruptions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.table_parts import account, people, people_schema
+
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    LedgerError,
+)
+from langchain_dpicl.release import purchase
+from langchain_dpicl.tabular import (
+    GDPTable,
+    NoisyStatistics,
+)
+from langchain_dpicl.tabular.gdp import release
+
+
+def failing(*_given: Any, **_named: Any) -> Any:
+    """Stand in for a ledger's method."""
+    raise LedgerError("the disk is full")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Everything that was drawn by any release."""
+    seen: list[Any] = []
+    noisy = release.noisy_tallies
+
+    def watched(*given: Any, **named: Any) -> Any:
+        seen.append(noisy(*given, **named))
+        return seen[-1]
+
+    monkeypatch.setattr(release, "noisy_tallies", watched)
+    return seen
+
+
+def test_no_charge_no_noise(monkeypatch: pytest.MonkeyPatch, drawn: list[Any]) -> None:
+    budget = account()
+    monkeypatch.setattr(budget.ledger, "charge", failing)
+    with pytest.raises(LedgerError, match="disk is full"):
+        GDPTable(people(50), people_schema(), budget=budget).release()
+    assert not drawn
+    assert budget.spent().queries == 0
+
+
+def test_the_charge_is_there_when_the_noise_is_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account()
+    noisy = release.noisy_tallies
+
+    def watched(*given: Any, **named: Any) -> Any:
+        assert len(budget.ledger.charges(budget.account)) == 1
+        return noisy(*given, **named)
+
+    monkeypatch.setattr(release, "noisy_tallies", watched)
+    GDPTable(people(50), people_schema(), budget=budget).release()
+
+
+def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
+    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    budget = account()
+    with monkeypatch.context() as patch:
+        patch.setattr(budget.ledger, "store_step", failing)
+        table = GDPTable(people(500), people_schema(), budget=budget)
+        with pytest.raises(LedgerError, match="disk is full"):
+            table.release()
+    assert len(drawn) == 1
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    again.release(resume=True)
+    assert len(again.sample(2)) == 2
+    assert budget.spent().queries == 1
+
+
+@pytest.mark.parametrize("url", [":memory:", "sqlite:///{}/ledger.db"])
+def test_without_its_header_a_charge_is_not_made(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, drawn: list[Any]
+) -> None:
+    budget = account(ledger=url.format(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(purchase, "header_of", failing)
+        with pytest.raises(LedgerError, match="disk is full"):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    assert budget.spent().queries == 0
+    assert not drawn
+    GDPTable(people(500), people_schema(), budget=budget).release()
+
+
+def test_the_oldest_release_that_was_paid_for_in_vain_is_made_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account(queries=2)
+
+    def table() -> GDPTable:
+        return GDPTable(people(500), people_schema(), budget=budget)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(budget.ledger, "store_step", failing)
+        with pytest.raises(LedgerError, match="disk is full"):
+            table().release()
+    assert table().release().record()["charge"] == 2
+    assert table().release(resume=True).record()["charge"] == 1
+    # Now that none is left open, it is the newest that is taken again.
+    assert table().release(resume=True).record()["charge"] == 2
+    assert budget.spent().queries == 2
+
+
+def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    first = GDPTable(people(500), people_schema(), budget=account(ledger=url))
+    released = first.release().statistics
+
+    def never() -> Any:
+        raise AssertionError("read")
+        yield
+
+    again = GDPTable(never(), people_schema(), budget=account(ledger=url))
+    found = again.release(resume=True).statistics
+    for one, two in zip(released.tallies, found.tallies, strict=True):
+        assert (one == two).all()
+    assert again.record() == first.record()
+    # Other terms are another release.
+    other = GDPTable(
+        people(500), people_schema(), budget=account(ledger=url), group_by=[]
+    )
+    with pytest.raises(BudgetExhaustedError):
+        other.release(resume=True)
+
+
+def test_of_two_that_draw_for_one_charge_the_first_to_store_has_released_it(
+    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
+) -> None:
+    budget = account()
+    with monkeypatch.context() as patch:
+        patch.setattr(budget.ledger, "store_step", failing)
+        with pytest.raises(LedgerError):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    late = GDPTable(people(500), people_schema(), budget=budget)
+    early = GDPTable(people(500), people_schema(), budget=budget)
+    noisy = release.noisy_tallies
+    between: list[Any] = []
+
+    def racing(*given: Any, **named: Any) -> Any:
+        found = noisy(*given, **named)
+        if not between:
+            between.append(None)
+            between.append(early.release(resume=True))
+        return found
+
+    monkeypatch.setattr(release, "noisy_tallies", racing)
+    found = late.release(resume=True).statistics
+    for one, two in zip(found.tallies, between[1].statistics.tallies, strict=True):
+        assert (one == two).all()
+
+
+def test_the_noise_of_a_resumed_release_is_that_of_the_charge(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account(3.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(budget.ledger, "store_step", failing)
+        with pytest.raises(LedgerError):
+            GDPTable(people(500), people_schema(), budget=budget).release()
+    held = budget.ledger._releases[budget.account]
+    header = {**json.loads(held[1].header), "epsilon_before_sampling": 1000.0}
+    held[1] = replace(held[1], header=json.dumps(header))
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    found = again.release(resume=True).statistics
+    assert sum(found.epsilons) == pytest.approx(3.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("damage", ["[]", "[1]", "nonsense", "[1.5]", f"[{10**30}]"])
+def test_damaged_numbers_are_refused(damage: str) -> None:
+    budget = account()
+    table = GDPTable(people(500), people_schema(), budget=budget)
+    table.release()
+    held = budget.ledger._releases[budget.account]
+    held[1] = replace(held[1], steps=(damage,))
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    with pytest.raises(LedgerError, match="can't be read"):
+        again.release(resume=True)
+
+
+def test_of_several_at_once_one_pays_and_the_others_take_its_release(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    started = threading.Barrier(4)
+
+    def rows() -> Any:
+        # All of them have looked for a stored release by now, and found none.
+        started.wait(timeout=60)
+        yield from people(500)
+
+    def released(_: int) -> NoisyStatistics:
+        table = GDPTable(rows(), people_schema(), budget=account(ledger=url))
+        return table.release(resume=True).statistics
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(released, range(4)))
+    for other in found[1:]:
+        for one, two in zip(found[0].tallies, other.tallies, strict=True):
+            assert (one == two).all()
+    assert account(ledger=url).spent().queries == 1
+
+
+def test_where_the_account_is_used_up_the_stored_release_is_named() -> None:
+    budget = account()
+    GDPTable(people(500), people_schema(), budget=budget).release()
+    again = GDPTable(people(500), people_schema(), budget=budget)
+    with pytest.raises(BudgetExhaustedError, match=r"release\(resume=True\)"):
+        again.sample(2)
+    other = GDPTable(people(500), people_schema(), budget=budget, group_by=[])
+    with pytest.raises(BudgetExhaustedError) as caught:
+        other.release()
+    assert "resume" not in str(caught.value)

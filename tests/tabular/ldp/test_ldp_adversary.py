@@ -1,0 +1,240 @@
+"""Defects that an adversary found in locally private tables, and that stay mended."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.ldp_parts import MIXED, ROW, SCHEMA, budget_of, table_of
+
+from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
+from langchain_dpicl.tabular.ldp import dependence, storage
+from langchain_dpicl.tabular.ldp.client import LDPClient
+from langchain_dpicl.tabular.ldp.counts import ReportCounts
+from langchain_dpicl.tabular.ldp.table import LDPTable
+from langchain_dpicl.tabular.ldp.terms import require_same_terms
+from langchain_dpicl.tabular.schema import CategoricalColumn
+from langchain_dpicl.tabular.schema.table import TableSchema
+
+HUGE = 10**400  # JSON has such integers; floats have not.
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "table.npz"
+    table_of(MIXED * 50).release().save(path)
+    return path
+
+
+def edited(path: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
+    """The file as a careful forger makes it: the digest fits what it says."""
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    header = json.loads(arrays.pop("header").tobytes())
+    del header["sha256"]
+    edit(header)
+    header["sha256"] = storage._digest(arrays, header)
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    other = path.with_name("edited.npz")
+    np.savez(other, header=text, **arrays)
+    return other
+
+
+def put(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
+    def edit(header: dict[str, Any]) -> None:
+        place = header
+        for key in keys[:-1]:
+            place = place[key]
+        assert keys[-1] in place
+        place[keys[-1]] = value
+
+    return edit
+
+
+def test_a_file_that_was_edited_by_nobody_is_read(saved: Path) -> None:
+    assert LDPTable.load(edited(saved, lambda _: None)).n_reports == 200
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        put(HUGE, "terms", "epsilon"),
+        put({"job": HUGE, "age": 1, "income": 1}, "terms", "split"),
+        put(HUGE, "record", "parameters", "epsilons", "job"),
+        put("who", "terms", "unit_key"),
+        put("who", "record", "unit_key"),
+        put("add_remove", "record", "relation"),
+        put(0.5, "record", "delta"),
+        put(7, "record", "parameters", "rows_per_unit"),
+        put("domain", "record", "parameters", "split"),
+        put([{"kind": "pure", "epsilon": 0.1, "count": 1}], "record", "events"),
+    ],
+)
+def test_a_record_that_is_not_of_these_reports_is_refused(
+    saved: Path, edit: Callable[[dict[str, Any]], None]
+) -> None:
+    with pytest.raises(ReleaseError, match="trusted"):
+        LDPTable.load(edited(saved, edit))
+
+
+@pytest.mark.parametrize("value", [None, {}, {"job": "small"}])
+def test_what_a_record_says_of_errors_is_not_believed(saved: Path, value: Any) -> None:
+    other = edited(saved, put(value, "record", "parameters", "standard_errors"))
+    assert LDPTable.load(other).summary() == LDPTable.load(saved).summary()
+
+
+def array(shape: str) -> bytes:
+    text = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({shape},)}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize("data", [b"{}", b"\x93NUM", array(str(2**70))])
+@pytest.mark.parametrize("name", ["header.npy", "header", "joint.npy"])
+def test_archives_of_other_things_are_refused(
+    saved: Path, name: str, data: bytes
+) -> None:
+    with zipfile.ZipFile(saved) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    parts.pop(name, None)
+    if name == "header":
+        del parts["header.npy"]
+    with zipfile.ZipFile(saved, "w") as archive:
+        for part, content in {**parts, name: data}.items():
+            archive.writestr(part, content)
+    with pytest.raises(ReleaseError, match="trusted"):
+        LDPTable.load(saved)
+
+
+def test_what_is_no_file_is_not_opened() -> None:
+    # A pipe, for one, would wait for a writer.
+    with pytest.raises(ReleaseError, match="can't be read"):
+        LDPTable.load(os.devnull)
+
+
+def unread() -> Iterator[Any]:
+    raise AssertionError("Reports were read that come only once.")
+    yield
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "most"), [(3.0, 10**18), (3.0, HUGE), (1e299, 10), (1e300, 1)]
+)
+def test_costs_that_no_record_can_hold_are_refused_before_reports_are_read(
+    epsilon: float, most: int
+) -> None:
+    with pytest.raises(InvalidParameterError):
+        LDPTable.from_reports(unread(), SCHEMA, epsilon=epsilon, reports_per_unit=most)
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 999_999])
+def test_what_several_reports_cost_is_rounded_up(most: int) -> None:
+    reports = [LDPClient(SCHEMA, epsilon=0.1).report(ROW)]
+    table = LDPTable.from_reports(reports, SCHEMA, epsilon=0.1, reports_per_unit=most)
+    claimed = Fraction(table.record()["epsilon"])
+    assert 0 <= claimed - Fraction(0.1) * most < Fraction(1, 10**9)
+
+
+def test_terms_of_clients_may_hold_any_integer() -> None:
+    client = LDPClient(SCHEMA, epsilon=3)
+    for part in (HUGE, -HUGE, 2.0, float("nan")):
+        terms = {**client.terms, "epsilons": {**client.epsilons, "age": part}}
+        with pytest.raises(InvalidParameterError, match="'epsilons'"):
+            require_same_terms(client._terms, terms)
+
+
+def test_rows_per_unit_has_a_largest_value() -> None:
+    with pytest.raises(InvalidParameterError, match="rows_per_unit must be from 1"):
+        table_of([{**ROW, "who": 1}], unit_key="who", rows_per_unit=HUGE)
+
+
+def test_a_split_that_is_changed_later_changes_no_claim() -> None:
+    split = {"job": 0.5, "age": 2.0, "income": 0.5}
+    client = LDPClient(SCHEMA, epsilon=3, split=split)
+    split.update(job=2.0, age=0.5)
+    assert client.epsilons == {"job": 0.5, "age": 2.0, "income": 0.5}
+    assert client.terms["epsilons"] == client._reporter._epsilons
+
+
+def test_how_many_rows_of_a_unit_are_reported_is_said_to_be_public() -> None:
+    rows = [{**row, "who": i % 3} for i, row in enumerate(MIXED)]
+    table = table_of(rows, unit_key="who", rows_per_unit=2).release()
+    assert table.n_reports == 4
+    assert "how many rows of each unit" in table.record()["neighbors"]
+    # Unless each unit reports once.
+    assert table_of(rows, unit_key="who").release().n_reports == 3
+
+
+class ForeignError(DPError):
+    def __init__(self, column: str, place: int) -> None:
+        super().__init__(f"{column} {place}")
+
+
+def test_an_error_of_somebody_else_is_told_with_the_charge() -> None:
+    def rows() -> Iterator[Any]:
+        yield ROW
+        raise ForeignError("job", 1)
+
+    with pytest.raises(InvalidParameterError, match=r"job 1 Charge 1 .* was made"):
+        table_of(rows(), budget=budget_of()).release()
+
+
+WIDE = [2] * 7 + [1 << 17] + [2] * 7
+
+
+def test_a_column_of_many_values_does_not_multiply_the_tables() -> None:
+    counts = ReportCounts(WIDE)
+    codes = np.random.default_rng(0).integers(0, 2, (50, len(WIDE)))
+    codes[:, 7] *= (1 << 17) - 1
+    counts.add(codes)
+    pair_cells = sum(table.size for table in counts._pairs.values())
+    assert sum(table.size for table in counts._pending.values()) <= pair_cells
+    assert counts.pairs[3, 7][1, -1] == (codes[:, 3] * codes[:, 7] > 0).sum()
+    assert counts.pairs[3, 4].sum() == 50
+
+
+def test_a_client_does_not_report_what_nobody_can_count() -> None:
+    columns = [
+        CategoricalColumn(name=f"c{i}", values=list(range(1000))) for i in range(20)
+    ]
+    schema = TableSchema(label="c0", columns=columns)
+    with pytest.raises(InvalidParameterError, match="pairs of columns"):
+        LDPClient(schema, epsilon=20)
+
+
+def surprises() -> int:
+    """How many of 1000 pairs of independent columns have a p-value below 1e-4."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for _ in range(1000):
+        rows, columns = (rng.dirichlet(np.full(d, 0.2)) for d in (50, 40))
+        table = np.zeros((50, 40), dtype=np.int64)
+        places = rng.choice(50, 1000, p=rows), rng.choice(40, 1000, p=columns)
+        np.add.at(table, places, 1)
+        found += dependence.independence_p_value(table) < 1e-4
+    return found
+
+
+def test_rare_values_that_meet_are_no_dependence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Frequent and rare values in one table: two of one report each meet by chance."""
+    # 0.1 are due, at most 1 was found in simulations; 4 of 1 have a chance of 2 %.
+    assert surprises() < 4
+    # The twin: rare values stay by themselves.
+    monkeypatch.setattr(dependence, "_pooled", lambda counts: counts)
+    assert surprises() >= 4
+
+
+def test_rare_values_that_depend_are_seen() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.choice(50, 1000, p=rng.dirichlet(np.full(50, 0.2)))
+    table = np.zeros((50, 50), dtype=np.int64)
+    np.add.at(table, (codes, np.where(rng.random(1000) < 0.3, codes, 0)), 1)
+    assert dependence.independence_p_value(table) < 1e-6

@@ -1,0 +1,363 @@
+"""Tables of clients' reports, files of tables, and forecasts: nothing is charged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.ldp_parts import MIXED, SCHEMA, SIZES, budget_of, joint_of, table_of
+
+from langchain_dpicl.exceptions import (
+    InvalidParameterError,
+    NoBudgetError,
+    ReleaseError,
+)
+from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.tabular.ldp import storage
+from langchain_dpicl.tabular.ldp.client import LDPClient
+from langchain_dpicl.tabular.ldp.forecast import forecast
+from langchain_dpicl.tabular.ldp.reconstruction import (
+    randomization_noise,
+    standard_errors,
+)
+from langchain_dpicl.tabular.ldp.table import LDPTable
+from langchain_dpicl.tabular.schema import CategoricalColumn
+from langchain_dpicl.tabular.schema.table import TableSchema
+
+CLIENT = LDPClient(SCHEMA, epsilon=6, random=SeededRandom(21))
+REPORTS = list(CLIENT.reports(MIXED * 200))
+CANARY = "canary-7391"
+
+
+def reported(reports: Any = REPORTS, **terms: Any) -> LDPTable:
+    return LDPTable.from_reports(reports, SCHEMA, **{"epsilon": 6, **terms})
+
+
+def test_the_record_of_reports_says_that_clients_randomized() -> None:
+    table = reported()
+    record = table.examples(4).record
+    assert record["parameters"]["randomized_by"] == "clients"
+    assert (record["charge"], record["account"]) == (None, None)
+    assert record["unit"] == "one report"
+    assert record["unit_key"] is None
+    assert record["events"] == [{"kind": "pure", "epsilon": 6.0, "count": 1}]
+    assert record["epsilon"] == 6.0
+    assert table.n_reports == 800
+    assert "n_reports=800" in repr(table)
+
+
+def test_who_reports_twice_pays_twice() -> None:
+    record = reported(reports_per_unit=3).examples(2).record
+    assert record["epsilon"] == 18.0
+    assert record["events"] == [{"kind": "pure", "epsilon": 6.0, "count": 3}]
+    assert "at most 3" in record["unit"]
+    assert record["parameters"]["epsilon"] == 6.0
+
+
+def test_reports_come_in_frames_and_streams_too() -> None:
+    expected = joint_of(reported())
+    for reports in (iter(REPORTS), pd.DataFrame(REPORTS)):
+        assert np.array_equal(joint_of(reported(reports, chunk_size=99)), expected)
+    sent = (json.loads(line) for line in map(json.dumps, REPORTS))
+    assert np.array_equal(joint_of(reported(sent)), expected)
+
+
+BAD_REPORTS = [
+    ({"job": "nurse", "age": "below 25"}, "'income'"),
+    ({**REPORTS[0], "job": CANARY}, "'job'"),
+    ({**REPORTS[0], "age": 30}, "'age'"),
+    ({**REPORTS[0], "age": [CANARY]}, "'age'"),
+    ({**REPORTS[0], "income": None}, "'income'"),
+    ({**REPORTS[0], CANARY: "x"}, "columns"),
+    ([CANARY], "mapping"),
+    (None, "mapping"),
+]
+
+
+@pytest.mark.parametrize(("report", "said"), BAD_REPORTS)
+def test_a_malformed_report_is_refused_by_column(report: Any, said: str) -> None:
+    with pytest.raises(InvalidParameterError, match=said) as caught:
+        reported([*REPORTS, report])
+    assert "Report 800" in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+def test_malformed_reports_can_be_dropped_and_are_counted() -> None:
+    bad = [report for report, _ in BAD_REPORTS]
+    table = reported([*bad, *REPORTS, *bad], invalid="drop", chunk_size=7)
+    assert np.array_equal(joint_of(table), joint_of(reported()))
+    assert table.record()["parameters"]["n_dropped"] == 2 * len(bad)
+    assert table.record()["parameters"]["n_reports"] == 800
+    with pytest.raises(InvalidParameterError, match="8 were dropped"):
+        reported(bad, invalid="drop")
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": 5, "terms": CLIENT.terms}, "'epsilon'"),
+        ({"split": "domain", "terms": CLIENT.terms}, "'split'"),
+        ({"terms": {**CLIENT.terms, "schema": "0"}}, "'schema'"),
+        ({"terms": {**CLIENT.terms, "epsilons": {"job": 6.0}}}, "'epsilons'"),
+        ({"terms": {**CLIENT.terms, "epsilons": dict.fromkeys(SIZES, 1)}}, "epsilons"),
+        ({"terms": "terms"}, "terms"),
+        ({"invalid": "keep"}, "invalid"),
+        ({"reports_per_unit": 0}, "reports_per_unit"),
+        ({"reports": "below 25"}, "reports must be"),
+        ({"reports": 7}, "reports must be"),
+        ({"reports": []}, "no reports"),
+    ],
+)
+def test_what_does_not_fit_the_reports_is_refused(terms: Any, said: str) -> None:
+    with pytest.raises(InvalidParameterError, match=said):
+        reported(**terms)
+
+
+def test_terms_survive_json() -> None:
+    terms = json.loads(json.dumps(CLIENT.terms))
+    table = reported(terms=terms)
+    assert table.n_reports == 800
+    # These clients were seeded, and say so.
+    assert "not private" in table.record()["random"]
+    secure = LDPClient(SCHEMA, epsilon=6).terms
+    assert "random" not in reported(terms=secure).record()
+
+
+@pytest.mark.parametrize("split", ["domain", {"job": 1.0, "age": 2.0, "income": 3.0}])
+def test_a_file_holds_all_there_is(split: Any, tmp_path: Path) -> None:
+    rows = [{**row, "who": i % 500} for i, row in enumerate(MIXED * 200)]
+    table = table_of(rows, split=split, unit_key="who", rows_per_unit=2).release()
+    path = tmp_path / "new" / "table.npz"
+    table.save(path)
+    loaded = LDPTable.load(path, SCHEMA)
+    assert np.array_equal(joint_of(loaded), joint_of(table))
+    assert loaded.record() == table.record()
+    assert loaded.epsilons == table.epsilons
+    assert loaded.standard_errors() == table.standard_errors()
+    assert loaded.summary() == table.summary()
+    assert loaded.schema == SCHEMA
+    assert len(LDPTable.load(path).examples(3)) == 3
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_reports_of_clients_are_saved_like_others(tmp_path: Path) -> None:
+    table = reported(reports_per_unit=2)
+    table.save(tmp_path / "table.npz")
+    assert LDPTable.load(tmp_path / "table.npz").record() == table.record()
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    path.write_text("something else")
+    with pytest.raises(ReleaseError, match="overwrite=True"):
+        reported().save(path)
+    assert path.read_text() == "something else"
+    reported().save(path, overwrite=True)
+    assert LDPTable.load(path).n_reports == 800
+    with pytest.raises(ReleaseError, match="can't be written"):
+        reported().save(path / "below", overwrite=True)
+
+
+def test_another_schema_is_not_taken(tmp_path: Path) -> None:
+    reported().save(tmp_path / "table.npz")
+    other = TableSchema(label="income", columns=SCHEMA.columns[1:])
+    with pytest.raises(InvalidParameterError, match="another schema"):
+        LDPTable.load(tmp_path / "table.npz", other)
+
+
+def forged(path: Path, change: Any) -> None:
+    """Change a file's parts, and write the digest that fits."""
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    header = json.loads(arrays.pop("header").tobytes())
+    del header["sha256"]
+    change(header, arrays)
+    header["sha256"] = storage._digest(arrays, header)
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, header=text, **arrays)
+
+
+def less_epsilon(header: Any, _: Any) -> None:
+    header["record"]["epsilon"] = 1.0
+
+
+def fewer_reports(header: Any, _: Any) -> None:
+    header["record"]["parameters"]["n_reports"] = 799
+
+
+def other_terms(header: Any, _: Any) -> None:
+    header["terms"]["split"] = "domain"
+
+
+def other_epsilon(header: Any, _: Any) -> None:
+    header["terms"]["epsilon"] = 7.0
+
+
+def no_terms(header: Any, _: Any) -> None:
+    del header["terms"]
+
+
+def other_schema(header: Any, _: Any) -> None:
+    header["schema"]["columns"][0]["values"] = ["clerk", "nurse", "baker"]
+
+
+def no_schema(header: Any, _: Any) -> None:
+    header["schema"] = {"label": "income"}
+
+
+def later_version(header: Any, _: Any) -> None:
+    header["version"] = 99
+
+
+def other_format(header: Any, _: Any) -> None:
+    header["format"] = "langchain-dpicl/released-examples"
+
+
+def negative_counts(_: Any, arrays: Any) -> None:
+    arrays["joint"] = arrays["joint"] * np.array(-1)
+
+
+def more_counts(_: Any, arrays: Any) -> None:
+    arrays["joint"] = arrays["joint"] + 1
+
+
+def no_counts(_: Any, arrays: Any) -> None:
+    del arrays["joint"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        less_epsilon,
+        fewer_reports,
+        other_terms,
+        other_epsilon,
+        no_terms,
+        other_schema,
+        no_schema,
+        later_version,
+        other_format,
+        negative_counts,
+        more_counts,
+        no_counts,
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(change: Any, tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    reported().save(path)
+    forged(path, lambda *_: None)
+    assert LDPTable.load(path).n_reports == 800
+    forged(path, change)
+    with pytest.raises(ReleaseError, match="Load a good copy"):
+        LDPTable.load(path)
+
+
+def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    reported().save(path)
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    arrays["joint"][:2] += [1, -1]
+    np.savez(path, **arrays)
+    with pytest.raises(ReleaseError, match="changed after it was saved"):
+        LDPTable.load(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    with pytest.raises(ReleaseError, match="can't be read"):
+        LDPTable.load(path)
+    path.write_bytes(b"no archive")
+    with pytest.raises(ReleaseError, match="no archive"):
+        LDPTable.load(path)
+    reported().save(path, overwrite=True)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ReleaseError, match="no archive"):
+        LDPTable.load(path)
+    # Objects would be pickles, which run what they hold.
+    np.savez(path, header=np.array([{"format": storage.FORMAT}], dtype=object))
+    with pytest.raises(ReleaseError, match="no archive"):
+        LDPTable.load(path)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 9.0])
+def test_a_forecast_is_what_equally_likely_rows_would_give(epsilon: float) -> None:
+    parts = dict.fromkeys(SIZES, epsilon / 3)
+    found = forecast(SIZES, parts, n_rows=500, epsilon=epsilon, model="joint")
+    for column in found.columns:
+        uniform = np.full(column.size, 1 / column.size)
+        expected = standard_errors(uniform, [epsilon / 3], 500)
+        assert column.error == pytest.approx(expected[0])
+        odds = math.exp(epsilon / 3)
+        assert column.kept == pytest.approx((odds - 1) / (odds + column.size - 1))
+    whole = np.ones(tuple(SIZES.values()))
+    expected = randomization_noise(whole, list(parts.values()), 500)
+    assert found.noise == pytest.approx(expected)
+
+
+def test_a_forecast_says_how_many_rows_are_enough() -> None:
+    table = table_of([], epsilon=0.6, budget=budget_of())
+    few = table.forecast(200)
+    said = few.advice()
+    assert "the error of 'job' is larger than its shares" in said
+    assert "mostly noise" in said
+    needed = few.rows_for("job")
+    assert f"{needed} rows would make it readable" in said
+    enough = next(c for c in table.forecast(needed).columns if c.name == "job")
+    assert enough.error == pytest.approx(enough.share / 2, rel=0.01)
+    with pytest.raises(InvalidParameterError, match="'town'"):
+        few.rows_for("town")
+    assert "larger than its shares" not in table.forecast(10**6).advice()
+
+
+def test_a_forecast_knows_the_model_that_will_be_taken() -> None:
+    table = table_of([], epsilon=6.0)
+    assert table.forecast(10**5).model == "joint"
+    assert table.forecast(50).model == "tree"
+    assert table_of([], model="tree").forecast(10**5).model == "tree"
+    # A tree looks at pairs only.
+    joint = table_of([], model="joint").forecast(2000)
+    assert table_of([], model="tree").forecast(2000).noise < joint.noise
+
+
+def test_a_forecast_is_near_what_is_found() -> None:
+    rows = [
+        {"job": job, "age": age, "income": income}
+        for job in ("clerk", "nurse", "smith")
+        for age in (10, 30, 70)
+        for income in ("low", "high")
+    ]
+    table = table_of(rows * 400, random=SeededRandom(8))
+    expected = table.forecast(7200)
+    said = table.release().record()["parameters"]
+    assert said["noise"] == pytest.approx(expected.noise, rel=0.1)
+    for column in expected.columns:
+        assert said["standard_errors"][column.name] == pytest.approx(
+            column.error, rel=0.1
+        )
+
+
+def test_a_forecast_of_the_plan_needs_an_account() -> None:
+    found = table_of([], epsilon=None, budget=budget_of(queries=2)).forecast(100)
+    assert found.epsilon == pytest.approx(3.0, rel=0.05)
+    with pytest.raises(NoBudgetError):
+        LDPTable([], SCHEMA).forecast(100)
+    with pytest.raises(InvalidParameterError, match="n_rows"):
+        table_of([]).forecast(0)
+
+
+def test_columns_of_very_many_values_are_forecast_too() -> None:
+    wide = [
+        CategoricalColumn(name=f"c{i}", values=[f"v{j}" for j in range(3000)])
+        for i in range(2)
+    ]
+    schema = TableSchema(label="income", columns=[*wide, SCHEMA.label_column])
+    found = LDPTable([], schema, epsilon=1e-6).forecast(10)
+    assert found.noise == 1.0
+    assert "noise" in found.advice()
