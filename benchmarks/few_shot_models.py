@@ -44,7 +44,7 @@ class Prepared(NextTokenModel):
         self._rival = rival
         self.theirs: list[float] = []
         self.ours: list[float] = []
-        self.lanes = 1
+        self.drafts = 1
         self._left_at = 0.0
         self._before = 0.0
 
@@ -59,25 +59,25 @@ class Prepared(NextTokenModel):
         now = time.perf_counter()
         if self._left_at and self._before:
             # Since the groups were asked: mechanism, ledger, the next step's begin.
-            self.ours.append((self._before + now - self._left_at) / self.lanes)
-        self.lanes = len(prompts)
+            self.ours.append((self._before + now - self._left_at) / self.drafts)
+        self.drafts = len(prompts)
         found = [self._tokens] * len(prompts)
         self._left_at, self._before = time.perf_counter(), 0.0
         return found
 
     def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
-        if len(prompts) == self.lanes:
+        if len(prompts) == self.drafts:
             # Before the charge, about the public prompts: no part of a step.
-            return self._answers[: self.lanes]
+            return self._answers[: self.drafts]
         self._before = time.perf_counter() - self._left_at
         answers = (self._answers * (len(prompts) // len(self._answers) + 1))[
             : len(prompts)
         ]
-        slots = len(prompts) // self.lanes - 1
+        slots = len(prompts) // self.drafts - 1
         start = time.perf_counter()
-        for lane in range(self.lanes):
-            self._rival(answers[lane * slots : (lane + 1) * slots])
-        self.theirs.append((time.perf_counter() - start) / self.lanes)
+        for draft in range(self.drafts):
+            self._rival(answers[draft * slots : (draft + 1) * slots])
+        self.theirs.append((time.perf_counter() - start) / self.drafts)
         self._left_at = time.perf_counter()
         return answers
 
@@ -104,7 +104,7 @@ class BothWays(NextTokenModel):
     ) -> None:
         self._model = model
         self._alone = alone or model
-        self._lanes = 0
+        self._drafts = 0
         self.public: list[float] = []
         self.together: list[float] = []
         self.one_by_one: list[float] = []
@@ -124,13 +124,13 @@ class BothWays(NextTokenModel):
 
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[np.ndarray]:
         start = time.perf_counter()
-        self._lanes = len(prompts)
+        self._drafts = len(prompts)
         found = self._model.top_tokens(prompts, k)
         self.public.append(time.perf_counter() - start)
         return found
 
     def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
-        if len(prompts) == self._lanes:
+        if len(prompts) == self._drafts:
             # Before the charge, about the public prompts: no part of a step.
             return self._model.log_probabilities(prompts, tokens)
         start = time.perf_counter()

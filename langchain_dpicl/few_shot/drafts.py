@@ -14,7 +14,7 @@ from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
 
 
 @dataclass
-class Lane:
+class Draft:
     """One example in the making.
 
     Attributes:
@@ -39,7 +39,7 @@ class Lane:
 
 
 @dataclass
-class Lanes:
+class Drafts:
     """All examples of a generation, taking one step together.
 
     Args:
@@ -58,30 +58,30 @@ class Lanes:
     max_tokens: int
     stop: Sequence[str]
     spend_rest: bool = False
-    lanes: list[Lane] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lanes = [
-            Lane(label, number)
+        self.drafts = [
+            Draft(label, number)
             for label in self.labels
             for number in range(self.per_label)
         ]
 
-    def active(self) -> list[Lane]:
+    def active(self) -> list[Draft]:
         """Return the examples that take the next step, in their order."""
-        return [lane for lane in self.lanes if not lane.ended]
+        return [draft for draft in self.drafts if not draft.ended]
 
     def take(self, tokens: Sequence[int]) -> None:
         """Add one token to each active example, in their order."""
-        for lane, token in zip(self.active(), tokens, strict=True):
-            self._add(lane, token)
+        for draft, token in zip(self.active(), tokens, strict=True):
+            self._add(draft, token)
         if self.spend_rest:
             self._refill()
 
     @property
     def steps(self) -> int:
         """How many steps all examples have taken together."""
-        return sum(lane.steps for lane in self.lanes)
+        return sum(draft.steps for draft in self.drafts)
 
     @property
     def most_steps(self) -> int:
@@ -91,22 +91,23 @@ class Lanes:
     def examples(self) -> list[tuple[str, str]]:
         """Return label and text of each complete example, by label, blank ones not."""
         ordered = sorted(
-            self.lanes, key=lambda lane: (self.labels.index(lane.label), lane.number)
+            self.drafts,
+            key=lambda draft: (self.labels.index(draft.label), draft.number),
         )
         return [
-            (lane.label, lane.text.strip())
-            for lane in ordered
-            if lane.ended and lane.text.strip()
+            (draft.label, draft.text.strip())
+            for draft in ordered
+            if draft.ended and draft.text.strip()
         ]
 
-    def _add(self, lane: Lane, token: int) -> None:
-        lane.steps += 1
+    def _add(self, draft: Draft, token: int) -> None:
+        draft.steps += 1
         if token in self.model.end_tokens:
-            lane.ended = True
+            draft.ended = True
             return
-        lane.tokens += (token,)
-        lane.text, stopped = _up_to(self._spelled(lane.tokens), self.stop)
-        lane.ended = stopped or lane.steps >= self.max_tokens
+        draft.tokens += (token,)
+        draft.text, stopped = _up_to(self._spelled(draft.tokens), self.stop)
+        draft.ended = stopped or draft.steps >= self.max_tokens
 
     def _spelled(self, tokens: tuple[int, ...]) -> str:
         failed = ""
@@ -120,12 +121,14 @@ class Lanes:
 
     def _refill(self) -> None:
         for label in self.labels:
-            lanes = [lane for lane in self.lanes if lane.label == label]
-            if any(not lane.ended for lane in lanes):
+            drafts = [draft for draft in self.drafts if draft.label == label]
+            if any(not draft.ended for draft in drafts):
                 continue
-            left = self.per_label * self.max_tokens - sum(lane.steps for lane in lanes)
+            left = self.per_label * self.max_tokens - sum(
+                draft.steps for draft in drafts
+            )
             if left >= self.max_tokens:
-                self.lanes.append(Lane(label, len(lanes)))
+                self.drafts.append(Draft(label, len(drafts)))
 
 
 def _up_to(text: str, stop: Sequence[str]) -> tuple[str, bool]:

@@ -12,11 +12,11 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.payment import noise_of
-from langchain_dpicl.few_shot.spec import Terms
+from langchain_dpicl.few_shot.spec import GenerationSpec
 
 PASS_RATE = 0.95
 
-HOPELESS = 2.0
+MAX_NOISE = 2.0
 """Noise on the mean probability, which is at most 1, above which nothing is written."""
 
 
@@ -93,7 +93,7 @@ class GenerationForecast:
 
 
 def forecast(
-    terms: Terms,
+    terms: GenerationSpec,
     budget: PrivacyBudgetHandler,
     rates: Mapping[str, float],
     *,
@@ -126,7 +126,7 @@ def forecast(
     return GenerationForecast(tuple(labels), tokens * (terms.n_groups + 2), tokens)
 
 
-def require_hope(found: GenerationForecast, terms: Terms) -> None:
+def require_signal(found: GenerationForecast, terms: GenerationSpec) -> None:
     """Refuse a generation that would be noise alone; warn of one that is mostly so.
 
     Raises:
@@ -140,7 +140,7 @@ def require_hope(found: GenerationForecast, terms: Terms) -> None:
             if is_gaussian
             else 2.0 / (label.noise * terms.n_groups)
         )
-        if deviation > HOPELESS:
+        if deviation > MAX_NOISE:
             raise PlanMismatchError(
                 f"The budget is too small for one example of {label.label!r}: the "
                 f"noise on the groups' mean probability would be {deviation:.2g}, and "

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from langchain_dpicl.common.hidden import without_frames
-from langchain_dpicl.few_shot.drafts import Lanes
+from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import Tokens
-from langchain_dpicl.few_shot.public_calls import Asking
+from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.questions import aanswered, answered
-from langchain_dpicl.few_shot.spec import Terms
+from langchain_dpicl.few_shot.spec import GenerationSpec
 from langchain_dpicl.few_shot.step import Step
 from langchain_dpicl.few_shot.vocabulary import vocabularies
 from langchain_dpicl.groups import SampledGroups
@@ -27,16 +27,16 @@ class Generation:
     Attributes:
         asking: Model and prompts.
         terms: The public terms.
-        lanes: The examples in the making.
+        drafts: The examples in the making.
         entry: Where its tokens are stored.
         sources: For each class, what draws its groups. Private.
         noise: For each class, the step's noise multiplier or epsilon, as charged.
-        taken: Steps of all lanes together that were taken so far.
+        taken: Steps of all drafts together that were taken so far.
     """
 
-    asking: Asking
-    terms: Terms
-    lanes: Lanes
+    asking: PublicCalls
+    terms: GenerationSpec
+    drafts: Drafts
     entry: Entry
     sources: Mapping[str, SampledGroups]
     noise: Mapping[str, float]
@@ -54,7 +54,7 @@ class Generation:
     @property
     def ended(self) -> bool:
         """Whether all examples are complete."""
-        return not self.lanes.active()
+        return not self.drafts.active()
 
     def advance(self, top: list[Tokens] | None = None) -> Flow[int]:
         """Take a step: sample, ask, release, store. Return how many tokens came.
@@ -63,7 +63,7 @@ class Generation:
             top: The public vocabulary, where it was asked for already.
         """
         if top is None:
-            top = yield from self.asking.top(self.lanes)
+            top = yield from self.asking.top(self.drafts)
         tokens = Hidden((yield sealed(partial(self._released, self._step(top)))))
         # Tokens that could not be stored are in no traceback: there will be others for
         # the same charge.
@@ -85,20 +85,20 @@ class Generation:
         return tokens
 
     def _step(self, top: list[Tokens] | None) -> Step:
-        lanes = self.lanes.active()
+        drafts = self.drafts.active()
         return Step(
             terms=self.terms,
             prompting=self.asking.prompting,
-            lanes=lanes,
-            vocabularies=vocabularies(self.asking.model, lanes, top),
+            drafts=drafts,
+            vocabularies=vocabularies(self.asking.model, drafts, top),
             sources=self.sources,
             noise=self.noise,
             random=self.asking.random,
         )
 
     def _take(self, tokens: list[int]) -> int:
-        if len(tokens) != len(self.lanes.active()):
+        if len(tokens) != len(self.drafts.active()):
             raise damaged()
-        self.lanes.take(tokens)
+        self.drafts.take(tokens)
         self.taken += 1
         return len(tokens)

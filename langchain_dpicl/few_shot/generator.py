@@ -18,13 +18,13 @@ from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
 from langchain_dpicl.few_shot.output import read_labels, read_stop
-from langchain_dpicl.few_shot.progress import going_on
+from langchain_dpicl.few_shot.progress import generation_progress
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.public_calls import Asking
+from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.few_shot.request import Order, lanes_of, store_of
+from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, store_of
 from langchain_dpicl.few_shot.result import released_examples
-from langchain_dpicl.few_shot.spec import LabelsOfUnit, Terms
+from langchain_dpicl.few_shot.spec import GenerationSpec, LabelsOfUnit
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
@@ -145,7 +145,7 @@ class DPFewShotGenerator(Frozen):
         epsilon: float | None = None,
         random: SecureRandom | None = None,
     ) -> None:
-        self._terms = Terms(
+        self._terms = GenerationSpec(
             labels=read_labels(labels),
             open_labels=open_labels,
             labels_of_unit=labels_of_unit,
@@ -171,7 +171,7 @@ class DPFewShotGenerator(Frozen):
             longest=checked(parameters.count, max_record_chars, "max_record_chars"),
             one_line=any("\n" in text for text in self._terms.stop),
         )
-        self._asking = Asking(model, self._terms, prompting, self._random)
+        self._asking = PublicCalls(model, self._terms, prompting, self._random)
         self._asking.check()
         if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
             raise InvalidParameterError(
@@ -263,9 +263,9 @@ class DPFewShotGenerator(Frozen):
         if not order.stored:
             # The first public questions come before the charge: a model that can't do
             # what is needed costs nothing.
-            top = yield from self._asking.probe(order.lanes())
+            top = yield from self._asking.probe(order.drafts())
         generation = yield in_thread(order.begin, shielded=True)
-        with going_on(generation, progress=progress) as advance:
+        with generation_progress(generation, progress=progress) as advance:
             while not generation.ended:
                 advance((yield from generation.advance(top)))
                 top = None
@@ -332,7 +332,7 @@ class DPFewShotGenerator(Frozen):
                 Generation(
                     self._asking,
                     self._terms,
-                    lanes_of(self._asking, self._terms, examples),
+                    drafts_of(self._asking, self._terms, examples),
                     entry,
                     sources={},
                     noise={},
@@ -359,8 +359,8 @@ class DPFewShotGenerator(Frozen):
 
     def _order(
         self, records: Hidden[Iterable[Any]], per_label: int, *, resume: bool
-    ) -> Order:
-        return Order.read(
+    ) -> GenerationRequest:
+        return GenerationRequest.read(
             records,
             asking=self._asking,
             terms=self._terms,

@@ -17,7 +17,7 @@ MOST_LABELS = 10_000
 
 
 @dataclass(frozen=True)
-class Writing:
+class OutputSpec:
     """What examples are written, and how a token is chosen.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.few_shot.calibration import TokenNoise, amount
-from langchain_dpicl.few_shot.spec import Terms
+from langchain_dpicl.few_shot.spec import GenerationSpec
 from langchain_dpicl.release import purchase
 from langchain_dpicl.release.store import Entry, damaged
 
@@ -28,14 +28,14 @@ class ChargedNoise:
 
 
 def noise_of(
-    terms: Terms, paid: TokenNoise | tuple[TokenNoise, ...]
+    terms: GenerationSpec, paid: TokenNoise | tuple[TokenNoise, ...]
 ) -> dict[str, float]:
     """Return each class's noise multiplier, or epsilon of a noisy-max step."""
     each = paid if isinstance(paid, tuple) else (paid,)
     return dict(zip(terms.classes, map(amount, each), strict=True))
 
 
-def paid_for(entry: Entry, terms: Terms, per_label: int) -> ChargedNoise:
+def paid_for(entry: Entry, terms: GenerationSpec, per_label: int) -> ChargedNoise:
     """Return what a stored generation was charged.
 
     Raises:

@@ -12,7 +12,9 @@ from langchain_dpicl.few_shot.generation import Generation
 
 
 @contextmanager
-def going_on(generation: Generation, *, progress: bool | None) -> Iterator[Advance]:
+def generation_progress(
+    generation: Generation, *, progress: bool | None
+) -> Iterator[Advance]:
     """Show a bar while the block runs; where it stops, say how to go on.
 
     Args:
@@ -23,13 +25,13 @@ def going_on(generation: Generation, *, progress: bool | None) -> Iterator[Advan
         Tokens, and how many there are, are released: unlike that of a chain's group
         calls, this bar tells nothing that was not paid for.
     """
-    lanes = generation.lanes
+    drafts = generation.drafts
     stopped: DPError | None = None
     with progress_bar(
         "Writing examples",
-        lanes.most_steps,
+        drafts.most_steps,
         shown=is_watched() if progress is None else progress,
-        done=lanes.steps,
+        done=drafts.steps,
         speed="tokens/s",
     ) as advance:
         try:
@@ -40,13 +42,13 @@ def going_on(generation: Generation, *, progress: bool | None) -> Iterator[Advan
             # A screen that is gone is no reason to hide the interrupt.
             with suppress(OSError, ValueError):
                 sys.stderr.write(
-                    f"Stopped at {lanes.steps} tokens, which are stored: go on with "
+                    f"Stopped at {drafts.steps} tokens, which are stored: go on with "
                     "generate(..., resume=True), at no charge.\n"
                 )
             raise
     if stopped is not None:
         raise type(stopped)(
-            f"{stopped} The generation is charged and stands at {lanes.steps} "
+            f"{stopped} The generation is charged and stands at {drafts.steps} "
             "tokens, which are stored: go on with generate(..., resume=True), at "
             "no charge."
         )

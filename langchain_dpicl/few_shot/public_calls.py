@@ -15,21 +15,25 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
     PublicCallError,
 )
-from langchain_dpicl.few_shot.drafts import Lanes
+from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import (
     NextTokenModel,
     TokenPrompt,
     Tokens,
 )
-from langchain_dpicl.few_shot.output import Writing
+from langchain_dpicl.few_shot.output import OutputSpec
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.vocabulary import public_prompts, told, vocabularies
+from langchain_dpicl.few_shot.vocabulary import (
+    public_distributions,
+    public_prompts,
+    vocabularies,
+)
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.flow import Do, Flow
 
 
 @dataclass(frozen=True, repr=False)
-class Asking:
+class PublicCalls:
     """The public side of a generation: what is asked of whom, step after step.
 
     Attributes:
@@ -40,17 +44,17 @@ class Asking:
     """
 
     model: NextTokenModel
-    writing: Writing
+    writing: OutputSpec
     prompting: FewShotPrompting
     random: SecureRandom
 
-    def top(self, lanes: Lanes) -> Flow[list[Tokens] | None]:
-        """Return the active lanes' likeliest tokens, of the instruction alone.
+    def top(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
+        """Return the active drafts' likeliest tokens, of the instruction alone.
 
         Raises:
             PublicCallError: If the model fails, or names what can't be tokens.
         """
-        prompts = public_prompts(self.prompting, lanes.active())
+        prompts = public_prompts(self.prompting, drafts.active())
         if self.writing.top_k_public is None:
             return None
         asked = prompts, self.choices
@@ -61,7 +65,7 @@ class Asking:
             )
         return self._checked(prompts, top)
 
-    def probe(self, lanes: Lanes) -> Flow[list[Tokens] | None]:
+    def probe(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
         """Ask the first public questions; refuse a model that can't answer them.
 
         Returns:
@@ -70,8 +74,8 @@ class Asking:
         Raises:
             PublicCallError: If the model fails, or tells what no probabilities are.
         """
-        top = yield from self.top(lanes)
-        active = lanes.active()
+        top = yield from self.top(drafts)
+        active = drafts.active()
         chosen = vocabularies(self.model, active, top)
         asked = (
             public_prompts(self.prompting, active),
@@ -82,7 +86,7 @@ class Asking:
                 partial(self.model.log_probabilities, *asked),
                 partial(self.model.alog_probabilities, *asked),
             )
-        told(answers, chosen)
+        public_distributions(answers, chosen)
         return top
 
     @property

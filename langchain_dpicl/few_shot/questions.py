@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
-from langchain_dpicl.few_shot.step import Asked
+from langchain_dpicl.few_shot.step import StepPrompts
 from langchain_dpicl.sealed import aattempt, attempt
 
 Answers = Sequence[LogProbabilities | None]
@@ -25,7 +25,7 @@ Answers = Sequence[LogProbabilities | None]
 _AT_ONCE = 32
 
 
-def answered(model: NextTokenModel, asked: Asked) -> Answers:
+def answered(model: NextTokenModel, asked: StepPrompts) -> Answers:
     """Return what a model says of each prompt; an empty list if it is not there.
 
     It is taken for being there where it answers the prompts without records.
@@ -44,7 +44,7 @@ def answered(model: NextTokenModel, asked: Asked) -> Answers:
     return [*map(alone, range(asked.private)), *public]
 
 
-async def aanswered(model: NextTokenModel, asked: Asked) -> Answers:
+async def aanswered(model: NextTokenModel, asked: StepPrompts) -> Answers:
     """Return what a model says of each prompt; see `answered`."""
     found = await aattempt(
         partial(model.alog_probabilities, asked.prompts, asked.wanted)
@@ -66,7 +66,7 @@ async def aanswered(model: NextTokenModel, asked: Asked) -> Answers:
     return [*await asyncio.gather(*map(alone, range(asked.private))), *public]
 
 
-def _is_whole(found: Any, asked: Asked) -> bool:
+def _is_whole(found: Any, asked: StepPrompts) -> bool:
     return isinstance(found, Sequence) and len(found) == len(asked.prompts)
 
 

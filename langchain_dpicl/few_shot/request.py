@@ -1,8 +1,8 @@
 """From what was asked for to a charged generation, or back to one that was interrupted.
 
-Everything that can be refused is refused in `Order.read` and by the public questions
-to the model that come after it; `Order.begin` charges, and from there on nothing but a
-failure of model or ledger stops the generation.
+`GenerationRequest.read` and the public questions to the model after it refuse all that
+can be refused. `GenerationRequest.begin` charges. From there on only a failure of the
+model or the ledger stops the generation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import PlanMismatchError
-from langchain_dpicl.few_shot.drafts import Lanes
-from langchain_dpicl.few_shot.forecast import forecast, require_hope
+from langchain_dpicl.few_shot.drafts import Drafts
+from langchain_dpicl.few_shot.forecast import forecast, require_signal
 from langchain_dpicl.few_shot.generation import Generation
 from langchain_dpicl.few_shot.payment import ChargedNoise, noise_of, paid_for
-from langchain_dpicl.few_shot.public_calls import Asking
+from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.result import record_of
-from langchain_dpicl.few_shot.spec import ALL, Terms
+from langchain_dpicl.few_shot.spec import ALL, GenerationSpec
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.purchase import Purchase, header_of
 from langchain_dpicl.release.store import Entry, ReleaseStore
@@ -33,7 +33,7 @@ from langchain_dpicl.released.checking import checked_record
 
 
 @dataclass(frozen=True, repr=False)
-class Order:
+class GenerationRequest:
     """A generation that was asked for and not begun.
 
     Attributes:
@@ -47,8 +47,8 @@ class Order:
         sources: For each class, what draws its groups.
     """
 
-    asking: Asking
-    terms: Terms
+    asking: PublicCalls
+    terms: GenerationSpec
     records: PrivateRecords
     per_label: int
     purchase: Purchase
@@ -61,12 +61,12 @@ class Order:
         cls,
         records: Hidden[Iterable[Any]],
         *,
-        asking: Asking,
-        terms: Terms,
+        asking: PublicCalls,
+        terms: GenerationSpec,
         budget: PrivacyBudgetHandler,
         per_label: int,
         resume: bool,
-    ) -> Order:
+    ) -> GenerationRequest:
         """Check everything that needs neither the model nor a charge."""
         examples = checked(parameters.count, per_label, "per_label")
         # What is refused in there has no frame that holds a record.
@@ -86,9 +86,9 @@ class Order:
             order._require_possible(rates)
         return replace(order, sources=order._sources(rates))
 
-    def lanes(self) -> Lanes:
+    def drafts(self) -> Drafts:
         """Return the examples that are to be made, before their first step."""
-        return lanes_of(self.asking, self.terms, self.per_label)
+        return drafts_of(self.asking, self.terms, self.per_label)
 
     def begin(self) -> Generation:
         """Charge the generation, or find the stored one, and return it.
@@ -115,7 +115,7 @@ class Order:
         return Generation(
             asking=self.asking,
             terms=self.terms,
-            lanes=self.lanes(),
+            drafts=self.drafts(),
             entry=entry,
             sources=sources,
             noise=paid.noise,
@@ -152,7 +152,7 @@ class Order:
             message = str(error)
         if message:
             raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
-        require_hope(found, terms)
+        require_signal(found, terms)
         event = PureEvent(1.0)
         trial = {
             **self._header(ChargedNoise(rates, dict(rates), (event,))),
@@ -160,7 +160,7 @@ class Order:
             "epsilon": event.epsilon,
         }
         entry = Entry(self.purchase.store, 0, trial)
-        generation = Generation(self.asking, terms, self.lanes(), entry, {}, {})
+        generation = Generation(self.asking, terms, self.drafts(), entry, {}, {})
         checked_record(record_of(generation, self.per_label))
 
     def _header(self, paid: ChargedNoise) -> dict[str, Any]:
@@ -175,8 +175,8 @@ class Order:
 
 
 def purchase_of(
-    asking: Asking,
-    terms: Terms,
+    asking: PublicCalls,
+    terms: GenerationSpec,
     budget: PrivacyBudgetHandler,
     per_label: int,
     *,
@@ -185,8 +185,8 @@ def purchase_of(
     """Return how generations of these terms are paid for."""
 
     def ended(entry: Entry) -> bool:
-        lanes = lanes_of(asking, terms, per_label)
-        return Generation(asking, terms, lanes, entry, {}, {}).followed().ended
+        drafts = drafts_of(asking, terms, per_label)
+        return Generation(asking, terms, drafts, entry, {}, {}).followed().ended
 
     return Purchase(
         store_of(asking, terms, budget, per_label),
@@ -198,7 +198,10 @@ def purchase_of(
 
 
 def store_of(
-    asking: Asking, terms: Terms, budget: PrivacyBudgetHandler, per_label: int
+    asking: PublicCalls,
+    terms: GenerationSpec,
+    budget: PrivacyBudgetHandler,
+    per_label: int,
 ) -> ReleaseStore:
     """Return where generations of these terms are stored."""
     kind = terms.fingerprint(
@@ -210,9 +213,9 @@ def store_of(
     return ReleaseStore(budget, kind, "few-shot")
 
 
-def lanes_of(asking: Asking, terms: Terms, per_label: int) -> Lanes:
+def drafts_of(asking: PublicCalls, terms: GenerationSpec, per_label: int) -> Drafts:
     """Return the examples of a generation, before their first step."""
-    return Lanes(
+    return Drafts(
         asking.model,
         terms.labels,
         per_label,
@@ -222,7 +225,7 @@ def lanes_of(asking: Asking, terms: Terms, per_label: int) -> Lanes:
     )
 
 
-def _read_records(records: Iterable[Any], terms: Terms) -> PrivateRecords:
+def _read_records(records: Iterable[Any], terms: GenerationSpec) -> PrivateRecords:
     if terms.open_labels:
         return PrivateRecords.read_open(records, terms.fields, ALL)
     return PrivateRecords.read(
@@ -230,7 +233,7 @@ def _read_records(records: Iterable[Any], terms: Terms) -> PrivateRecords:
     )
 
 
-def _sizes_matter(terms: Terms) -> str:
+def _sizes_matter(terms: GenerationSpec) -> str:
     """Return why a plan may not fit that fitted before."""
     if terms.label_sizes is not None:
         return ""
@@ -240,7 +243,9 @@ def _sizes_matter(terms: Terms) -> str:
     )
 
 
-def _require_lasting_labels(terms: Terms, budget: PrivacyBudgetHandler) -> None:
+def _require_lasting_labels(
+    terms: GenerationSpec, budget: PrivacyBudgetHandler
+) -> None:
     """Refuse several generations under a plan where a unit could change its label.
 
     Privacy:

@@ -24,7 +24,7 @@ def released_examples(generation: Generation, per_label: int) -> ReleasedExample
     fields = generation.terms.fields
     examples = [
         {fields.text: text, fields.label: label}
-        for label, text in generation.lanes.examples()
+        for label, text in generation.drafts.examples()
     ]
     return ReleasedExamples.of(examples, record_of(generation, per_label))
 
@@ -45,7 +45,7 @@ def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
             "label_sizes": header["sizes"],
             "noise_multipliers" if is_gaussian else "epsilons": header["noise"],
             "tokens_charged": terms.steps_of(per_label),
-            "tokens_released": generation.lanes.steps,
+            "tokens_released": generation.drafts.steps,
             "complete": generation.ended,
         },
         unit=terms.fields.described,

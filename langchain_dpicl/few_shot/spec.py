@@ -22,7 +22,7 @@ from langchain_dpicl.few_shot.calibration import (
     token_template,
 )
 from langchain_dpicl.few_shot.decoding import Greedy
-from langchain_dpicl.few_shot.output import Writing
+from langchain_dpicl.few_shot.output import OutputSpec
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 
 LabelsOfUnit = Literal["one", "several"]
@@ -32,7 +32,7 @@ ALL = "all records"
 
 
 @dataclass(frozen=True)
-class Terms(Writing):
+class GenerationSpec(OutputSpec):
     """What is public about a generation, beside the prompts and the model.
 
     Attributes:

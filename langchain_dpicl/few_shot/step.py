@@ -1,12 +1,12 @@
-"""One token step: fresh groups, the model's distributions, one noisy token a lane.
+"""One token step: fresh groups, the model's distributions, one noisy token a draft.
 
 Privacy:
     Unit: what the records' unit key names. Relation: `REPLACE` given the groups: every
-    lane draws a fresh Poisson sample of its label's units and deals it to M groups by
-    fresh randomness (`SampledGroups`), so that one unit is in one group of a lane, and
+    draft draws a fresh Poisson sample of its label's units and deals it to M groups by
+    fresh randomness (`SampledGroups`), so that one unit is in one group of a draft, and
     that group's distribution changes from any to any. Sensitivity, noise and event:
-    `mechanisms/next_token.py`; for each lane a Poisson-subsampled Gaussian (z, q), or a
-    pure epsilon amplified by q. Lanes of one label take samples of their own and
+    `mechanisms/next_token.py`; for each draft a Poisson-subsampled Gaussian (z, q), or
+    a pure epsilon amplified by q. Drafts of one label take samples of their own and
     compose.
 
     A row depends on its own slot alone. Whatever fails for one slot (a template, the
@@ -24,15 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.few_shot.drafts import Lane
+from langchain_dpicl.few_shot.drafts import Draft
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     TokenPrompt,
     Tokens,
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.spec import Terms
-from langchain_dpicl.few_shot.vocabulary import Vocabulary, public_prompts, told
+from langchain_dpicl.few_shot.spec import GenerationSpec
+from langchain_dpicl.few_shot.vocabulary import (
+    Vocabulary,
+    public_distributions,
+    public_prompts,
+)
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.mechanisms import (
     SecureRandom,
@@ -47,55 +51,55 @@ _SLOT_FACTOR, _SLOT_EXTRA = 4, 8
 
 @dataclass(frozen=True, repr=False)
 class Step:
-    """What all lanes do together, once.
+    """What all drafts do together, once.
 
     Attributes:
         terms: The public terms.
         prompting: The prompts.
-        lanes: The active lanes.
+        drafts: The active drafts.
         vocabularies: Their public tokens.
         sources: For each class of records, what draws its groups.
         noise: For each class, the noise multiplier, or epsilon of noisy max.
         random: Where noise comes from.
     """
 
-    terms: Terms
+    terms: GenerationSpec
     prompting: FewShotPrompting
-    lanes: Sequence[Lane]
+    drafts: Sequence[Draft]
     vocabularies: Sequence[Vocabulary]
     sources: Mapping[str, SampledGroups]
     noise: Mapping[str, float]
     random: SecureRandom
 
-    def draw(self) -> Asked:
-        """Sample every lane's groups afresh and write their prompts. Private."""
+    def draw(self) -> StepPrompts:
+        """Sample every draft's groups afresh and write their prompts. Private."""
         prompts: list[TokenPrompt] = []
         wanted: list[Tokens | None] = []
         slots: list[list[int | None]] = []
         longest = self._longest_slot
-        for lane, vocabulary in zip(self.lanes, self.vocabularies, strict=True):
-            source = self.sources[self.terms.class_of(lane.label)]
-            public = self.prompting.public(lane.label)
+        for draft, vocabulary in zip(self.drafts, self.vocabularies, strict=True):
+            source = self.sources[self.terms.class_of(draft.label)]
+            public = self.prompting.public(draft.label)
             places: list[int | None] = []
             for slot in source.draw_shared():
                 # What is cut off depends on this slot alone.
                 shown = slot[:longest]
-                text = attempt(partial(self.prompting.group, lane.label, shown))
+                text = attempt(partial(self.prompting.group, draft.label, shown))
                 places.append(None if text is None else len(prompts))
                 # One that can't be written moves no other: it asks without records.
-                prompts.append(lane.prompt(public if text is None else text))
+                prompts.append(draft.prompt(public if text is None else text))
             wanted += [vocabulary.asked] * len(places)
             slots.append(places)
         # Last, the prompts without records: whether the model answers these is public,
         # and says whether it is there at all.
-        prompts += public_prompts(self.prompting, self.lanes)
+        prompts += public_prompts(self.prompting, self.drafts)
         wanted += [vocabulary.asked for vocabulary in self.vocabularies]
-        return Asked(prompts, wanted, slots)
+        return StepPrompts(prompts, wanted, slots)
 
     def release(
-        self, asked: Asked, answers: Sequence[LogProbabilities | None]
+        self, asked: StepPrompts, answers: Sequence[LogProbabilities | None]
     ) -> list[int]:
-        """Return one token a lane, differentially private.
+        """Return one token a draft, differentially private.
 
         Raises:
             PublicCallError: If the model does not answer the prompts without records:
@@ -103,11 +107,13 @@ class Step:
         """
         # All of them, or none: the last ones are public.
         whole = len(answers) == len(asked.prompts)
-        told(answers[asked.private :] if whole else (), self.vocabularies)
+        public_distributions(
+            answers[asked.private :] if whole else (), self.vocabularies
+        )
         return [
-            self._token(lane, vocabulary, _distributions(places, answers, vocabulary))
-            for lane, vocabulary, places in zip(
-                self.lanes, self.vocabularies, asked.slots, strict=True
+            self._token(draft, vocabulary, _distributions(places, answers, vocabulary))
+            for draft, vocabulary, places in zip(
+                self.drafts, self.vocabularies, asked.slots, strict=True
             )
         ]
 
@@ -117,9 +123,9 @@ class Step:
         return int(_SLOT_FACTOR * size) + _SLOT_EXTRA
 
     def _token(
-        self, lane: Lane, vocabulary: Vocabulary, rows: list[NDArray[np.float64]]
+        self, draft: Draft, vocabulary: Vocabulary, rows: list[NDArray[np.float64]]
     ) -> int:
-        noise = self.noise[self.terms.class_of(lane.label)]
+        noise = self.noise[self.terms.class_of(draft.label)]
         stacked = np.stack(rows) if rows else np.zeros((0, len(vocabulary.tokens)))
         if self.terms.mechanism == "noisy_max":
             place = noisy_max_next_token(
@@ -150,13 +156,13 @@ class Step:
 
 
 @dataclass(frozen=True, repr=False)
-class Asked:
-    """The prompts of a step: the groups', lane after lane, then the public ones.
+class StepPrompts:
+    """The prompts of a step: the groups', draft after draft, then the public ones.
 
     Attributes:
         prompts: All prompts.
         wanted: The tokens that each is asked for.
-        slots: For each lane, each slot's place among the prompts; None where its own
+        slots: For each draft, each slot's place among the prompts; None where its own
             could not be written.
     """
 
@@ -178,7 +184,7 @@ def _distributions(
     answers: Sequence[LogProbabilities | None],
     vocabulary: Vocabulary,
 ) -> list[NDArray[np.float64]]:
-    """Return the distributions of one lane's slots that say one.
+    """Return the distributions of one draft's slots that say one.
 
     Every slot keeps its place until it is computed, whether others failed or not.
     """

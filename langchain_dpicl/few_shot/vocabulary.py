@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.few_shot.drafts import Lane
+from langchain_dpicl.few_shot.drafts import Draft
 from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt, Tokens
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.mechanisms import token_distribution
@@ -19,7 +19,7 @@ from langchain_dpicl.mechanisms import token_distribution
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The public tokens of one lane's step.
+    """The public tokens of one draft's step.
 
     Attributes:
         asked: The tokens that the model is asked for; None: all.
@@ -35,20 +35,20 @@ class Vocabulary:
 
 
 def public_prompts(
-    prompting: FewShotPrompting, lanes: Sequence[Lane]
+    prompting: FewShotPrompting, drafts: Sequence[Draft]
 ) -> list[TokenPrompt]:
-    """Return the lanes' prompts without records."""
-    return [lane.prompt(prompting.public(lane.label)) for lane in lanes]
+    """Return the drafts' prompts without records."""
+    return [draft.prompt(prompting.public(draft.label)) for draft in drafts]
 
 
 def vocabularies(
-    model: NextTokenModel, lanes: Sequence[Lane], top: Sequence[Tokens] | None
+    model: NextTokenModel, drafts: Sequence[Draft], top: Sequence[Tokens] | None
 ) -> list[Vocabulary]:
-    """Return each lane's public tokens.
+    """Return each draft's public tokens.
 
     Args:
         model: Says which tokens end a text.
-        lanes: The lanes.
+        drafts: The drafts.
         top: The likeliest tokens after each public prompt; None for all tokens.
 
     An example may always end, whether an end is among the likeliest tokens or not; but
@@ -56,7 +56,7 @@ def vocabularies(
     """
     ends = np.array(sorted(model.end_tokens), np.int64)
     found = []
-    for place, lane in enumerate(lanes):
+    for place, draft in enumerate(drafts):
         if top is None:
             asked, tokens = None, np.arange(model.vocabulary_size or 0)
         else:
@@ -64,7 +64,7 @@ def vocabularies(
             asked = tokens
         size = len(tokens)
         places = np.arange(size)
-        if not lane.tokens:
+        if not draft.tokens:
             may = ~np.isin(tokens, ends)
             if may.any():
                 tokens, places = tokens[may], places[may]
@@ -72,7 +72,9 @@ def vocabularies(
     return found
 
 
-def told(answers: Any, chosen: Sequence[Vocabulary]) -> list[NDArray[np.float64]]:
+def public_distributions(
+    answers: Any, chosen: Sequence[Vocabulary]
+) -> list[NDArray[np.float64]]:
     """Return what a model says of the public tokens after the public prompts.
 
     Raises:

@@ -12,16 +12,16 @@ from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
-from langchain_dpicl.few_shot.drafts import Lanes
+from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
-from langchain_dpicl.few_shot.output import Writing, read_labels, read_stop
+from langchain_dpicl.few_shot.output import OutputSpec, read_labels, read_stop
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.public_calls import Asking
+from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.vocabulary import (
     Vocabulary,
+    public_distributions,
     public_prompts,
-    told,
     vocabularies,
 )
 from langchain_dpicl.mechanisms import SecureRandom
@@ -87,7 +87,7 @@ class ZeroShotGenerator(Frozen):
         random: SecureRandom | None = None,
     ) -> None:
         default = Sampling(temperature=0.7, top_p=0.9, floor=0.0)
-        self._writing = Writing(
+        self._writing = OutputSpec(
             labels=read_labels(labels),
             fields=RecordFields(text_key, label_key, None),
             max_tokens=max_tokens,
@@ -100,7 +100,7 @@ class ZeroShotGenerator(Frozen):
             prompt, example_prompt, longest=1, one_line=False
         )
         source = checked(checked_source, random)
-        self._asking = Asking(model, self._writing, prompting, source)
+        self._asking = PublicCalls(model, self._writing, prompting, source)
         self._asking.check()
 
     def __repr__(self) -> str:
@@ -139,21 +139,21 @@ class ZeroShotGenerator(Frozen):
                 "examples say per_label=."
             )
         del records, resume
-        lanes = self._lanes(per_label)
+        drafts = self._drafts(per_label)
         shown = is_watched() if progress is None else progress
         with progress_bar(
-            "Writing examples", lanes.most_steps, shown=shown, speed="tokens/s"
+            "OutputSpec examples", drafts.most_steps, shown=shown, speed="tokens/s"
         ) as advance:
-            while active := lanes.active():
-                top = result(self._asking.top(lanes))
+            while active := drafts.active():
+                top = result(self._asking.top(drafts))
                 chosen = vocabularies(self._asking.model, active, top)
                 prompts = public_prompts(self._asking.prompting, active)
                 answers = self._asking.model.log_probabilities(
                     prompts, [vocabulary.asked for vocabulary in chosen]
                 )
-                lanes.take(self._tokens(chosen, answers))
+                drafts.take(self._tokens(chosen, answers))
                 advance(len(active))
-        return self._released(lanes, per_label)
+        return self._released(drafts, per_label)
 
     async def agenerate(
         self,
@@ -168,9 +168,9 @@ class ZeroShotGenerator(Frozen):
             self.generate, records, per_label, resume=resume, progress=progress
         )
 
-    def _lanes(self, per_label: int) -> Lanes:
+    def _drafts(self, per_label: int) -> Drafts:
         writing = self._writing
-        return Lanes(
+        return Drafts(
             self._asking.model,
             writing.labels,
             checked(parameters.count, per_label, "per_label"),
@@ -185,19 +185,20 @@ class ZeroShotGenerator(Frozen):
     ) -> list[int]:
         choose = self._writing.decoder.choose
         places = [
-            choose(row, 0.0, self._asking.random) for row in told(answers, chosen)
+            choose(row, 0.0, self._asking.random)
+            for row in public_distributions(answers, chosen)
         ]
         return [
             int(vocabulary.tokens[place])
             for vocabulary, place in zip(chosen, places, strict=True)
         ]
 
-    def _released(self, lanes: Lanes, per_label: int) -> ReleasedExamples:
+    def _released(self, drafts: Drafts, per_label: int) -> ReleasedExamples:
         fields = self._writing.fields
         return ReleasedExamples.of(
             [
                 {fields.text: text, fields.label: label}
-                for label, text in lanes.examples()
+                for label, text in drafts.examples()
             ],
             release_record(
                 kind="examples",

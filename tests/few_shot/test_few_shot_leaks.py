@@ -27,7 +27,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.few_shot import generation
 from langchain_dpicl.few_shot.records import PrivateRecords
-from langchain_dpicl.few_shot.step import Asked
+from langchain_dpicl.few_shot.step import StepPrompts
 from langchain_dpicl.release.flow import result
 from langchain_dpicl.sealed import Hidden, region
 
@@ -58,7 +58,7 @@ def parts() -> dict[str, Any]:
     made = generator()
     order = made._order(Hidden(RECORDS), 1, resume=False)
     begun = order.begin()
-    step = begun._step(result(begun.asking.top(begun.lanes)))
+    step = begun._step(result(begun.asking.top(begun.drafts)))
     asked = step.draw()
     assert any(is_private(prompt.text) for prompt in asked.prompts)
     return {
@@ -71,7 +71,7 @@ def parts() -> dict[str, Any]:
         "asking": begun.asking,
         "terms": begun.terms,
         "entry": begun.entry,
-        "lanes": begun.lanes,
+        "drafts": begun.drafts,
         "step": step,
         "asked": asked,
         "prompts": asked.prompts,
@@ -96,7 +96,7 @@ def test_twin_plain_reprs_show_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return f"{type(self).__name__}({vars(self)})"
 
     monkeypatch.setattr(PrivateRecords, "__repr__", plain)
-    monkeypatch.setattr(Asked, "__repr__", plain)
+    monkeypatch.setattr(StepPrompts, "__repr__", plain)
     monkeypatch.setattr("langchain_dpicl.few_shot.TokenPrompt.__repr__", plain)
     found = {name: look(shown(part)).private for name, part in parts().items()}
     assert {name for name, private in found.items() if private} == {
@@ -234,7 +234,7 @@ async def test_twin_without_the_seal_frames_hold_records(
     monkeypatch.setattr(generation, "answered", asked_plainly)
     monkeypatch.setattr(generation, "aanswered", aasked_plainly)
     monkeypatch.setattr(
-        Asked, "__repr__", lambda self: repr([*map(vars, self.prompts)])
+        StepPrompts, "__repr__", lambda self: repr([*map(vars, self.prompts)])
     )
     error = await failed(generator(Failing()), way)
     assert isinstance(error, RuntimeError)

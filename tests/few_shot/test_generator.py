@@ -49,9 +49,9 @@ async def test_both_ways_give_the_same() -> None:
 def test_one_batch_of_calls_for_all_lanes() -> None:
     model = WordModel(ending=None)
     generator_of(model).generate(records_of(), per_label=3)
-    lanes, groups = 6, 20
-    assert [len(call) for call in model.calls] == [lanes * groups + lanes] * 4
-    assert [len(call) for call in model.top_calls] == [lanes] * 4
+    drafts, groups = 6, 20
+    assert [len(call) for call in model.calls] == [drafts * groups + drafts] * 4
+    assert [len(call) for call in model.top_calls] == [drafts] * 4
 
 
 def test_the_record_says_what_was_promised_and_is_json() -> None:

@@ -169,7 +169,7 @@ def is_close(a: float, b: float) -> bool:
 
 
 def watched_noise(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Keep the noise multiplier of each noisy sum from now on: one a lane and step."""
+    """Keep the noise multiplier of each noisy sum from now on: one a draft and step."""
     return _watched(monkeypatch, lambda rows, more: more["noise_multiplier"])
 
 

@@ -312,9 +312,9 @@ def quoted_sizes() -> Iterator[None]:
         held = [each.page_content for each in asked.records.by_label["color"]]
         return {**real(asked, paid), "sizes": repr(held)}
 
-    real = request.Order._header
+    real = request.GenerationRequest._header
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(request.Order, "_header", header)
+        patch.setattr(request.GenerationRequest, "_header", header)
         yield
 
 

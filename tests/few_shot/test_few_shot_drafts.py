@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.few_shot_fakes import WordModel
 
-from langchain_dpicl.few_shot.drafts import Lane, Lanes
+from langchain_dpicl.few_shot.drafts import Draft, Drafts
 
 PIECES = ("<end>", "a", "b", "\n", " ", "EN", "D", ".")
 END, A, B, BREAK, SPACE, EN, D, DOT = range(len(PIECES))
@@ -31,23 +31,23 @@ class Pieces(WordModel):
         return "".join(PIECES[token] for token in tokens)
 
 
-def lanes(**changes: Any) -> Lanes:
+def drafts(**changes: Any) -> Drafts:
     terms: dict[str, Any] = {
         "labels": ["x"],
         "per_label": 1,
         "max_tokens": 8,
         "stop": ["\n"],
     }
-    return Lanes(Pieces(), **{**terms, **changes})
+    return Drafts(Pieces(), **{**terms, **changes})
 
 
-def written(*tokens: int, **changes: Any) -> Lane:
+def written(*tokens: int, **changes: Any) -> Draft:
     """Return one example after some tokens, of which it takes all or ends before."""
-    made = lanes(**changes)
+    made = drafts(**changes)
     for token in tokens:
         if made.active():
             made.take([token])
-    return made.lanes[0]
+    return made.drafts[0]
 
 
 @pytest.mark.parametrize(
@@ -69,49 +69,49 @@ def written(*tokens: int, **changes: Any) -> Lane:
     ],
 )
 def test_stop_texts(tokens: list[int], stop: list[str], text: str, steps: int) -> None:
-    lane = written(*tokens, stop=stop)
-    assert (lane.text, lane.steps, lane.ended) == (text, steps, True)
+    draft = written(*tokens, stop=stop)
+    assert (draft.text, draft.steps, draft.ended) == (text, steps, True)
 
 
 @pytest.mark.parametrize("end", [END, len(PIECES)])
 def test_each_end_token_ends_a_text_and_is_not_part_of_it(end: int) -> None:
-    lane = written(A, end, B)
-    assert (lane.tokens, lane.text, lane.steps, lane.ended) == ((A,), "a", 2, True)
+    draft = written(A, end, B)
+    assert (draft.tokens, draft.text, draft.steps, draft.ended) == ((A,), "a", 2, True)
 
 
 def test_a_text_ends_after_the_last_step_that_was_paid_for() -> None:
-    lane = written(*[A] * 7)
-    assert not lane.ended
-    lane = written(*[A] * 9)
-    assert (lane.text, lane.steps, lane.ended) == ("a" * 8, 8, True)
+    draft = written(*[A] * 7)
+    assert not draft.ended
+    draft = written(*[A] * 9)
+    assert (draft.text, draft.steps, draft.ended) == ("a" * 8, 8, True)
 
 
 def test_a_prompt_goes_on_with_the_tokens_so_far() -> None:
-    lane = written(A, B)
-    assert lane.prompt("p").generated == (A, B)
-    assert lane.prompt("p").text == "p"
+    draft = written(A, B)
+    assert draft.prompt("p").generated == (A, B)
+    assert draft.prompt("p").text == "p"
 
 
 def test_what_is_incomplete_or_blank_is_no_example() -> None:
-    made = lanes(labels=["y", "x"], per_label=2)
+    made = drafts(labels=["y", "x"], per_label=2)
     made.take([A, SPACE, A, B])
     assert made.examples() == []
     made.take([END, END, B, B])
     made.take([END, A])
     assert made.examples() == [("y", "a"), ("x", "ab")]
-    assert [lane.label for lane in made.active()] == ["x"]
+    assert [draft.label for draft in made.active()] == ["x"]
 
 
 def test_one_token_for_each_active_example_no_more_and_no_less() -> None:
-    made = lanes(per_label=2)
+    made = drafts(per_label=2)
     with pytest.raises(ValueError, match="zip"):
         made.take([A])
-    made = lanes(per_label=2)
+    made = drafts(per_label=2)
     with pytest.raises(ValueError, match="zip"):
         made.take([A, A, A])
 
 
-def spend(made: Lanes, tokens: Sequence[int]) -> Lanes:
+def spend(made: Drafts, tokens: Sequence[int]) -> Drafts:
     """Run to the end with a stream of tokens, again and again."""
     at = 0
     while active := made.active():
@@ -122,11 +122,11 @@ def spend(made: Lanes, tokens: Sequence[int]) -> Lanes:
     return made
 
 
-def overspent(made: Lanes) -> list[str]:
+def overspent(made: Drafts) -> list[str]:
     """Return the labels that took more steps than they are charged for."""
     steps: Counter[str] = Counter()
-    for lane in made.lanes:
-        steps[lane.label] += lane.steps
+    for draft in made.drafts:
+        steps[draft.label] += draft.steps
     most = made.per_label * made.max_tokens
     return [label for label in made.labels if steps[label] > most]
 
@@ -159,47 +159,47 @@ def test_no_label_takes_more_steps_than_it_is_charged_for(
         "spend_rest": spend_rest,
         "stop": stop,
     }
-    made = spend(lanes(**terms), tokens)
+    made = spend(drafts(**terms), tokens)
     assert overspent(made) == []
-    assert made.steps == sum(lane.steps for lane in made.lanes) <= made.most_steps
-    assert all(1 <= lane.steps <= max_tokens for lane in made.lanes)
-    assert all(len(lane.tokens) <= lane.steps for lane in made.lanes)
+    assert made.steps == sum(draft.steps for draft in made.drafts) <= made.most_steps
+    assert all(1 <= draft.steps <= max_tokens for draft in made.drafts)
+    assert all(len(draft.tokens) <= draft.steps for draft in made.drafts)
     for label in labels:
-        own = [lane for lane in made.lanes if lane.label == label]
-        assert [lane.number for lane in own] == list(range(len(own)))
-        left = per_label * max_tokens - sum(lane.steps for lane in own)
+        own = [draft for draft in made.drafts if draft.label == label]
+        assert [draft.number for draft in own] == list(range(len(own)))
+        left = per_label * max_tokens - sum(draft.steps for draft in own)
         if spend_rest:
             assert left < max_tokens, "what suffices for an example was spent"
         else:
             assert len(own) == per_label
     # Whoever follows the tokens again comes to the same.
-    again = spend(lanes(**terms), tokens)
-    assert again.lanes == made.lanes
+    again = spend(drafts(**terms), tokens)
+    assert again.drafts == made.drafts
     assert again.examples() == made.examples()
 
 
 def test_twin_a_rest_that_does_not_suffice_is_overspent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refill(self: Lanes) -> None:
+    def refill(self: Drafts) -> None:
         for label in self.labels:
-            own = [lane for lane in self.lanes if lane.label == label]
-            left = self.per_label * self.max_tokens - sum(lane.steps for lane in own)
-            if left > 0 and all(lane.ended for lane in own):
-                self.lanes.append(Lane(label, len(own)))
+            own = [draft for draft in self.drafts if draft.label == label]
+            left = self.per_label * self.max_tokens - sum(draft.steps for draft in own)
+            if left > 0 and all(draft.ended for draft in own):
+                self.drafts.append(Draft(label, len(own)))
 
     made = {"labels": ["x", "y"], "per_label": 2, "spend_rest": True}
     tokens = [A, A, A, A, A, END, A, A, A, A, A]
-    assert overspent(spend(lanes(**made), tokens)) == []
-    monkeypatch.setattr(Lanes, "_refill", refill)
-    assert overspent(spend(lanes(**made), tokens)) != []
+    assert overspent(spend(drafts(**made), tokens)) == []
+    monkeypatch.setattr(Drafts, "_refill", refill)
+    assert overspent(spend(drafts(**made), tokens)) != []
 
 
 def test_examples_come_by_label_and_further_ones_last() -> None:
-    made = lanes(labels=["y", "x"], per_label=2, max_tokens=2, spend_rest=True)
+    made = drafts(labels=["y", "x"], per_label=2, max_tokens=2, spend_rest=True)
     # Each of y's ends with its first token, blank or not: two steps are left of four.
     made.take([END, END, A, B])
-    assert [(lane.label, lane.number) for lane in made.active()] == [
+    assert [(draft.label, draft.number) for draft in made.active()] == [
         ("x", 0),
         ("x", 1),
         ("y", 2),
