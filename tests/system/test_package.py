@@ -100,10 +100,10 @@ def test_the_numbers_need_neither_langchain_nor_what_uses_them(
 
 PACKAGE = Path(langchain_dpicl.__file__).parent
 BELOW = {
-    "accounting": ("accounting", "parameters"),
+    "accounting": ("accounting", "common.parameters"),
     # Of accounting: what a release is charged, and nothing that adds up charges.
     "mechanisms": (
-        *("mechanisms", "parameters", "relation"),
+        *("mechanisms", "common.parameters", "common.relation"),
         *("accounting.events", "accounting.template"),
     ),
 }
@@ -115,7 +115,10 @@ def imported(file: Path) -> set[str]:
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module == "langchain_dpicl":
+        elif isinstance(node, ast.ImportFrom) and node.module in (
+            "langchain_dpicl",
+            "langchain_dpicl.common",
+        ):
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module or ".")
