@@ -315,10 +315,8 @@ class EventTemplate(Template[NoiseT]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the template as JSON-able values: two equal ones share a plan."""
-        # Plans of older accounts know of one use only, and say nothing about it.
-        uses = {"uses": self.uses} if self.uses > 1 else {}
         return {
-            **uses,
+            "uses": self.uses,
             "parts": [
                 {"kind": type(part).__name__, **asdict(part)} for part in self.parts
             ],

@@ -153,7 +153,7 @@ def after_releases(chains: Mapping[int, tuple[int, str]]) -> str | None:
 
 
 def head_of(
-    last: str, state: AccountState, balances: str | None, releases: str | None = None
+    last: str, state: AccountState, balances: str | None, releases: str | None
 ) -> str:
     """Return an account's head.
 
@@ -163,8 +163,6 @@ def head_of(
         balances: The digest of its units' balances; None without any.
         releases: The digest of its releases; None without any.
     """
-    # Without releases the head is what it was before there were any to cover.
-    covered = () if releases is None else (releases,)
     return _entry(
         last,
         "account",
@@ -173,7 +171,7 @@ def head_of(
         state.spent.failure,
         state.closed,
         balances,
-        *covered,
+        releases,
     )
 
 

@@ -93,12 +93,6 @@ def test_every_use_is_charged() -> None:
     assert joint.events(1.0, 0.0) == (ExponentialEvent(0.5, 3),)
 
 
-def test_one_use_is_stored_as_it_always_was() -> None:
-    once = template("x", (GaussianPart(),))
-    assert set(once.to_dict()) == {"parts", "sampling_rate", "needs_delta0", "delta0"}
-    assert step(0.1).to_dict()["uses"] == 15
-
-
 @pytest.mark.parametrize("uses", [0, -1, 1.5, True, 10**12 + 1])
 def test_uses_are_a_count(uses: Any) -> None:
     with pytest.raises(ParameterError, match="uses"):

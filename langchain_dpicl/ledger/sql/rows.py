@@ -213,6 +213,7 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
     balances = None if key is None else hash_chain.NO_BALANCES
     state = AccountState(terms, None, 0, closed=False)
     try:
+        start = hash_chain.after_terms(terms, key)
         columns = {
             "name": terms.name,
             "epsilon": float(terms.epsilon).hex(),
@@ -222,9 +223,7 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
             "scope": terms.scope,
             "renyi_order": _hex(terms.order),
             "delta0_share": _hex(terms.delta0_share),
-            "head": hash_chain.head_of(
-                hash_chain.after_terms(terms, key), state, balances
-            ),
+            "head": hash_chain.head_of(start, state, balances, None),
         }
     except (TypeError, ValueError, OverflowError):
         raise LedgerError(
@@ -255,15 +254,14 @@ def write_plan(connection: Connection, account: Account, plan: Plan) -> None:
     """
     require_unused(account.state)
     text = hash_chain.canonical(plan.to_dict())
+    start = hash_chain.after_plan(account.start, text)
     connection.execute(
         update(account_table)
         .where(account_table.c.id == account.number)
         .values(
             plan=text,
             head=hash_chain.head_of(
-                hash_chain.after_plan(account.start, text),
-                account.state,
-                account.balances,
+                start, account.state, account.balances, account.releases
             ),
         )
     )

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
 
 metadata = MetaData()

@@ -30,8 +30,7 @@ _VERSION_TABLE = "dpicl_migration"
 def upgrade_ledger(url: str | URL) -> int:
     """Bring a ledger of an older library version up to date.
 
-    Stop everything that uses the ledger, and make a copy, before. Charges, plans and
-    answers stay as they are; the journal gets the hash chain it would have had.
+    Stop everything that uses the ledger, and make a copy, before.
 
     Args:
         url: The ledger's SQLAlchemy URL.
