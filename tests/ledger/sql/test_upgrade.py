@@ -11,33 +11,17 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-<<<<<<< HEAD:tests/ledger/sql/test_upgrade.py
-from sqlalchemy import Connection, DateTime, TextClause, bindparam, make_url, text
-from support.ledgers import PLAN, PLANNED, Database, opened
-
-from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
-from langchain_dpicl.ledger import AccountTerms, SQLLedger, hash_chain, upgrade_ledger
-from langchain_dpicl.ledger.sql.creation import create_ledger, record_version
-from langchain_dpicl.ledger.sql.engine import open_engine
-from langchain_dpicl.ledger.sql.schema import (
-    SCHEMA_VERSION,
-    SQLITE_APPLICATION_ID,
-    metadata,
-)
-from langchain_dpicl.ledger.sql.upgrade import run_migrations
-=======
-from ledgers import PLAN, PLANNED, Database, opened, spend, sqlite_database
 from sqlalchemy import Connection, make_url
+from support.ledgers import PLAN, PLANNED, Database, opened, spend, sqlite_database
 
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger import SQLLedger, creation, migrations, upgrade_ledger
-from langchain_dpicl.ledger import upgrade as upgrading
-from langchain_dpicl.ledger.creation import create_ledger, record_version
-from langchain_dpicl.ledger.engine import open_engine
-from langchain_dpicl.ledger.schema import SCHEMA_VERSION, metadata
-from langchain_dpicl.ledger.upgrade import run_migrations
->>>>>>> 5e5c35b (Squash the ledger's migrations into its first schema version):tests/ledger/test_upgrade.py
+from langchain_dpicl.ledger import SQLLedger, upgrade_ledger
+from langchain_dpicl.ledger.sql import creation, migrations
+from langchain_dpicl.ledger.sql import upgrade as upgrading
+from langchain_dpicl.ledger.sql.creation import create_ledger, record_version
+from langchain_dpicl.ledger.sql.engine import open_engine
+from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION, metadata
+from langchain_dpicl.ledger.sql.upgrade import run_migrations
 
 Connect = Callable[[], SQLLedger]
 
@@ -72,67 +56,9 @@ def in_database(database: Database, work: Callable[[Connection], object]) -> obj
         engine.dispose()
 
 
-<<<<<<< HEAD:tests/ledger/sql/test_upgrade.py
-def timed(statement: str) -> TextClause:
-    """Bind `at` as a time, which SQLite's driver knows nothing of."""
-    return text(statement).bindparams(bindparam("at", type_=DateTime(timezone=True)))
-
-
-def first_version(connection: Connection) -> None:
-    """Make a ledger as version 1 of the schema had it, with two accounts."""
-    run_migrations(connection, 0, "0001")
-    connection.execute(
-        timed("INSERT INTO dpicl_schema VALUES (1, '0.1.0', :at)"), {"at": NOON}
-    )
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA application_id={SQLITE_APPLICATION_ID}")
-    plan = json.dumps(PLAN.to_dict(), sort_keys=True)
-    for number, (name, used, closed) in enumerate(
-        [("notes", 3, False), ("old", 1, True), ("new", 0, False)], start=1
-    ):
-        connection.execute(
-            timed(
-                "INSERT INTO dpicl_account VALUES (:number, :name, :epsilon, :delta, 5,"
-                " :plan, :used, :closed, '0.1.0', :at)"
-            ),
-            {
-                "number": number,
-                "name": name,
-                "epsilon": (8.0).hex(),
-                "delta": (1e-6).hex(),
-                "plan": plan if used else None,
-                "used": used,
-                "closed": closed,
-                "at": NOON,
-            },
-        )
-        for sequence in range(1, used + 1):
-            # This host's clock was set back after the second query.
-            at = NOON + timedelta(hours=-1 if sequence == 3 else sequence)
-            connection.execute(
-                timed(
-                    "INSERT INTO dpicl_charge VALUES (:id, :number, :n, :events, :at)"
-                ),
-                {
-                    "id": 10 * number + sequence,
-                    "number": number,
-                    "n": sequence,
-                    "events": hash_chain.events_text(PLAN.events),
-                    "at": at,
-                },
-            )
-    connection.execute(text("INSERT INTO dpicl_answer VALUES (1, 'key', 'kept')"))
-
-
-@pytest.fixture
-def old(database: Database) -> Database:
-    in_database(database, first_version)
-    return database
-=======
 def migrate(connection: Connection) -> None:
     run_migrations(connection, 0)
     record_version(connection)
->>>>>>> 5e5c35b (Squash the ledger's migrations into its first schema version):tests/ledger/test_upgrade.py
 
 
 def differences(connection: Connection) -> object:
