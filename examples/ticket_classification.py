@@ -8,8 +8,10 @@ answer cheap, so that one account lasts for hundreds of tickets.
 
 import asyncio
 import random
+from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import PromptTemplate, format_document
 from langchain_core.runnables import Runnable, RunnableLambda
@@ -72,7 +74,7 @@ def ticket(number: int, draws: random.Random) -> Document:
     return Document(text, metadata={"customer": f"C{number}", "label": label})
 
 
-async def right(classifier: Runnable, asked: list[Document]) -> int:
+async def right(classifier: Runnable[Any, BaseMessage], asked: list[Document]) -> int:
     found = await classifier.abatch([document.page_content for document in asked])
     labels = [document.metadata["label"] for document in asked]
     return sum(a.content == label for a, label in zip(found, labels, strict=True))
@@ -125,8 +127,9 @@ async def main() -> None:
     print(f"  private examples          {await right(private, new)}")
 
     spent, left = budget.spent(), budget.remaining()
-    print(f"Cost of {spent.queries} private answers:")
-    print(f"  {spent.queries * GROUPS} model calls, {GROUPS} an answer")
+    answers = spent.queries or 0
+    print(f"Cost of {answers} private answers:")
+    print(f"  {answers * GROUPS} model calls, {GROUPS} an answer")
     print(f"  epsilon {spent:.2f} of {budget.epsilon:g} at delta {budget.delta:g}")
     print(f"  {left.queries} more answers can be paid for")
 

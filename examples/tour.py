@@ -172,11 +172,8 @@ print("goes on:  ", lasting.can_afford())
 # %%
 print("\n10. The operator's view")
 for kept in budget.ledger.charges("tour"):
-    gauss, failure = kept.charge.events
-    print(
-        f"charge {kept.charge.sequence}, {kept.at:%H:%M:%S}: Gaussian noise of "
-        f"{gauss.noise_multiplier:.2f} sensitivities, delta0 {failure.delta0:g}"
-    )
+    events = "; ".join(str(event) for event in kept.charge.events)
+    print(f"charge {kept.charge.sequence}, {kept.at:%H:%M:%S}: {events}")
 print(f"intact, with {budget.ledger.verify('tour').used} charges")
 balances = lasting.ledger.unit_balances("lasting")
 for answers, patients in sorted(Counter(one.spent.loss for one in balances).items()):

@@ -97,7 +97,7 @@ class NoisyThreshold:
     """
 
     units: int
-    bins: tuple[float, ...] = DEFAULT_BINS
+    bins: Sequence[float] = DEFAULT_BINS
     noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import PrivateAttr
+from pydantic import AfterValidator, PrivateAttr
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
@@ -67,7 +67,7 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         'yes'
     """
 
-    labels: tuple[str, ...]
+    labels: Annotated[Sequence[str], AfterValidator(tuple)]
     """The public label set, in the order in which ties are broken."""
 
     noise_multiplier: float | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from langchain_core.runnables import Runnable
-from pydantic import PrivateAttr
+from pydantic import AfterValidator, PrivateAttr
 from typing_extensions import override
 
 from langchain_dpicl.common.frozen import FrozenModel
@@ -39,7 +39,7 @@ class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
         ('person', None)
     """
 
-    labels: tuple[str, ...]
+    labels: Annotated[Sequence[str], AfterValidator(tuple)]
     """The public label set."""
 
     unknown: str | None = None
