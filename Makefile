@@ -17,6 +17,7 @@ lint: $(DEV)  ## Check style and types.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/support/check_types.py
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

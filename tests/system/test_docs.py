@@ -6,21 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from support.check_types import OURS, PAGES, ROOT, blocks, check
 
 import langchain_dpicl
-
-ROOT = Path(__file__).parents[2]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "ARCHITECTURE.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
-
-
-def blocks(page: Path) -> list[str]:
-    return re.findall(
-        r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
-    )
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
@@ -35,6 +23,16 @@ def test_the_code_of_a_page_runs(
         # A first page whose example is refused would teach the wrong lesson.
         assert namespace["record"]["status"] == "released"  # type: ignore[index]
         assert namespace["answer"].content in page.read_text()  # type: ignore[attr-defined]
+
+
+def test_twin_a_page_with_a_wrong_call_fails_the_type_check(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    for call, wrong in {"len([1])": "", "len(1)": f"{page}:6: error: "}.items():
+        page.write_text(f"# A page\n\n```python\nfrom sys import path\n\n{call}\n```\n")
+        assert check(OURS, [page]) == bool(wrong)
+        assert wrong in capfd.readouterr().out
 
 
 def test_the_readme_starts_with_the_two_commands_and_shows_a_real_answer(
