@@ -96,7 +96,7 @@ class DPRetriever(FrozenModel, BaseRetriever):
         (2, 'A dry cough.')
     """
 
-    chain: SkipValidation[DPChain] = Field(exclude=True, repr=False)
+    chain: SkipValidation[DPChain] = Field(exclude=True)
     """The chain that is asked."""
 
     k: int = DEFAULT_K

@@ -7,7 +7,7 @@ else of the chain reaches the agent: not its messages, its state or its checkpoi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from keyword import iskeyword
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs, patch_config
 from langchain_core.tools import StructuredTool, ToolException
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from typing_extensions import override
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
@@ -151,6 +152,12 @@ def create_dp_tool(
 
 class DPTool(FrozenModel, StructuredTool):
     """A tool whose arguments and answers stay those of its chain."""
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        yield "name", self.name
+        if calls := ToolCalls.of(self):
+            yield "chain", calls.dp_chain
 
 
 @dataclass(frozen=True, repr=False)

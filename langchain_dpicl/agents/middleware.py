@@ -131,6 +131,10 @@ class PrivacyBudgetMiddleware(Frozen, AgentMiddleware):  # type: ignore[misc]  #
         self._tools = tuple(_tools(chain_or_tools, budget, name, description))
         self._calls = _calls_by_name(self._tools)
 
+    def __repr__(self) -> str:
+        tools = ", ".join(map(repr, self._tools))
+        return f"{type(self).__name__}([{tools}], on_exhausted={self._on_exhausted!r})"
+
     @property
     def on_exhausted(self) -> Literal["inform", "end"]:
         """What happens when no tool can be paid any more."""

@@ -115,13 +115,13 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         arbitrary_types_allowed=True, extra="forbid", hide_input_in_errors=True
     )
 
-    groups: SkipValidation[GroupSource] = Field(exclude=True, repr=False)
+    groups: SkipValidation[GroupSource] = Field(exclude=True)
     """Where the groups of records come from."""
 
-    model: SkipValidation[Any] = Field(exclude=True, repr=False)
+    model: SkipValidation[Any] = Field(exclude=True)
     """A chat or completion model, with bound arguments if you like."""
 
-    parser: SkipValidation[DPOutputParser] = Field(exclude=True, repr=False)
+    parser: SkipValidation[DPOutputParser] = Field(exclude=True)
     """The mechanism that merges the groups' answers."""
 
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(

@@ -10,9 +10,11 @@ protects from mistakes, not from an attacker in the same process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from langchain_core.language_models import BaseLanguageModel
+from langchain_core.runnables import RunnableBinding
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self, override
 
@@ -59,6 +61,33 @@ class Frozen:
             )
 
 
+class _Name(str):
+    """A class's name, shown without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def named(value: Any) -> Any:
+    """Return what a repr shows of a part: models, functions and others' things by name.
+
+    Their own reprs may hold keys, texts, and the objects that a method is bound to.
+
+    Example:
+        >>> from pathlib import Path
+        >>> named(3), named(len), named(Path("notes.txt"))
+        (3, len, PosixPath)
+    """
+    while isinstance(value, RunnableBinding):
+        value = value.bound
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in {"builtins", "langchain_dpicl"} and not (
+        callable(value) or isinstance(value, BaseLanguageModel)
+    ):
+        return value
+    return _Name(getattr(value, "__name__", kind.__name__))
+
+
 class FrozenModel(Frozen, BaseModel):
     """Base of pydantic models that can't be changed, and are copied by the constructor.
 
@@ -95,6 +124,11 @@ class FrozenModel(Frozen, BaseModel):
     ) -> Self:
         """Return an object made by the constructor: there is no way around it."""
         return cls._made(values)
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, named(value)
 
     @override
     def copy(self, **changes: Any) -> Self:

@@ -114,6 +114,9 @@ class OfflineNextTokenModel(NextTokenModel):
         self._name = f"offline-ngram-{_VERSION}-{mark}"
         self._content = np.array(self._vocabulary.content)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
     @property
     def name(self) -> str:
         """The model's name, with a fingerprint of background and vocabulary."""

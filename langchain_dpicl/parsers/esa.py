@@ -86,7 +86,7 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         'It causes a dry cough.'
     """
 
-    embedding: SkipValidation[Embeddings] = Field(exclude=True, repr=False)
+    embedding: SkipValidation[Embeddings] = Field(exclude=True)
     """Embeds candidates and answers."""
 
     embedding_batch_size: int = 1

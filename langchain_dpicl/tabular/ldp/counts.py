@@ -74,7 +74,7 @@ class ReportCounts:
                 self._pairs[i, j] = np.zeros(shape, dtype=np.int64)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(columns={len(self._sizes)}, n={self._n})"
+        return f"{type(self).__name__}(columns={len(self._sizes)})"
 
     @property
     def domain_sizes(self) -> tuple[int, ...]:

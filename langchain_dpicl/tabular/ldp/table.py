@@ -226,11 +226,10 @@ class LDPTable(ReleasedTable):
 
     def __repr__(self) -> str:
         found = self._collected
-        state = "not released" if found is None else f"n_reports={found.counts.n}"
         epsilon = self._terms.epsilon if found is None else found.record["epsilon"]
         return (
             f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
-            f"epsilon={epsilon}, {state}"
+            f"epsilon={epsilon}, released={found is not None}"
             f"{'' if self._random.secure else f', random={self._random!r}'})"
         )
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_core.documents import Document
+from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.load import Serializable, dumpd
 from pydantic import BaseModel
 from support.leaks.canaries import look, marker
@@ -25,12 +26,15 @@ import langchain_dpicl
 from langchain_dpicl import (
     DPChain,
     DPRetriever,
+    KSAPTROutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
     SampledGroups,
     VoteOutputParser,
     create_dp_tool,
 )
+from langchain_dpicl.agents import PrivacyBudgetMiddleware
+from langchain_dpicl.common import frozen
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.records import PrivateRecords, RecordFields
@@ -160,9 +164,15 @@ SCHEMA = TableSchema(
 )
 
 
-def groups() -> RetrievedGroups:
+class TalkativeModel(GenericFakeChatModel):
+    """A model of somebody else's, which shows what it was last asked."""
+
+    last: str = ""
+
+
+def groups(documents: list[Document] = DOCUMENTS) -> RetrievedGroups:
     return RetrievedGroups.from_documents(
-        DOCUMENTS, EMBEDDING, unit_key="who", n_groups=4
+        documents, EMBEDDING, unit_key="who", n_groups=4
     )
 
 
@@ -179,6 +189,15 @@ def chain() -> DPChain:
     )
     made.invoke("What is it?")
     return made
+
+
+def foreign(documents: list[Document] = DOCUMENTS) -> DPChain:
+    """Return a chain of a model that shows too much, and a tokenizer that does."""
+    return DPChain(
+        groups=groups(documents),
+        model=TalkativeModel(messages=iter([]), last=TEXT).bind(stop=[TEXT]),
+        parser=KSAPTROutputParser(k=2, tokenizer=TEXT.split),
+    )
 
 
 def parser() -> VoteOutputParser:
@@ -236,6 +255,8 @@ PARTS: dict[str, Callable[[], Any]] = {
     "records": lambda: groups()._records,
     "eligible": eligible,
     "query": lambda: chain()._query,
+    "model": foreign,
+    "middleware": lambda: PrivacyBudgetMiddleware(chain(), name="ask", description="N"),
 }
 
 
@@ -287,6 +308,37 @@ def test_every_class_that_shows_its_fields_is_known_to_be_public() -> None:
 def test_what_holds_private_text_does_not_show_it(name: str) -> None:
     made = PARTS[name]()
     assert look(forms(made)).private == []
+
+
+def test_a_repr_says_what_it_is() -> None:
+    shown = repr(foreign())
+    assert "groups=RetrievedGroups(retrieval='shard', unit_key='who', n_grou" in shown
+    assert "model=TalkativeModel, parser=KSAPTROutputParser(tokenizer=split, k" in shown
+    tool = create_dp_tool(chain(), name="ask", description="N")
+    for made in (tool, DPRetriever(chain=chain()), PARTS["middleware"]()):
+        assert "chain=DPChain(groups=RetrievedGroups(" in repr(made)
+        assert "parser=VoteOutputParser(labels=('cough', 'rash'))" in repr(made)
+
+
+def test_a_repr_depends_on_no_record() -> None:
+    assert forms(foreign()) == forms(foreign(DOCUMENTS[1:]))
+    for kind in (GDPTable, LDPTable):
+        tables = [
+            kind([{"job": "clerk"}] * n, SCHEMA, epsilon=1, budget=budget())
+            for n in (1, 2)
+        ]
+        assert repr(tables[0]) == repr(tables[1])
+
+
+def test_twin_what_is_not_shown_by_name_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Careless(VoteOutputParser):
+        notes: tuple[str, ...]
+
+    assert look(forms(Careless(labels=["a", "b"], notes=(TEXT,)))).private
+    monkeypatch.setattr(frozen, "named", lambda value: value)
+    assert look(forms(foreign())).private
 
 
 def test_twin_a_plain_repr_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,8 @@ def test_the_record_of_reports_says_that_clients_randomized() -> None:
     assert record["events"] == [{"kind": "pure", "epsilon": 6.0, "count": 1}]
     assert record["epsilon"] == 6.0
     assert table.n_reports == 800
-    assert "n_reports=800" in repr(table)
+    assert "released=True" in repr(table)
+    assert "800" not in repr(table)
 
 
 def test_who_reports_twice_pays_twice() -> None:
