@@ -67,7 +67,7 @@ def _erfcx_slope(x: float) -> float:
     """Return -erfcx'(x), which is positive."""
     if x < _ASYMPTOTIC_FROM:
         return 2 / _SQRT_PI - 2 * x * _erfcx(x)
-    # The series of `_erfcx`, its leading term cancelled by hand.
+    # The series of `_erfcx`, its leading term canceled by hand.
     step = -0.5 / (x * x)
     term, total = 1.0, 0.0
     for k in range(1, 18, 2):

@@ -14,7 +14,7 @@ _LARGE = 600.0
 """From here on e^x is nearly beyond a double, and 1 is nothing beside it."""
 
 _BELOW = 1 - 1e-12
-"""Rounds an undone amplification towards more noise: amplified again it is no more."""
+"""Rounds an undone amplification toward more noise: amplified again it is no more."""
 
 
 def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:

@@ -47,7 +47,7 @@ DELTA0_SHARE = 0.5
 
 ROUNDING = 1.0 - 1e-12
 """Undoing an amplification in floating point may overshoot by some units in the last
-place; what is handed to the mechanism is rounded towards more noise."""
+place; what is handed to the mechanism is rounded toward more noise."""
 
 
 @dataclass(frozen=True)

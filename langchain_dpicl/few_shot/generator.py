@@ -240,7 +240,7 @@ class DPFewShotGenerator(Frozen):
     ) -> ReleasedExamples:
         """Write examples without blocking the event loop; see `generate`.
 
-        Cancelled, it makes no further call; what is charged stays charged, what is
+        Canceled, it makes no further call; what is charged stays charged, what is
         released stays stored, and `resume=True` goes on with it.
         """
         hidden = Hidden(records)

@@ -1,6 +1,6 @@
 """The built-in public background: passages and words, written for this library.
 
-Names in it are made up. It is covered by the library's licence, like any other file.
+Names in it are made up. It is covered by the library's license, like any other file.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class HashingEmbeddings(Embeddings):
         hashes, weights = _features(stems(text))
         vector = self._fold(hashes, weights)
         norm = math.sqrt(float(vector @ vector))
-        if norm == 0.0:  # No words, or features that cancelled each other exactly.
+        if norm == 0.0:  # No words, or features that canceled each other exactly.
             vector = self._fold([_hash(_NO_WORDS)], [1.0])
             norm = math.sqrt(float(vector @ vector))
         unit: list[float] = (vector / norm).tolist()

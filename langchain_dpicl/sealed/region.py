@@ -86,7 +86,7 @@ def run_sealed(step: Callable[[], T]) -> T:
 async def arun_sealed(step: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a private coroutine out of every observer's sight; see `run_sealed`.
 
-    Cancelling the caller cancels the step and waits until it has ended.
+    Canceling the caller cancels the step and waits until it has ended.
     """
     stopping = threading.Event()
     # Creating the task inside a context is what gives the task that context;
@@ -127,7 +127,7 @@ async def aattempt(step: Callable[[], Awaitable[T]]) -> T | None:
     """Run what concerns one slot alone; return None if it raises; see `attempt`.
 
     The step is a task of its own: a client that raises `CancelledError` by itself ends
-    its own task and not the query, and cancelling the query ends the task.
+    its own task and not the query, and canceling the query ends the task.
     """
     interrupted = False
     # Not the task's own result, which asyncio's debug mode logs: it would tell which
@@ -193,7 +193,7 @@ async def _aguarded(
     except (asyncio.CancelledError, GeneratorExit) as error:
         if stopping.is_set() or isinstance(error, GeneratorExit):
             raise
-        # Nobody cancelled the query: a client raised it, like any other error.
+        # Nobody canceled the query: a client raised it, like any other error.
         return Hidden(_Failure(error))
     except BaseException as error:  # noqa: BLE001 - any error may hold private text
         return Hidden(_Failure(error))

@@ -1,4 +1,4 @@
-"""Queries that are broken off: cancelled, or on an account that is closed meanwhile."""
+"""Queries that are broken off: canceled, or on an account that is closed meanwhile."""
 
 from __future__ import annotations
 

@@ -129,10 +129,10 @@ def test_the_same_prompt_gets_the_same_answer_in_every_process() -> None:
     code = (
         "from langchain_dpicl.offline.answering import candidates, row_weights\n"
         "rows = [f'The a is {n}. The b is x. The c is {n * n}.' for n in range(9)]\n"
-        "notes = [f'Iron gave {n % 3} grey hive rashes. A hive, iron, {n}.' "
+        "notes = [f'Iron gave {n % 3} gray hive rashes. A hive, iron, {n}.' "
         "for n in range(9)]\n"
         "print(row_weights(rows[4], rows))\n"
-        "print(candidates('Which grey hive rash does iron give?', notes))"
+        "print(candidates('Which gray hive rash does iron give?', notes))"
     )
     outputs = {
         subprocess.run(

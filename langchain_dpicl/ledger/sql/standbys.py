@@ -89,7 +89,7 @@ def require_confirmed(connection: Connection) -> None:
     """
     if connection.info.pop(_GIVEN_UP, False):
         raise LedgerError(
-            "Somebody cancelled the wait for a standby: what was written is on the "
+            "Somebody canceled the wait for a standby: what was written is on the "
             "ledger's own server alone, and nothing was released. The charge, if it "
             "was one, stands. Is a standby of 'synchronous_standby_names' running?"
         )
