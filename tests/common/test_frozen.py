@@ -144,7 +144,7 @@ def test_lists_that_change_afterwards_change_nothing() -> None:
     labels, words = ["cough", "rash"], ["cough", "rash", "nausea"]
     stop_words, candidates, center = {"dry"}, ["A dry cough.", "A rash."], [0.0] * 256
     parsers: list[tuple[Any, str, Any]] = [
-        (VoteOutputParser(labels=labels), "labels", labels),  # type: ignore[arg-type]
+        (VoteOutputParser(labels=labels), "labels", labels),
         (KSAJointOutputParser(k=1, domain=words), "domain", words),
         (KSAPTROutputParser(k=1, stop_words=stop_words), "stop_words", stop_words),
     ]
