@@ -24,7 +24,7 @@ DECIDES = {
     "budget/terms.py": "chooses between the two, once, and writes a handler's repr",
     "budget/handler.py": "opens a copy by the constructor's own argument",
     "ledger/base.py": "what a charge costs, and the limit",
-    "ledger/rows.py": "refuses a stored row that is neither",
+    "ledger/sql/rows.py": "refuses a stored row that is neither",
 }
 
 VOTE = vote_template("vote")
