@@ -7,7 +7,6 @@ in an example.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -23,6 +22,7 @@ from langchain_dpicl.accounting import (
     compose,
     event_from_dict,
 )
+from langchain_dpicl.common import file_format
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.release.record import ReleaseRecord
@@ -129,21 +129,10 @@ def _size(event: Event) -> int:
 
 
 def digest_of(examples: Iterable[Mapping[str, str]], record: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of examples and record, as canonical JSON.
-
-    Keys sorted, no spaces, ASCII with escapes: anybody can compute it again. It shows
-    accidents and careless edits. It is no signature: whoever writes a file can write
-    its digest.
-
-    Example:
-        >>> digest_of([{"text": "a"}], {})[:16]
-        '47bdcf0b275b21bd'
-    """
-    content = {"examples": [dict(example) for example in examples], "record": record}
-    canonical = json.dumps(
-        content, sort_keys=True, separators=(",", ":"), allow_nan=False
+    """Return the digest that a file of examples and record has."""
+    return file_format.digest(
+        {"examples": [dict(example) for example in examples], "record": record}
     )
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
 def unfit(name: str, reason: str) -> ReleaseError:

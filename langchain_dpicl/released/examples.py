@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from typing_extensions import Self
 
+from langchain_dpicl.common import file_format
+from langchain_dpicl.common.file_format import EXAMPLES
 from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.ledger import Ledger
-from langchain_dpicl.released import storage
 from langchain_dpicl.released.checking import (
     checked_examples,
     checked_record,
@@ -161,13 +162,7 @@ class ReleasedExamples(list[dict[str, str]]):
             no signature. Where a file comes from someone you don't trust, compare it
             with the ledger, and the examples with the sender's digest.
         """
-        examples, record, sha256 = storage.read(path)
-        loaded = cls(examples, record)
-        if loaded._digest != sha256:
-            raise ReleaseError(
-                f"{os.fspath(path)!r}: 'sha256' does not fit. Examples or record were "
-                "changed after they were saved. Load a good copy."
-            )
+        loaded = cls(**file_format.read(path, EXAMPLES))
         if ledger is not None:
             require_charged(loaded.record, ledger)
         return loaded
@@ -185,14 +180,8 @@ class ReleasedExamples(list[dict[str, str]]):
             ReleaseError: If the examples were changed, something else is there, or
                 the file can't be written.
         """
-        record = self.record
-        storage.write(
-            path,
-            [dict(example) for example in self],
-            record,
-            self._digest,
-            overwrite=overwrite,
-        )
+        content = {"record": self.record, "examples": [dict(each) for each in self]}
+        file_format.write(path, content, EXAMPLES, overwrite=overwrite)
 
     def selector(
         self,

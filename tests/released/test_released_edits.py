@@ -28,7 +28,7 @@ from langchain_dpicl.accounting import (
     event_to_dict,
 )
 from langchain_dpicl.exceptions import ReleaseError
-from langchain_dpicl.released import ReleasedExamples, storage
+from langchain_dpicl.released import ReleasedExamples
 
 Keys = tuple[str | int, ...]
 
@@ -161,4 +161,9 @@ def test_the_epsilon_of_a_file_is_computed_again(path: Path) -> None:
 
 
 def _content() -> dict[str, Any]:
-    return {"format": storage.FORMAT, "version": 1, "examples": QUESTIONS}
+    return {
+        "format": "langchain-dpicl",
+        "version": 1,
+        "kind": "examples",
+        "examples": QUESTIONS,
+    }

@@ -150,51 +150,48 @@ class ReportCounts:
                 self._pairs[columns] += table
         self._n += other._n
 
-    def to_arrays(self) -> dict[str, _Counts]:
-        """Return all there is to store, as integer arrays by name.
+    def to_dict(self) -> dict[str, Any]:
+        """Return all there is to store, ready for JSON.
 
         The table of whole rows is `joint`, flat; else `pairs` holds the tables of the
         pairs (0, 1), (0, 2), ..., one after the other.
         """
-        stored = {
-            "domain_sizes": np.array(self._sizes, dtype=np.int64),
-            "n": np.array(self._n, dtype=np.int64),
-        }
+        stored = {"domain_sizes": list(self._sizes), "n": self._n}
         if self._joint is not None:
-            return {**stored, "joint": self._joint.ravel().copy()}
+            return {**stored, "joint": self._joint.ravel().tolist()}
         self._settle()
         tables = [table.ravel() for table in self._pairs.values()]
-        return {**stored, "pairs": np.concatenate(tables)}
+        return {**stored, "pairs": np.concatenate(tables).tolist()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any]) -> ReportCounts:
-        """Return the counts that `to_arrays` gave, checked.
+    def from_dict(cls, fields: Mapping[str, Any]) -> ReportCounts:
+        """Return the counts that `to_dict` gave, checked.
 
         Args:
-            arrays: As `to_arrays` returned them; lists of integers do as well.
+            fields: As `to_dict` returned them.
 
         Raises:
-            ParameterError: If an array is missing, of the wrong size or type, or the
+            ParameterError: If a list is missing, of the wrong size or type, or the
                 counts contradict one another.
 
         Example:
             >>> counts = ReportCounts([2, 2])
-            >>> ReportCounts.from_arrays(counts.to_arrays()).n
+            >>> ReportCounts.from_dict(counts.to_dict()).n
             0
         """
-        sizes = _stored(arrays, "domain_sizes")
+        sizes = _stored(fields, "domain_sizes")
         restored = cls(sizes.tolist())
-        n = _stored(arrays, "n", (1,))
+        n = _stored(fields, "n", (1,))
         restored._n = count(int(n[0]), "n", minimum=0)
         if restored._n > _MAX_REPORTS:
             raise ParameterError(f"n must be at most {_MAX_REPORTS}.")
         if restored._joint is not None:
-            flat = _stored(arrays, "joint", (restored._joint.size,))
+            flat = _stored(fields, "joint", (restored._joint.size,))
             restored._joint[...] = flat.reshape(restored._sizes)
             _check_total("joint", restored._joint, restored._n)
             return restored
         cells = sum(table.size for table in restored._pairs.values())
-        flat = _stored(arrays, "pairs", (cells,))
+        flat = _stored(fields, "pairs", (cells,))
         start = 0
         for table in restored._pairs.values():
             table[...] = flat[start : start + table.size].reshape(table.shape)
@@ -372,16 +369,16 @@ def _pairs_of(joint: _Counts) -> dict[_Pair, _Counts]:
 
 
 def _stored(
-    arrays: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None
+    fields: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None
 ) -> _Counts:
-    if not isinstance(arrays, Mapping) or name not in arrays:
-        raise ParameterError(f"the array {name!r} is missing: this is no stored count.")
+    if not isinstance(fields, Mapping) or name not in fields:
+        raise ParameterError(f"the list {name!r} is missing: this is no stored count.")
     try:
-        array = np.atleast_1d(np.asarray(arrays[name]))
+        array = np.atleast_1d(np.asarray(fields[name]))
     except (ValueError, OverflowError):
-        raise ParameterError(f"{name} must be a flat array of integers.") from None
+        raise ParameterError(f"{name} must be a list of integers.") from None
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ParameterError(f"{name} must be a flat array of integers.")
+        raise ParameterError(f"{name} must be a list of integers.")
     if shape is not None and array.shape != shape:
         raise ParameterError(f"{name} must have {shape[0]} entries, not {array.size}.")
     # Unsigned numbers beyond 63 bits come out negative, and are refused as such.

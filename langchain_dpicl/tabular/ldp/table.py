@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -343,17 +344,19 @@ class LDPTable(ReleasedTable):
 
     def record(self) -> dict[str, Any]:
         """Return a copy of the public record."""
-        return storage.copied(self._found().record)
+        record: dict[str, Any] = json.loads(json.dumps(self._found().record))
+        return record
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write counts of reports, schema and record to a file that `load` reads.
 
         Args:
-            path: The file. All in it is public.
-            overwrite: Whether to replace what is there.
+            path: The file. All in it is public. One that holds this very table is left
+                as it is.
+            overwrite: Whether to replace anything else that is there.
 
         Raises:
-            ReleaseError: If the file is there or can't be written.
+            ReleaseError: If something else is there, or the file can't be written.
         """
         storage.write(path, self._found(), overwrite=overwrite)
 

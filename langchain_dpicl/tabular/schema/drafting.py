@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
+from langchain_dpicl.common import file_format
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.schema import storage
 from langchain_dpicl.tabular.schema.columns import TableColumn
 from langchain_dpicl.tabular.schema.declared import Kind, kind_of, values_of
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -157,7 +157,8 @@ class SchemaDraft(BaseModel):
                 columns.append({"name": column.name, "kind": column.kind, **bounds})
             else:
                 columns.append(_declared_fields(column))
-        return storage.dumped({"label": self.label, "columns": columns})
+        content = {"label": self.label, "columns": columns}
+        return file_format.dumped(content, file_format.SCHEMA)
 
     @override
     def __str__(self) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 import os
 from collections.abc import Mapping
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo
 from pydantic import field_validator as validated
 from typing_extensions import Self, override
 
+from langchain_dpicl.common import file_format
+from langchain_dpicl.common.file_format import SCHEMA
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.schema import storage, wording
+from langchain_dpicl.tabular.schema import wording
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 
@@ -236,9 +236,17 @@ class TableSchema(BaseModel):
         )
         return wording.prompt_template(template)
 
+    def describe(self) -> dict[str, Any]:
+        """Return the schema's fields, ready for JSON; `TableSchema` takes them."""
+        return {
+            "label": self.label,
+            "columns": [column.describe() for column in self.columns],
+            "template": self.template,
+        }
+
     def to_json(self) -> str:
-        """Return the schema as JSON; `storage` says what the fields are."""
-        return storage.dumped(self._fields())
+        """Return the schema as JSON, with the fields of `describe`."""
+        return file_format.dumped(self.describe(), SCHEMA)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -254,7 +262,7 @@ class TableSchema(BaseModel):
         Raises:
             InvalidParameterError: If it is no schema.
         """
-        return cls(**storage.parsed(text))
+        return cls(**file_format.parsed(text, SCHEMA))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schema to a JSON file; what was there is replaced.
@@ -262,7 +270,7 @@ class TableSchema(BaseModel):
         Raises:
             InvalidParameterError: If the file can't be written.
         """
-        storage.write(path, self.to_json())
+        file_format.write(path, self.describe(), SCHEMA, overwrite=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -271,7 +279,7 @@ class TableSchema(BaseModel):
         Raises:
             InvalidParameterError: If the file can't be read or holds no schema.
         """
-        return cls.from_json(storage.read(path))
+        return cls(**file_format.read(path, SCHEMA))
 
     def fingerprint(self) -> str:
         """Return a digest of the schema: equal for schemas that are equal.
@@ -286,12 +294,7 @@ class TableSchema(BaseModel):
             >>> one.fingerprint() == other.fingerprint()
             False
         """
-        canonical = json.dumps(
-            {"format": storage.FORMAT, "version": storage.VERSION, **self._fields()},
-            sort_keys=True,
-            separators=(",", ":"),
-        )
-        return blake2b(canonical.encode(), digest_size=32).hexdigest()
+        return file_format.digest(self.describe())
 
     @classmethod
     def draft(cls, source: Any, *, label: str | None = None) -> SchemaDraft:
@@ -319,13 +322,6 @@ class TableSchema(BaseModel):
     ) -> Self:
         """Return a copy; what is updated is checked as in a new schema."""
         return type(self)(**{**dict(self), **(update or {})})
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "label": self.label,
-            "columns": [column.describe() for column in self.columns],
-            "template": self.template,
-        }
 
     def _check_template(self) -> frozenset[str]:
         """Refuse a bad template; return the variables that it uses."""

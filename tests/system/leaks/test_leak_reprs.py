@@ -108,6 +108,7 @@ PUBLIC = {
     "ledger.release_store": {"StoredRelease"},
     "ledger.sql.rows": {"Account", "Last"},
     "common.outcome": {"Outcome"},
+    "common.file_format": {"Kind"},
     "release.record": {"RecordAccount", "ReleaseRecord"},
     "release.store": {"Entry", "ReleaseStore"},
     "tabular.gdp.statistics": {"Estimate", "NoisyStatistics"},

@@ -37,10 +37,7 @@ def counted(sizes: tuple[int, ...], *blocks: np.ndarray) -> ReportCounts:
 
 
 def same(one: ReportCounts, other: ReportCounts) -> bool:
-    left, right = one.to_arrays(), other.to_arrays()
-    return left.keys() == right.keys() and all(
-        np.array_equal(left[name], right[name]) for name in left
-    )
+    return one.to_dict() == other.to_dict()
 
 
 @pytest.mark.parametrize("sizes", [WIDE, NARROW, (1500, 1000), (7,), (2,) * 21])
@@ -94,15 +91,13 @@ def test_reading_between_blocks_changes_nothing() -> None:
 def test_what_is_handed_out_is_a_copy() -> None:
     for sizes in (WIDE, NARROW):
         counts = counted(sizes, some_codes(sizes, 10))
-        before = counts.to_arrays()
+        before = counts.to_dict()
         counts.pairs[0, 1][:] = -1
         counts.singles[0][:] = -1
         if counts.joint is not None:
             counts.joint[:] = -1
-        for name, array in counts.to_arrays().items():
-            assert np.array_equal(array, before[name])
-            array[...] = -1
-        assert np.array_equal(counts.to_arrays()["n"], before["n"])
+        counts.to_dict()["domain_sizes"][:] = []
+        assert counts.to_dict() == before
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, np.uint64])
@@ -131,8 +126,7 @@ def test_memory_does_not_grow_with_the_reports() -> None:
 def test_stored_counts_come_back(sizes: tuple[int, ...]) -> None:
     codes = some_codes(sizes, 500)
     counts = counted(sizes, codes[:200])
-    text = json.dumps({k: v.tolist() for k, v in counts.to_arrays().items()})
-    restored = ReportCounts.from_arrays(json.loads(text))
+    restored = ReportCounts.from_dict(json.loads(json.dumps(counts.to_dict())))
     assert same(restored, counts)
     restored.add(codes[200:])
     assert same(restored, counted(sizes, codes))
@@ -168,12 +162,12 @@ def test_tables_that_cannot_be_kept_are_refused(sizes: object, said: str) -> Non
 )
 def test_wrong_codes_are_refused_whole_and_unquoted(codes: object, said: str) -> None:
     counts = counted(NARROW, some_codes(NARROW, 5))
-    before = counts.to_arrays()
+    before = counts.to_dict()
     with pytest.raises(ParameterError, match=said) as caught:
         counts.add(codes)
     assert "77" not in str(caught.value)
     assert caught.value.__cause__ is None
-    assert np.array_equal(counts.to_arrays()["joint"], before["joint"])
+    assert counts.to_dict() == before
     good = some_codes(NARROW, 40_000)
     good[-1, 0] = 9
     with pytest.raises(ParameterError, match="column 0"):
@@ -210,29 +204,29 @@ def test_there_is_a_largest_number_of_reports(monkeypatch: pytest.MonkeyPatch) -
         lambda a, main: a.update(n=-1),
         lambda a, main: a.update(n=2.5),
         lambda a, main: a.update({main: a[main][:-1]}),
-        lambda a, main: a.update({main: a[main].astype(float)}),
+        lambda a, main: a.update({main: list(map(float, a[main]))}),
         lambda a, main: a.update({main: [["x"], 1]}),
         lambda a, main: a[main].__setitem__(0, -1),
-        lambda a, main: a[main].__setitem__(slice(None), 2**62),
+        lambda a, main: a.update({main: [2**62] * len(a[main])}),
         lambda a, main: a[main].__setitem__(0, a[main][0] + 1),
         lambda a, main: a.update({main: [10**30]}),
     ],
 )
 def test_damaged_files_are_refused(sizes: tuple[int, ...], damage: object) -> None:
-    arrays = counted(sizes, some_codes(sizes, 400)).to_arrays()
+    arrays = counted(sizes, some_codes(sizes, 400)).to_dict()
     damage(arrays, list(arrays)[-1])  # type: ignore[operator]
     with pytest.raises(ParameterError):
-        ReportCounts.from_arrays(arrays)
+        ReportCounts.from_dict(arrays)
 
 
 def test_pairs_that_contradict_each_other_are_refused() -> None:
-    arrays = counted(WIDE, some_codes(WIDE, 400)).to_arrays()
+    arrays = counted(WIDE, some_codes(WIDE, 400)).to_dict()
     flat = arrays["pairs"]
     first = plain_pair(some_codes(WIDE, 400), WIDE, 0, 1).ravel()
-    assert np.array_equal(flat[:6], first)
+    assert flat[:6] == first.tolist()
     flat[0] += 1
     flat[1] -= 1
     with pytest.raises(ParameterError, match="contradict"):
-        ReportCounts.from_arrays(arrays)
+        ReportCounts.from_dict(arrays)
     with pytest.raises(ParameterError, match="missing"):
-        ReportCounts.from_arrays([1])  # type: ignore[arg-type]
+        ReportCounts.from_dict([1])  # type: ignore[arg-type]

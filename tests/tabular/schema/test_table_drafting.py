@@ -250,8 +250,9 @@ def test_skeleton_to_fill_by_hand() -> None:
     draft = TableSchema.draft(TYPES, label="sick")
     skeleton = json.loads(draft.to_json())
     assert skeleton == {
-        "format": "langchain-dpicl/table-schema",
+        "format": "langchain-dpicl",
         "version": 1,
+        "kind": "schema",
         "label": "sick",
         "columns": [
             {"name": "age", "kind": "integer", "lower": None, "upper": None},
