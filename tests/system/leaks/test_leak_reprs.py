@@ -126,6 +126,7 @@ PUBLIC = {
     "parsers.ksa_joint": {"KSAJointOutputParser"},
     "parsers.ksa_ptr": {"KSAPTROutputParser"},
     "parsers.ksa_threshold": {"KSAThresholdOutputParser"},
+    "parsers.reading.mentions": {"Form", "Options"},
     "parsers.vote": {"VoteOutputParser"},
     "retriever": {"DPRetriever"},
     "tools": {"DPTool"},
