@@ -3,6 +3,7 @@
 | module | reads |
 |---|---|
 | `choice.py` | which of the public options a reply chooses |
+| `drafts.py` | the options that a model drafted |
 | `refusal.py` | whether a reply says that it has no answer |
 | `text.py`, `mentions.py` | words and clauses; where options are named or denied |
 

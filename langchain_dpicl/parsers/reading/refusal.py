@@ -162,7 +162,8 @@ _REFUSALS = tuple(
             r"since|based|to|for|given)\b|$)"
         ),
         (
-            r"(?:there is |i have |i see )?no (?:way (?:to|of) |idea\b|clue\b|answer\b|"
+            r"(?:there is |i have |i see )?no (?:way (?:to|of) |(?:idea|clue|answer)"
+            r"(?:$| (?:in|can|is|here|what|which|who|how)\b)|"
             r"(?:clear|single|obvious|definite|definitive|one|clearly) (?:\w+ ){0,3}?"
             r"(?:answer|winner|majority|pattern|consensus)\b|majority$|common one$|"
             r"single one$)"
