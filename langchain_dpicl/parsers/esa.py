@@ -29,7 +29,8 @@ from langchain_dpicl.parsers.answer_vectors import (
     usable_row,
 )
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
-from langchain_dpicl.parsers.words import named, says_nothing
+from langchain_dpicl.parsers.reading.refusal import says_nothing
+from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
 

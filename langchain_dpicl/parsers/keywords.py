@@ -15,12 +15,12 @@ from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_PROMPT
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
+from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
     STOP_WORDS,
     Tokenizer,
     keyword_counts,
     refuse_unnamed,
-    says_nothing,
     tokenize,
 )
 

@@ -41,8 +41,6 @@ STOP_WORDS: frozenset[str] = frozenset(_FUNCTION_WORDS.split())
 "yes" and "no" are none of them: they are answers.
 """
 
-_NON_ANSWERS = frozenset({("i", "don't", "know"), ("i", "do", "not", "know")})
-
 
 def tokenize(text: str) -> list[str]:
     """Return a text's words, case-folded, in order.
@@ -56,18 +54,6 @@ def tokenize(text: str) -> list[str]:
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return _WORD.findall(folded.replace("\u2019", "'"))
-
-
-def says_nothing(text: str) -> bool:
-    """Return whether an answer is the "I don't know." that the prompts ask for.
-
-    A public rule about one answer, so it may turn that answer into an abstention.
-
-    Example:
-        >>> says_nothing("I don't know."), says_nothing("I don't know him.")
-        (True, False)
-    """
-    return tuple(tokenize(text)) in _NON_ANSWERS
 
 
 def keyword_counts(

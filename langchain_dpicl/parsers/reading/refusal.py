@@ -26,7 +26,7 @@ _SHORT = {
 _RECORDS = (
     r"(?:records?|notes?|documents?|texts?|data|dataset|context|information|passages?|"
     r"reports?|files?|entries|entry|sources?|excerpts?|input|forms?|tickets?|reviews?|"
-    r"interviews?|complaints?|transcripts?|materials?|snippets?|they|these|it|this|"
+    r"interviews?|complaints?|transcripts?|materials?|snippets?|these|it|this|"
     r"those|nothing|none|content|details?)"
 )
 _SAY = (
@@ -138,12 +138,16 @@ _REFUSALS = tuple(
             r"(?:evidence|basis)\b"
         ),
         (
-            rf"(?:(?:it|that|this|which|the (?:\w+ ){{1,4}}?) (?:is|are|was|were"
-            r"|remains?) "
-            rf"|is |was )?{_ADVERBS}not {_ADVERBS}{_GIVEN}(?: {_WHERE}\b| to\b|"
+            rf"(?:(?:it|that|this|which|the answer|the information) (?:is|are|was|were|"
+            rf"remains?) |is |was )?{_ADVERBS}not {_ADVERBS}{_GIVEN}(?: {_WHERE}\b|"
+            r" to\b|"
             r" (?:what|which|who|whom|whether|if|how|when|where|why|that|as|because"
-            r"|since"
-            r"|based|for)\b|$)"
+            r"|since|based|for)\b|$)"
+        ),
+        (
+            rf"the \w+(?: \w+){{0,3}}? (?:is|are|was|were) {_ADVERBS}not {_ADVERBS}"
+            rf"(?:{_GIVEN}(?: anywhere)? (?:in|by|from) {_HOLD}{_RECORDS}\b|(?:stated|"
+            r"mentioned|specified|recorded|documented|known|clear)$)"
         ),
         (
             rf"(?:(?:it|that|this) (?:is|was|would be|seems|may be) )?{_ADVERBS}"
@@ -196,7 +200,7 @@ _REFUSALS = tuple(
             r"(?:evenly )?split(?: evenly)?$|n a$|na$|unsure$"
         ),
         r"(?:the )?(?:question|this) can not be|this question is unanswerable",
-        r"(?:would|will) need (?:more|further|additional|access)\b",
+        r"(?:i )?(?:would|will) need (?:more|further|additional|access)\b",
         # The same in the languages that are asked for most.
         r"(?:das |ich |wir )?(?:weiß|weiss|wissen) (?:ich |wir )?(?:es |das )?nicht\b",
         r"ich weiß es nicht|keine (?:angabe|angaben|information|informationen)\b",
@@ -302,8 +306,7 @@ def nothing_said(read: Passage) -> bool:
     turn = refuses(read)
     if turn is not None:
         return turn == len(read.tokens)
-    words = len(read.tokens)
-    if not words:
+    if [token.word for token in read.tokens] in ([], ["n", "a"]):
         return True
     return _concludes_nothing(read)
 
