@@ -5,6 +5,7 @@
 | `choice.py` | which of the public options a reply chooses |
 | `drafts.py` | the options that a model drafted |
 | `refusal.py` | whether a reply says that it has no answer |
+| `keywords.py` | what an answer is counted for |
 | `text.py`, `mentions.py` | words and clauses; where options are named or denied |
 
 No function here knows more than one reply and public things, so that no record changes

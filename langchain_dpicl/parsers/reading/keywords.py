@@ -1,0 +1,161 @@
+"""From an answer to what it is counted for: lemmas, or one phrase.
+
+Public rules about one answer. An answer of up to three words counts as its phrase, so
+that "no chest pain" is one item and not three. Of a longer one, each word counts by
+its lemma, without the words of the question and function words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from langchain_dpicl.parsers.reading.refusal import nothing_said
+from langchain_dpicl.parsers.reading.text import Passage, passage, word_set
+
+if TYPE_CHECKING:
+    from simplemma import Lemmatizer
+
+MAX_PHRASE = 3
+"""Words of the longest answer that counts as a phrase."""
+
+_LONGEST_WORD = 40
+
+STOP_WORDS: frozenset[str] = word_set(
+    "a about also although am an and any are as at be because been being but by "
+    "can could did do does doing due each either etc for from had has have having he "
+    "her here hers herself him himself his how however i if into is it its itself just "
+    "let may me might mine must my myself of one or other others ought our ours "
+    "ourselves own per quite rather same shall she should so some such than that the "
+    "their theirs them themselves then there therefore these they this those though "
+    "through thus to too upon us very was we were what when where whether which while "
+    "who whom whose why will with within would yet you your yours yourself"
+)
+"""English function words that answer no question.
+
+Words that can be an answer are none of them: "yes", "no", "not", "none", "up", "down",
+"on", "off", "in", "out", "over", "under", "before", "after", "once", "more", "less",
+"most", "few", "never", "until", "without".
+"""
+
+_SHORT_FORMS = word_set(
+    "i'm i'd i'll i've it's that's there's he's she's they're we're you're what's let's"
+)
+_LEADING = word_set(
+    "a an answer be is it it's its mostly mainly usually probably likely possibly "
+    "perhaps maybe the they they're that's was were are"
+)
+_TRAILING = word_set(
+    "likely maybe perhaps possibly probably presumably tied uncertain unclear mostly "
+    "mainly usually"
+)
+
+
+def lemma(word: str, language: str | None = "en") -> str:
+    """Return a word's lemma, a pure function of the word.
+
+    Args:
+        word: One word, case-folded.
+        language: A language code of simplemma; None leaves words as they are.
+
+    Raises:
+        ValueError: If simplemma does not know the language.
+
+    Example:
+        >>> lemma("adapters"), lemma("children"), lemma("adapters", None)
+        ('adapter', 'child', 'adapters')
+    """
+    if language is None or not word or len(word) > _LONGEST_WORD:
+        return word
+    return _lemmatizer().lemmatize(word, lang=language).casefold()
+
+
+@lru_cache(maxsize=1)
+def _lemmatizer() -> Lemmatizer:
+    """Return the lemmatizer without a cache, which would keep private words."""
+    from simplemma import Lemmatizer
+
+    return Lemmatizer(cache_max_size=0)
+
+
+def items_of(
+    answer: str, question_words: Collection[str] = (), language: str | None = "en"
+) -> list[str]:
+    """Return the different items that an answer counts for, in its order.
+
+    Privacy:
+        A pure function of one answer and of public things.
+
+    Args:
+        answer: What a group answered. Private.
+        question_words: Public words that carry no news in a longer answer.
+        language: Of the lemmas; None for none. Stop words are English.
+
+    Returns:
+        One phrase of lemmas for an answer of up to `MAX_PHRASE` words, without
+        articles, hedges and what stands in brackets; the lemmas of the other words
+        for a longer one; nothing where the answer says that it has none.
+
+    Example:
+        >>> items_of("**No chest pain.**"), items_of("The new routers")
+        (['no chest pain'], ['new router'])
+        >>> items_of("Most customers use two adapters.", ["customer", "use"])
+        ['most', 'two', 'adapter']
+    """
+    read = passage(answer)
+    if nothing_said(read):
+        return []
+    phrase = _phrase(read)
+    if 0 < len(phrase) <= MAX_PHRASE:
+        return [" ".join(lemma(word, language) for word in phrase)]
+    asked = {
+        form
+        for word in question_words
+        for token in _words(passage(word))
+        for form in (token, lemma(token, language))
+    }
+    found: dict[str, None] = {}
+    for word in _words(read):
+        form = lemma(word, language)
+        bare = word.replace("n't", "").removesuffix("'s")
+        stop = {word, form, bare} & STOP_WORDS or word in _SHORT_FORMS
+        if not stop and not {word, form} & asked:
+            found.setdefault(form)
+    return list(found)
+
+
+def _words(read: Passage) -> list[str]:
+    """Return words; hyphens within one belong to it."""
+    joined: list[str] = []
+    end = -1
+    for token in read.tokens:
+        if token.item:
+            continue
+        gap = read.text[end : token.start] if end >= 0 else ""
+        word = token.word.removesuffix("'s")
+        glued = end == token.start or gap == "-"
+        if glued and joined and word:
+            joined[-1] = f"{joined[-1]}{gap}{word}"
+        elif word:
+            joined.append(word)
+        end = token.end
+    return joined
+
+
+def _phrase(read: Passage) -> list[str]:
+    """Return the words of a short answer, without what is around it."""
+    tokens = [token for token in read.tokens if not token.item]
+    outside = [token for token in tokens if not _in_brackets(read, token.start)]
+    kept = Passage(read.text, tuple(outside or tokens))
+    words = _words(kept)
+    while len(words) > 1 and words[0] in _LEADING:
+        words.pop(0)
+    while len(words) > 1 and words[-1] in _TRAILING:
+        words.pop()
+    return words
+
+
+def _in_brackets(read: Passage, place: int) -> bool:
+    before = read.text[:place]
+    return before.count("(") > before.count(")")
