@@ -6,6 +6,7 @@
 | `drafts.py` | the options that a model drafted |
 | `refusal.py` | whether a reply says that it has no answer |
 | `keywords.py` | what an answer is counted for |
+| `wording.py` | whether a sentence keeps the released words |
 | `text.py`, `mentions.py` | words and clauses; where options are named or denied |
 
 No function here knows more than one reply and public things, so that no record changes
