@@ -29,6 +29,7 @@ CITY = ("Москва", "Санкт-Петербург", "Казань")
 AILS = ("Übelkeit", "Kopfschmerzen", "Müdigkeit")
 MOVES = ("up", "down", "unchanged")
 WAITS = ("under 1 hour", "1-2 hours", "over 2 hours")
+JOBS = ("manager", "pay", "career growth", "work-life balance")
 LAW = ("Landlord's notice", "Pay stubs", "Proof of income", "Photo ID")
 
 CASES: list[tuple[tuple[str, ...], str, str | NoChoice]] = [
@@ -158,6 +159,18 @@ CASES: list[tuple[tuple[str, ...], str, str | NoChoice]] = [
     (WEEK, "more than 5 visits", "more than 5 visits"),
     (WAITS, "1\u20132 hours", "1-2 hours"),
     (WAITS, "Over two hours", "over 2 hours"),
+    (WAITS, "1 to 2 hours", "1-2 hours"),
+    (POLAR, "It's a no.", "No"),
+    (JOBS, "Most people making plans name pay, although one names the manager.", "pay"),
+    (LUNGS, "One has asthma, three have COPD, making COPD the top one.", "COPD"),
+    (LUNGS, "Between asthma and COPD, but COPD edges ahead.", "COPD"),
+    (JOBS, "Lack of career growth", "career growth"),
+    (JOBS, "Low pay (4 of 6)", "pay"),
+    (JOBS, "Work life balance", "work-life balance"),
+    (JOBS, "None of these \u2014 reasons vary.", NONE),
+    (JOBS, "Only one mentions pay, so none of these.", NONE),
+    (JOBS, "No one mentions pay; the reason is the manager.", "manager"),
+    (JOBS, "B. Pay", "pay"),
     (PETS, "猫", "猫"),
     (PETS, "答え：犬です。", "犬"),
     (PETS, "一番多いのは金魚です", "金魚"),

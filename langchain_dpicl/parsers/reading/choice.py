@@ -56,11 +56,10 @@ NONE = NoChoice.NONE
 UNREADABLE = NoChoice.UNREADABLE
 
 _CLAIMS = word_set(
-    "answer best bet biggest chief choice chosen commonest dominant dominate "
-    "dominates "
-    "generally guess highest largest leading main mainly majority most mostly "
-    "overwhelmingly pick predominant predominantly primarily primary principal top "
-    "typically usually"
+    "ahead answer best bet biggest chief choice chosen commonest dominant dominate "
+    "dominates edges generally guess highest largest leading main mainly majority most "
+    "mostly overwhelmingly pick predominant predominantly primarily primary principal "
+    "top tops typically usually wins"
 )
 _OFTEN = word_set("common commonly frequent frequently likely often prevalent")
 _DECLARING = word_set(

@@ -19,8 +19,8 @@ NOTHING_FITS = -1
 ARTICLES = frozenset({"a", "an", "the"})
 
 NEGATORS = word_set(
-    "absence cannot cant denied denies deny dont excluded excludes isnt lack lacks "
-    "neither never no nobody none nor not nothing without"
+    "cannot cant denied denies deny dont excluded excludes isnt neither never no "
+    "nobody none nor not nothing without"
 )
 """Words that deny what follows in their clause."""
 
@@ -68,7 +68,7 @@ _AUXILIARIES = word_set(
 _RULED_OUT = word_set("absent denied excluded")
 _POLAR = frozenset({"no", "yes"})
 _BEFORE_POLAR = word_set(
-    "answer be clearly definitely is mostly probably say simply was"
+    "a answer be clearly definitely is mostly probably say simply was"
 )
 _NO_NAME = word_set(
     "and best common commonest eg etc example frequent ie least less likely mainly "

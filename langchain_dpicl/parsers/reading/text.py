@@ -30,6 +30,7 @@ _THOUGHTS = ("think", "thinking", "reasoning", "thought")
 # Scripts that are written without spaces, or glue endings on: each sign is a word.
 _SIGN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"\d+(?:[.,]\d+)+|[{_SIGN}]|(?:(?![{_SIGN}])[^\W_])+(?:'[^\W_]+)*")
+_RANGE = re.compile(r"(?<=\d) to (?=\d)")
 _ITEM = re.compile(
     r"^[ \t>#*_\"'`(\[{+\u2022-]{0,12}"
     r"(?:option |choice )?"
@@ -190,6 +191,7 @@ def passage(text: str) -> Passage:
         [0, 1, 1, 1]
     """
     folded = unicodedata.normalize("NFKC", spelled(text).casefold())[-LONGEST:]
+    folded = _RANGE.sub("-", folded)
     items = [(match.start(), match.end()) for match in _ITEM.finditer(folded)]
     reader = _Reader(folded, items)
     for match in _WORD.finditer(folded):
@@ -259,7 +261,8 @@ class _Reader:
         rest = self._brackets(gap)
         if before is not None and end is None and _PAUSE.search(rest):
             self._new(part=_STRONG_PAUSE.search(rest) is not None)
-        if word in _BREAKS and before is not None:
+        result = word == "making" and "," in rest  # "..., making it the most common"
+        if before is not None and (word in _BREAKS or result):
             self._new(part=True)
         elif before is not None and before.word == "and" and word in _VERBS:
             self._new(part=False)
