@@ -1,12 +1,30 @@
-"""The answer cache: what was paid for once may be said again.
+"""The answer cache: what was paid for is drawn once, and may be said again.
+
+With `cache=True` the charge of an answer starts a stored release, whose kind is the
+question's key. Step 0 is the outcome. Step 1, if there is one, is its wording.
 
 Privacy:
-    A released answer is public output of a charged mechanism. Giving it again is
-    post-processing: no unit, no noise, no event. The key is made of public things only:
-    the input, the prompts, the model's name, and the parameters of the parser and of
-    the group source. It does not know the records, so an answer may be older than the
-    corpus. A model is its class and name: bound arguments, temperature and address are
-    left out, so that an answer may have been made with others.
+    Unit, relation, sensitivity, noise and event: the mechanism's, whose one draw for
+    one charge is stored here. Storing, finding and wording a draw is post-processing:
+    no unit, no noise, no event. A draw is stored in the sealed region before anything
+    is made of it, and the first that is stored is the released one, also where several
+    callers draw for one charge at once.
+
+    A charge whose draw was never stored (a crash, a caller that stopped) is drawn for
+    by the next one to ask the same, with the noise that the charge's stored events
+    say. The lost draw was seen by nobody, and what lost it does not look at it. This is
+    so only where the charge is everybody's and the answer's alone: in a per-unit
+    account the units may have paid for the lost draw, and behind a gate or a threshold
+    something of the question was released before. There the question is charged anew.
+
+    A draw that fails by itself may fail by the records or by its noise, and drawing
+    until none fails is another mechanism. So it closes its charge.
+
+    The key is made of public things only: the input, the prompts, the model's name, the
+    parameters of the parser and of the group source, and whether noise is secure. It
+    does not know the records, so an answer may be older than the corpus. A model is its
+    class and name: bound arguments, temperature and address are left out, so that an
+    answer may have been made with others.
 """
 
 from __future__ import annotations
@@ -14,20 +32,31 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from langchain_core.messages import AIMessage
-
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.accounting import EventTemplate, event_to_dict
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
-from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.chain.steps import Asked, Released
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.exceptions import (
+    GroupCallError,
+    InvalidParameterError,
+    LedgerError,
+)
 from langchain_dpicl.groups import GroupSource
+from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.words import named
+from langchain_dpicl.release.purchase import Purchase, paid_for
+from langchain_dpicl.release.store import Entry, ReleaseStore, damaged, read
+
+CLOSED = "null"
+"""The last step of a release that is neither given again nor drawn."""
 
 
 def answer_key(
@@ -57,6 +86,7 @@ def answer_key(
         "parser": parser.cache_parameters(normalized),
         "groups": groups.description,
         "model": named(model),
+        "is_secure": parser.random is None or parser.random.secure,
     }
     if gate is not None:
         public["gate"] = gate.public_parameters()
@@ -73,52 +103,215 @@ def answer_key(
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+@dataclass(frozen=True)
+class AnswerStore(ReleaseStore):
+    """The releases of one question.
+
+    Args:
+        resumes: Whether a charge is drawn for whose draw was never stored.
+    """
+
+    resumes: bool = False
+
+    def entries(self) -> list[Entry]:
+        """Return the first release that is given again, else those to be drawn."""
+        found = [entry for entry in super().entries() if CLOSED not in entry.steps[-1:]]
+        given = [entry for entry in found if entry.steps and _is_given(entry.steps[0])]
+        return given[:1] or [one for one in found if self.resumes and not one.steps]
+
+
 @dataclass(frozen=True, repr=False)
-class StoredAnswers:
-    """The answers that an account has paid for, beside its charges in the ledger."""
+class Bought:
+    """What pays for a draw.
 
-    budget: PrivacyBudgetHandler
-    key: str
+    Attributes:
+        paid: The charge.
+        entry: The stored release, if there is a cache.
+        is_new: Whether this caller has charged it.
+    """
 
-    def recall(self) -> AIMessage | None:
-        """Return the stored answer, at no charge, or None.
+    paid: PaidCharge[Any]
+    entry: Entry | None = None
+    is_new: bool = True
+
+    def kept(self, outcome: Outcome) -> Outcome:
+        """Store what was drawn; return what is released: the first that was stored.
 
         Raises:
-            LedgerError: If the ledger can't be read.
+            LedgerError: If it can't be stored: then it is not released.
+            GroupCallError: If the charge is closed.
         """
-        stored = self.budget.ledger.stored_answer(self.budget.account, self.key)
-        if stored is None:
-            return None
+        if self.entry is None:
+            return outcome
         try:
-            answer = json.loads(stored)
-            text, record = answer["text"] + "", answer["record"]
-            first = {"status": record["status"], "charge": record["charge"]}
-            record = {
-                **record,
-                "status": Status.CACHED.value,
-                "details": {**record["details"], "first": first},
-                "events": [],
-                "charge": None,
-                "account": self.budget.public_state(),
-            }
-        except (ValueError, TypeError, KeyError, RecursionError):
-            raise LedgerError(
-                "A stored answer can't be read: the ledger is damaged. Restore it."
-            ) from None
-        return AIMessage(content=text, response_metadata={"privacy": record})
+            drawn = json.dumps(asdict(outcome))
+        except Exception:  # noqa: BLE001 - whatever it is, it depends on the draw
+            drawn = CLOSED
+        return outcome_of(self.entry.keep(0, drawn))
 
-    def remember(self, message: AIMessage) -> None:
-        """Store an answer that the records shaped and that was charged for.
+    def close(self) -> None:
+        """Let nothing be drawn for the charge any more."""
+        if self.entry is not None:
+            with suppress(LedgerError):
+                self.entry.keep(0, CLOSED)
 
-        Where the groups did not agree, nothing is stored: that may have been a failing
-        model, and asking again is worth its price.
+
+@dataclass(frozen=True, repr=False)
+class Answers:
+    """The stored answers to one question, and how another one is paid for."""
+
+    purchase: Purchase
+
+    @classmethod
+    def of(cls, budget: PrivacyBudgetHandler, key: str, *, resumes: bool) -> Answers:
+        """Return the answers of an account under a key; see `AnswerStore`."""
+        store = AnswerStore(budget, key, "answer", resumes)
+        drawn: Callable[[Entry], bool] = lambda entry: bool(entry.steps)  # noqa: E731
+        return cls(Purchase(store, drawn, "release", "asking again", resume=True))
+
+    def begun(
+        self,
+        template: EventTemplate[Any],
+        record: Callable[[PaidCharge[Any]], dict[str, Any]],
+        **payers: Any,
+    ) -> Bought | Entry:
+        """Charge a draw and store the header of its release, or find the stored one.
+
+        Args:
+            template: What it is charged.
+            record: The answer's record but for the outcome, given the charge.
+            **payers: See `Purchase.begun`.
+
+        Returns:
+            What pays for a draw; or the release of another caller, who has drawn.
         """
-        record = message.response_metadata["privacy"]
-        if record["charge"] is None or record["status"] != Status.RELEASED.value:
-            return
-        if not str(message.text).strip():
-            return
-        # The answer is paid for and goes to the caller whether it is stored or not.
-        with suppress(LedgerError, TypeError, ValueError):
-            answer = json.dumps({"text": str(message.text), "record": record})
-            self.budget.ledger.store_answer(self.budget.account, self.key, answer)
+        made: list[tuple[PaidCharge[Any], dict[str, Any]]] = []
+
+        def terms(paid: PaidCharge[Any]) -> dict[str, Any]:
+            made[:] = [(paid, record(paid))]
+            return {"record": made[0][1]}
+
+        entry = self.purchase.begun(template, terms, **payers)
+        # The very record: one that was read back is another object.
+        if made and entry.header.get("record") is made[0][1]:
+            return Bought(made[0][0], entry)
+        if entry.steps:
+            return entry
+        noise, events = paid_for(entry, lambda: template)
+        paid = PaidCharge(noise, events, self.purchase.budget.account, entry.charge)
+        return Bought(paid, entry, is_new=False)
+
+
+def outcome_of(stored: str) -> Outcome:
+    """Return the outcome that is stored as a step.
+
+    Raises:
+        GroupCallError: If the charge is closed.
+        LedgerError: If what is stored makes no sense.
+    """
+    found = read(stored)
+    if found is None:
+        raise GroupCallError(
+            "A draw for this charge has failed: nothing was released for it, and "
+            "nothing will be. Ask again, for another charge."
+        )
+    try:
+        return Outcome(
+            Status(found["status"]),
+            found["text"],
+            tuple(found["keywords"]),
+            tuple(found["ranking"]),
+            dict(found["details"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise damaged()
+
+
+def wording_of(entry: Entry | None) -> str | None:
+    """Return the stored wording of a release, or None.
+
+    Raises:
+        LedgerError: If what is stored makes no sense.
+    """
+    stored = entry.text(1) if entry else None
+    if stored is None:
+        return None
+    if not isinstance(said := read(stored), str):
+        raise damaged()
+    return said
+
+
+def remember(entry: Entry, said: str) -> None:
+    """Store a wording, if it can be stored: what it words is stored before it."""
+    with suppress(LedgerError):
+        entry.keep(1, json.dumps(said))
+
+
+def released_before(
+    asked: Asked, entry: Entry, charges: tuple[PaidCharge[Any], ...] = ()
+) -> Released:
+    """Return a stored release as it is given again; see `record_again`."""
+    outcome = outcome_of(entry.steps[0])
+    return Released(asked, outcome, charges, entry=entry, is_again=True)
+
+
+def record_again(released: Released, entry: Entry, status: Status) -> dict[str, Any]:
+    """Return the record of a release that another asking has paid for.
+
+    Args:
+        released: The release, with what this asking was charged before it was found.
+        entry: Where it is stored.
+        status: How it came about.
+    """
+    outcome, charges, budget = released.outcome, released.charges, released.asked.budget
+    record = entry.header.get("record")
+    if not isinstance(record, dict) or not isinstance(record.get("details"), dict):
+        raise damaged()
+    first = {"status": status.value, "charge": entry.charge}
+    again = Status.CACHED if status is Status.RELEASED else status
+    return {
+        **record,
+        "status": again.value,
+        "events": [event_to_dict(one) for paid in charges for one in paid.events],
+        "charge": charges[-1].sequence if charges else None,
+        "account": budget.public_state(),
+        "keywords": list(outcome.keywords),
+        "ranking": list(outcome.ranking),
+        "details": {**record["details"], **outcome.details, "first": first},
+    }
+
+
+def forget(ledger: Ledger, account: str) -> int:
+    """Let no answer that an account has stored be given again; return how many.
+
+    A question that is asked again is charged again. What was drawn stays in the ledger.
+
+    Raises:
+        LedgerError: If the ledger can't be used or trusted.
+    """
+    count = 0
+    for release in ledger.releases(account):
+        steps, header = release.steps, read(release.header)
+        record = header.get("record") if isinstance(header, dict) else None
+        if not isinstance(record, dict) or record.get("kind") != "answer":
+            continue
+        if not steps or CLOSED in steps[-1:] or not _is_given(steps[0]):
+            continue
+        number = len(steps)
+        # A wording may be stored meanwhile.
+        while ledger.store_step(account, release.charge, number, CLOSED) != CLOSED:
+            number += 1
+        count += 1
+    return count
+
+
+def _is_given(stored: str) -> bool:
+    """Return whether an outcome is given again.
+
+    Where the groups did not agree it is not: that may have been a failing model, and
+    asking again is worth its price.
+    """
+    outcome = outcome_of(stored)
+    says = (outcome.text or "").strip() or outcome.keywords
+    return outcome.status is Status.RELEASED and bool(says)

@@ -23,18 +23,22 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import EventTemplate
-from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.chain.answers import Bought, record_again, released_before
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.payment import Payment
 from langchain_dpicl.chain.prompting import Prompting
+from langchain_dpicl.chain.record import privacy_record
 from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Step
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.groups import GroupSource, Refined
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
-from langchain_dpicl.release.flow import Do, Flow
+from langchain_dpicl.release.flow import Do, Flow, in_thread
+from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import Hidden, SealedModel, sealed
 
 
@@ -68,6 +72,11 @@ class PrivatePart:
             return first
         return (self.gate or self.parser).event_template(rate)
 
+    def resumes(self, budget: PrivacyBudgetHandler) -> bool:
+        """Whether a charge is everybody's and the answer's alone."""
+        is_first = self.gate is None and self.groups.preliminary is None
+        return is_first and budget.scope == "corpus"
+
     def release(self, asked: Asked) -> Flow[Released]:
         """Hand on the private steps of a prepared question; return the release."""
         public_outcome = self.parser.public_outcome(asked.prepared)
@@ -82,22 +91,82 @@ class PrivatePart:
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
             template = self.gate.event_template(self.groups.sampling_rate)
-            charges = (*charges, (yield self._charge(asked, template)))
-            yield _charged(template, charges[-1])
+            bought = yield from self._buy(asked, template, charges, MECHANISM)
+            if isinstance(bought, Released):
+                return bought
+            paid = bought.paid
+            charges = (*charges, paid)
+            yield _charged(template, paid)
             yield self._asking()
-            tested = Hidden((yield self._test(asked, asked.public_answer, charges[-1])))
-            agreed, answers = tested.value[0], self._kept(tested, charges[-1])
+            tested = Hidden((yield self._test(asked, asked.public_answer, bought)))
+            agreed, answers = tested.value[0], self._kept(tested, paid)
             yield Step("gate", {"agreed": agreed})
             if agreed:
-                return _agreed(asked, asked.public_answer, charges)
+                outcome = _agreed(asked.public_answer)
+                return Released(asked, outcome, charges, MECHANISM, bought.entry)
             asked = asked.knowing({"gate": "disagreed"})
         template = self.parser.event_template(self.groups.sampling_rate)
-        charges = (*charges, (yield self._charge(asked, template)))
-        yield _charged(template, charges[-1])
+        bought = yield from self._buy(asked, template, charges)
+        if isinstance(bought, Released):
+            return bought
+        if bought.is_new:
+            charges = (*charges, bought.paid)
+            yield _charged(template, bought.paid)
         if answers is None:
             yield self._asking()
-        outcome = yield self._merge(asked, charges[-1], answers)
-        return Released(asked, outcome, charges)
+        outcome = yield from self._merged(asked, bought, answers)
+        return Released(
+            asked, outcome, charges, entry=bought.entry, is_again=not bought.is_new
+        )
+
+    def _merged(
+        self, asked: Asked, bought: Bought, answers: Hidden[list[Slot]] | None
+    ) -> Flow[Outcome]:
+        try:
+            outcome: Outcome = yield self._merge(asked, bought, answers)
+        except DPError:
+            # The region has failed by itself, perhaps by what it drew.
+            yield in_thread(bought.close, shielded=True)
+            raise
+        return outcome
+
+    def _buy(
+        self,
+        asked: Asked,
+        template: EventTemplate[Any],
+        charges: tuple[PaidCharge[Any], ...],
+        mechanism: str | None = None,
+    ) -> Flow[Bought | Released]:
+        """Charge what gives the answer, or find what was released meanwhile."""
+        if asked.answers is None:
+            return Bought((yield self._charge(asked, template)))
+
+        def record(paid: PaidCharge[Any]) -> dict[str, Any]:
+            return self.record(
+                Released(asked, Outcome(Status.RELEASED), (*charges, paid), mechanism),
+                Status.RELEASED,
+            )
+
+        begun = partial(asked.answers.begun, template, record, **self._payers())
+        bought: Bought | Entry = yield in_thread(begun)
+        if isinstance(bought, Entry):
+            return released_before(asked, bought, charges)
+        return bought
+
+    def record(self, released: Released, status: Status) -> dict[str, Any]:
+        """Return the public record of a release."""
+        if released.is_again and released.entry is not None:
+            return record_again(released, released.entry, status)
+        return privacy_record(
+            status=status,
+            parser=self.parser,
+            groups=self.groups,
+            budget=released.asked.budget,
+            outcome=released.outcome,
+            charges=released.charges,
+            details=released.asked.details,
+            mechanism=released.mechanism,
+        )
 
     def _charge(self, asked: Asked, template: EventTemplate[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
@@ -120,16 +189,23 @@ class PrivatePart:
 
         return sealed(refine)
 
-    def _test(self, asked: Asked, public: PublicAnswer, paid: PaidCharge[Any]) -> Do:
+    def _test(self, asked: Asked, public: PublicAnswer, bought: Bought) -> Do:
+        paid = bought.paid
+
         def test() -> Flow[tuple[bool, list[Slot]]]:
             slots = yield from self._answers(asked, paid)
-            return self._passes(slots, public, paid), slots
+            agreed = self._passes(slots, public, paid)
+            if agreed and bought.entry is not None:
+                yield in_thread(partial(bought.kept, _agreed(public)), shielded=True)
+            return agreed, slots
 
         return sealed(test)
 
     def _merge(
-        self, asked: Asked, paid: PaidCharge[Any], answers: Hidden[list[Slot]] | None
+        self, asked: Asked, bought: Bought, answers: Hidden[list[Slot]] | None
     ) -> Do:
+        paid = bought.paid
+
         def merge() -> Flow[Outcome]:
             slots = (
                 answers.value if answers else (yield from self._answers(asked, paid))
@@ -139,6 +215,10 @@ class PrivatePart:
                 partial(self.parser.release, slots, **terms),
                 partial(self.parser.arelease, slots, **terms),
             )
+            if bought.entry is not None:
+                # In here: no traceback shows a draw that could not be stored.
+                kept = partial(bought.kept, outcome)
+                outcome = yield in_thread(kept, shielded=True)
             return outcome
 
         return sealed(merge)
@@ -214,8 +294,5 @@ def _refined(asked: Asked, refined: Refined) -> tuple[Asked, Step]:
     return known, Step("threshold", refined.details)
 
 
-def _agreed(
-    asked: Asked, public: PublicAnswer, charges: tuple[PaidCharge[Any], ...]
-) -> Released:
-    outcome = Outcome(Status.RELEASED, public.text, details={"gate": "agreed"})
-    return Released(asked, outcome, charges, mechanism=MECHANISM)
+def _agreed(public: PublicAnswer) -> Outcome:
+    return Outcome(Status.RELEASED, public.text, details={"gate": "agreed"})

@@ -22,7 +22,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import aclosing, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -31,28 +31,25 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableConfig, patch_config
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
-from langchain_dpicl.chain.answers import StoredAnswers, answer_key
+from langchain_dpicl.chain.answers import (
+    Answers,
+    answer_key,
+    released_before,
+    remember,
+    wording_of,
+)
 from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.chain.record import privacy_record
 from langchain_dpicl.chain.steps import Asked, Released, Step, Wording
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
+from langchain_dpicl.release.store import Entry
 
 STEP_EVENT = "dpicl_step"
 """Name of the custom event that tells of a step."""
-
-
-@dataclass(frozen=True)
-class Asking:
-    """A question that was just asked, and who pays."""
-
-    question: Question
-    budget: PrivacyBudgetHandler
-    stored: StoredAnswers | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -135,30 +132,32 @@ class QueryRunner:
     ) -> Flow[None]:
         """Hand on the steps of a query, pieces of its wording, and last its message.
 
-        From the release on, an answer is stored whatever stops the caller: it is paid
-        for, and the next one to ask gets it for nothing.
+        With a cache a release is stored before it is here: whatever stops the caller,
+        the next one to ask gets it for nothing.
         """
-        asking = self._begin(value, run_manager)
-        if known := (yield self._recall(asking)):
-            yield known
-            return
-        released = yield from self._ask(asking, child)
+        asked = self._begin(value, run_manager)
+        found: Entry | None = None
+        if asked.answers is not None:
+            found = yield in_thread(asked.answers.purchase.found)
+        if found is not None and found.steps:
+            released = released_before(asked, found)
+        else:
+            released = yield from self._ask(asked, child, is_paid=found is not None)
+            yield released.step
         wording = self._word(released)
         spoken = self._spoken(wording, child, whole=whole)
-        failed = finished = False
+        failed = False
         try:
-            yield released.step
-            try:
-                yield spoken
-            except PublicCallError:
-                failed = True
-            finished = True
-        finally:
-            said = "".join(spoken.handed_on)
-            rest, status = wording.rest(said, failed=failed)
-            kept = (said + rest, status) if finished else wording.unsaid
-            yield self._remember(asking, self._message(kept, released))
-        yield self._message(kept if whole else (rest, status), released)
+            yield spoken
+        except PublicCallError:
+            failed = True
+        said = "".join(spoken.handed_on)
+        rest, status = wording.rest(said, failed=failed)
+        is_worded = status is Status.RELEASED and said and not rest
+        if released.entry is not None and is_worded:
+            keep = partial(remember, released.entry, said)
+            yield in_thread(keep, shielded=True)
+        yield self._message((said + rest if whole else rest, status), released)
 
     def _spoken(self, wording: Wording, child: RunnableConfig, *, whole: bool) -> Each:
         public, prompt = self.public, wording.prompt
@@ -174,17 +173,19 @@ class QueryRunner:
             partial(public.astream, prompt, child),
         )
 
-    def _ask(self, asking: Asking, child: RunnableConfig) -> Flow[Released]:
+    def _ask(
+        self, asked: Asked, child: RunnableConfig, *, is_paid: bool
+    ) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
         question, count, private = (
-            asking.question,
+            asked.question,
             self._zero_shot_answers,
             self.private,
         )
         prompt = private.prompting.public(question)
-        if count:
+        if count and not is_paid:
             first = private.first_template
-            yield in_thread(partial(asking.budget.require_payable, first))
+            yield in_thread(partial(asked.budget.require_payable, first))
         groups, text = private.groups, question.text
         embedded = yield Do(
             partial(groups.prepare, text), partial(groups.aprepare, text)
@@ -200,22 +201,12 @@ class QueryRunner:
             partial(private.parser.prepare, public),
             partial(private.parser.aprepare, public),
         )
-        asked = self._asked(asking, embedded, public, prepared)
+        asked = self._prepared(asked, embedded, public, prepared)
         return (yield from private.release(asked))
-
-    # -- answers that were paid for before ------------------------------------------
-
-    def _recall(self, asking: Asking) -> Do:
-        return in_thread(asking.stored.recall) if asking.stored else _NOTHING
-
-    def _remember(self, asking: Asking, message: AIMessage) -> Do:
-        if not asking.stored:
-            return _NOTHING
-        return in_thread(partial(asking.stored.remember, message), shielded=True)
 
     # -- public decisions --------------------------------------------------------------
 
-    def _begin(self, value: Any, run_manager: Any) -> Asking:
+    def _begin(self, value: Any, run_manager: Any) -> Asked:
         budget = find_budget(self.budget, run_manager)
         if self.private.gate is not None:
             budget.require_filter("A public-first gate")
@@ -223,7 +214,7 @@ class QueryRunner:
             budget.require_filter("A threshold chosen by noisy counts")
         question = read_question(value, self.longest)
         if not self.cache:
-            return Asking(question, budget, None)
+            return Asked(question, budget)
         key = answer_key(
             question,
             prompting=self.private.prompting,
@@ -232,7 +223,8 @@ class QueryRunner:
             model=self.private.sealed.model,
             gate=self.private.gate,
         )
-        return Asking(question, budget, StoredAnswers(budget, key))
+        resumes = self.private.resumes(budget)
+        return Asked(question, budget, answers=Answers.of(budget, key, resumes=resumes))
 
     def _public_input(
         self, question: Question, zero_shot: tuple[str, ...]
@@ -248,18 +240,17 @@ class QueryRunner:
         wanted = self.private.parser.zero_shot_answers
         return max(wanted, 1) if self.private.gate is not None else wanted
 
-    def _asked(
-        self, asking: Asking, embedded: Any, public: PublicInput, prepared: Any
+    def _prepared(
+        self, asked: Asked, embedded: Any, public: PublicInput, prepared: Any
     ) -> Asked:
         private = self.private
         # A wording that can't be asked for must not fail after the charge.
-        private.prompting.rewrite(private.parser.rewrite_prompt, asking.question, "")
-        return Asked(
-            asking.question,
-            asking.budget,
-            embedded,
-            public.zero_shot,
-            prepared,
+        private.prompting.rewrite(private.parser.rewrite_prompt, asked.question, "")
+        return replace(
+            asked,
+            embedded=embedded,
+            zero_shot=public.zero_shot,
+            prepared=prepared,
             public_answer=private.parser.public_answer(public)
             if private.gate is not None
             else None,
@@ -268,6 +259,8 @@ class QueryRunner:
     def _word(self, released: Released) -> Wording:
         """Decide how a release is put into words; see `Wording`."""
         outcome, asked = released.outcome, released.asked
+        if (said := wording_of(released.entry)) is not None:
+            return Wording(outcome.status, said)
         if outcome.text is not None:
             return Wording(outcome.status, outcome.text)
         if outcome.keywords:
@@ -294,22 +287,8 @@ class QueryRunner:
 
     def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
         text, status = said
-        return AIMessage(
-            content=text, response_metadata=self._metadata(status, released)
-        )
-
-    def _metadata(self, status: Status, released: Released) -> dict[str, Any]:
-        record = privacy_record(
-            status=status,
-            parser=self.private.parser,
-            groups=self.private.groups,
-            budget=released.asked.budget,
-            outcome=released.outcome,
-            charges=released.charges,
-            details=released.asked.details,
-            mechanism=released.mechanism,
-        )
-        return {"privacy": record}
+        record = self.private.record(released, status)
+        return AIMessage(content=text, response_metadata={"privacy": record})
 
 
 async def _aeach(call: Callable[[], Awaitable[Iterable[str]]]) -> AsyncIterator[str]:
@@ -319,9 +298,6 @@ async def _aeach(call: Callable[[], Awaitable[Iterable[str]]]) -> AsyncIterator[
 
 async def _anothing() -> tuple[()]:
     return ()
-
-
-_NOTHING = Do(lambda: None, _anothing)
 
 
 def _chunk(message: AIMessage | str) -> AIMessageChunk:

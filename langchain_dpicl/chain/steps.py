@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
@@ -15,7 +15,11 @@ from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.parsers.base import PublicAnswer
+from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
+
+if TYPE_CHECKING:
+    from langchain_dpicl.chain.answers import Answers
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,17 @@ class Asked:
         prepared: What the parser made of those.
         public_answer: What a public-first gate tests, where there is one.
         details: What was released before the parser's own release.
+        answers: What is stored of this question, with a cache.
     """
 
     question: Question
     budget: PrivacyBudgetHandler
-    embedded: Any
-    zero_shot: tuple[str, ...]
-    prepared: Any
+    embedded: Any = None
+    zero_shot: tuple[str, ...] = ()
+    prepared: Any = None
     public_answer: PublicAnswer | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    answers: Answers | None = None
 
     def knowing(self, details: dict[str, Any]) -> Asked:
         """Return the same question with more that is public about it."""
@@ -77,12 +83,16 @@ class Released:
         outcome: What was released.
         charges: The charges, in their order; none where public input decided it.
         mechanism: What released it, if not the parser.
+        entry: Where it is stored, with a cache.
+        is_again: Whether another asking has paid for it.
     """
 
     asked: Asked
     outcome: Outcome
     charges: tuple[PaidCharge[Any], ...] = ()
     mechanism: str | None = None
+    entry: Entry | None = None
+    is_again: bool = False
 
     @property
     def step(self) -> Step:
@@ -106,11 +116,6 @@ class Wording:
     text: str = ""
     prompt: PromptValue | None = None
     otherwise: tuple[str, Status] = ("", Status.ABSTAINED)
-
-    @property
-    def unsaid(self) -> tuple[str, Status]:
-        """What is kept of a release that nobody waited to hear put into words."""
-        return self.otherwise if self.prompt is not None else (self.text, self.status)
 
     def rest(self, said: str, *, failed: bool) -> tuple[str, Status]:
         """Return what is still to be said, and how the answer came about.

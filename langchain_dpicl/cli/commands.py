@@ -204,8 +204,8 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description=(
             "list and show accounts; verify an account's journal (all accounts, if "
             "none is named); export its terms and charges as JSON Lines, or with "
-            "--units what each unit has spent; close it for good; clear-cache deletes "
-            "cached answers (of all accounts, if none is named) and nothing else; "
+            "--units what each unit has spent; close it for good; clear-cache lets "
+            "no cached answer (of any account, if none is named) be given again; "
             "create makes a ledger; backup copies a SQLite ledger, while it is in use, "
             "to the new file TO; upgrade a ledger that an older version wrote."
         ),

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.budget.terms import account_of
+from langchain_dpicl.chain.answers import forget
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
@@ -123,10 +124,10 @@ def _verified(ledger: Ledger, name: str) -> dict[str, Any]:
 
 
 def _clear_cache(options: argparse.Namespace, ledger: Ledger) -> int:
-    """Delete cached answers; what charges have drawn stays."""
+    """Let no cached answer be given again; what charges have drawn stays."""
     names = [options.account] if options.account else ledger.accounts()
-    cleared = {name: ledger.clear_answers(name) for name in names}
-    text = f"Deleted {sum(cleared.values())} cached answers; they cost a query again."
+    cleared = {name: forget(ledger, name) for name in names}
+    text = f"Cleared {sum(cleared.values())} cached answers; they cost a query again."
     _print(json.dumps(cleared) if options.json else text)
     return 0
 

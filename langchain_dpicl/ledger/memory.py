@@ -65,7 +65,6 @@ class MemoryLedger(Ledger):
         self._lock = threading.Lock()
         self._accounts: dict[str, AccountState] = {}
         self._journal: dict[str, list[ChargeRecord]] = {}
-        self._answers: dict[str, dict[str, str]] = {}
         self._releases: dict[str, dict[int, StoredRelease]] = {}
         self._rows = UnitRows()
         self._balances: dict[str, UnitBalances] = {}
@@ -91,7 +90,7 @@ class MemoryLedger(Ledger):
                 state = AccountState(terms, None, 0, closed=False)
                 self._accounts[terms.name] = state
                 self._journal[terms.name] = []
-                self._answers[terms.name], self._releases[terms.name] = {}, {}
+                self._releases[terms.name] = {}
                 if terms.scope == "unit":
                     self._balances[terms.name] = UnitBalances(terms.limit)
         terms.require_same(state.terms)
@@ -159,26 +158,6 @@ class MemoryLedger(Ledger):
             raise LedgerError(f"Account {name!r} is damaged: its charges don't add up.")
         return state
 
-    def store_answer(self, name: str, key: str, answer: str) -> str:
-        """Keep a released answer of an account; return the first one under the key."""
-        with self._lock:
-            self._account(name)
-            return self._answers[name].setdefault(key, answer)
-
-    def stored_answer(self, name: str, key: str) -> str | None:
-        """Return the answer kept under a key, or None."""
-        with self._lock:
-            self._account(name)
-            return self._answers[name].get(key)
-
-    def clear_answers(self, name: str) -> int:
-        """Delete an account's cached answers, and no release; return how many."""
-        with self._lock:
-            self._account(name)
-            cleared = len(self._answers[name])
-            self._answers[name].clear()
-        return cleared
-
     def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
         """Store the header of the release that a charge pays for, once."""
         with self._lock:
@@ -200,12 +179,12 @@ class MemoryLedger(Ledger):
                 self._releases[name][charge] = found
             return found.steps[number]
 
-    def releases(self, name: str, kind: str) -> list[StoredRelease]:
+    def releases(self, name: str, kind: str | None = None) -> list[StoredRelease]:
         """Return an account's releases of one kind, by the order of their charges."""
         with self._lock:
             self._account(name)
             held = sorted(self._releases[name].items())
-        return [release for _, release in held if release.kind == kind]
+        return [release for _, release in held if kind in (None, release.kind)]
 
     def accounts(self) -> list[str]:
         """Return the names of all accounts, sorted."""

@@ -1,9 +1,7 @@
-"""What a ledger keeps of releases: answers that may be forgotten, draws that may not.
+"""What a ledger keeps of releases: what each charge has drawn.
 
-A cached answer is a convenience: without it the question is charged again. What a step
-of a release drew is none: without it the same charge would be drawn for a second time,
-and the mean of many draws has hardly any noise. So the two are kept apart, and the
-account's head covers every draw (`ledger/hash_chain.py`).
+Without it the same charge would be drawn for a second time, and the mean of many draws
+has hardly any noise. So the account's head covers every draw (`ledger/hash_chain.py`).
 
 * **One release a charge.** A charge starts one release, whose steps are numbered from 0
   without gaps.
@@ -47,31 +45,7 @@ class StoredRelease:
 
 
 class ReleaseStore(ABC):
-    """Answers and releases of accounts; see the module docstring for the promises."""
-
-    @abstractmethod
-    def store_answer(self, name: str, key: str, answer: str) -> str:
-        """Keep a released answer of an account; the first one under a key stays.
-
-        Args:
-            name: The account that paid for it.
-            key: What it answers, made of public things only.
-            answer: The answer and its record, as text.
-
-        Returns:
-            The answer that is kept: this one, or the one that was there before it.
-        """
-
-    @abstractmethod
-    def stored_answer(self, name: str, key: str) -> str | None:
-        """Return the answer kept under a key, or None."""
-
-    @abstractmethod
-    def clear_answers(self, name: str) -> int:
-        """Delete an account's cached answers, and no release; return how many.
-
-        A question that is asked again is charged again.
-        """
+    """Releases of accounts; see the module docstring for the promises."""
 
     @abstractmethod
     def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
@@ -108,8 +82,12 @@ class ReleaseStore(ABC):
         """
 
     @abstractmethod
-    def releases(self, name: str, kind: str) -> list[StoredRelease]:
+    def releases(self, name: str, kind: str | None = None) -> list[StoredRelease]:
         """Return an account's releases of one kind, by the order of their charges.
+
+        Args:
+            name: The account.
+            kind: The kind; None: every kind.
 
         Raises:
             LedgerError: If a stored step or header of the account was edited, deleted

@@ -79,6 +79,7 @@ class Purchase:
         *,
         unit_key: str | None,
         n_units: int | None,
+        charges_units: bool = False,
     ) -> Entry:
         """Charge a release and store its header, or find the stored one.
 
@@ -87,6 +88,7 @@ class Purchase:
             terms: The header's public terms, given the charge.
             unit_key: What a unit is, for the account.
             n_units: How many units there are, for the check of delta.
+            charges_units: Whether the charge's `collect` names those that take part.
 
         Raises:
             BudgetExhaustedError: If the account can't pay.
@@ -111,6 +113,7 @@ class Purchase:
                 template,
                 unit_key=unit_key,
                 n_units=n_units,
+                charges_units=charges_units,
                 starts=(self.store.kind, text),
             )
             return Entry(self.store, paid.sequence, found[0])

@@ -79,7 +79,7 @@ class ReleaseStore:
         """
         found: list[Entry] = []
         for release in self.budget.ledger.releases(self.budget.account, self.kind):
-            header = _read(release.header)
+            header = read(release.header)
             if not isinstance(header, dict) or header.pop("format", None) != _FORMAT:
                 raise damaged()
             found.append(Entry(self, release.charge, header, release.steps))
@@ -165,13 +165,14 @@ class Entry:
 
 
 def _integers(stored: str) -> list[int]:
-    found = _read(stored)
+    found = read(stored)
     if not isinstance(found, list) or any(type(item) is not int for item in found):
         raise damaged()
     return found
 
 
-def _read(stored: str) -> Any:
+def read(stored: str) -> Any:
+    """Return what was stored as JSON, or raise what `damaged` returns."""
     try:
         return json.loads(stored)
     except (ValueError, RecursionError):

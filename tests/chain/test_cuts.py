@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -41,14 +42,15 @@ CUTS: dict[str, Callable[[], BaseException]] = {
     "interrupt": Stopped,
     "cancellation": asyncio.CancelledError,
 }
-# What each cut leaves: charges, and the text that the next caller gets for nothing.
+# What each cut leaves: charges, how many steps of their releases are stored, and the
+# text that the next caller gets for nothing.
 PLACES = {
-    "public call": (0, None),
-    "public": (0, None),
-    "charged": (1, None),
-    "groups": (1, None),
-    "merged": (1, "cough"),
-    "wording": (1, "cough"),
+    "public call": (0, [], None),
+    "public": (0, [], None),
+    "charged": (1, [0], "cough"),
+    "groups": (1, [0], "cough"),
+    "merged": (1, [1], "cough"),
+    "wording": (1, [1], "cough"),
 }
 
 
@@ -136,12 +138,17 @@ async def inside_another(chain: DPChain, cutter: Cutter) -> None:
 WAYS = [invoke, ainvoke, stream, astream, batch, abatch, inside_another]
 
 
-def left_by(chain: DPChain, budget: PrivacyBudgetHandler) -> tuple[int, str | None]:
-    """Return the charges, and what the next caller gets without another one."""
+def left_by(
+    chain: DPChain, budget: PrivacyBudgetHandler
+) -> tuple[int, list[int], str | None]:
+    """Return the charges, the steps, and what the next caller gets for nothing."""
     charges = len(budget.ledger.charges("default"))
+    steps = [len(release.steps) for release in budget.ledger.releases("default")]
     again = str(chain.invoke(QUESTION).content)
     free = len(budget.ledger.charges("default")) == charges
-    return charges, again if free else None
+    (whole,) = budget.ledger.releases("default")
+    assert [json.loads(step) for step in whole.steps][1:] == ["They coughed: cough"]
+    return charges, steps, again if free else None
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -160,14 +167,10 @@ async def test_a_cut_leaves_the_same_in_every_way_of_asking(
         # What a model raises is replaced; LangChain replaces interrupts of some calls.
         assert place == "public call"
     assert cutter.done
-    charges, text = left_by(chain, budget)
-    expected = PLACES[place]
-    assert charges == expected[0]
-    if expected[1] is None:
-        assert text is None
-    else:
-        assert text is not None
-        assert expected[1] in text
+    *left, text = left_by(chain, budget)
+    *expected, word = PLACES[place]
+    assert left == expected
+    assert text is None if word is None else word in str(text)
 
 
 @pytest.mark.parametrize("pieces", range(1, 6))
@@ -221,7 +224,4 @@ async def test_an_answer_whose_wording_is_cancelled_is_kept(way: Any) -> None:
     query.cancel()
     with pytest.raises(asyncio.CancelledError):
         await query
-    charges, text = left_by(chain, budget)
-    assert charges == 1
-    assert text is not None
-    assert "cough" in text
+    assert left_by(chain, budget) == (1, [1], "They coughed: cough")

@@ -248,15 +248,3 @@ def test_open_ledger_takes_urls_ledgers_and_memory(tmp_path: Path) -> None:
 def test_open_ledger_refuses_what_keeps_nothing(value: object) -> None:
     with pytest.raises(LedgerError):
         open_ledger(value)
-
-
-def test_answers_are_kept_beside_the_charges(ledger: Ledger) -> None:
-    opened(ledger)
-    assert ledger.stored_answer("notes", "key") is None
-    assert ledger.store_answer("notes", "key", "first") == "first"
-    assert ledger.store_answer("notes", "key", "second") == "first"
-    assert ledger.stored_answer("notes", "key") == "first"
-    ledger.open(AccountTerms("other", 1.0, 1e-6, 1))
-    assert ledger.stored_answer("other", "key") is None
-    with pytest.raises(LedgerError, match="unknown"):
-        ledger.stored_answer("unknown", "key")

@@ -22,6 +22,7 @@ from support.ledgers import Database
 from support.table_parts import people, people_schema
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.chain.answers import forget
 from langchain_dpicl.exceptions import LedgerError, PublicCallError
 from langchain_dpicl.tabular import GDPTable
 from langchain_dpicl.tabular.gdp import release
@@ -150,7 +151,7 @@ def test_clearing_the_answers_lets_nothing_be_drawn_again(
 ) -> None:
     budget = table_parts.account(ledger=database.url)
     first = table_of(budget).release().statistics
-    assert budget.ledger.clear_answers(budget.account) == 0
+    assert forget(budget.ledger, budget.account) == 0
     found = table_of(budget).release(resume=True).statistics
     for one, two in zip(first.tallies, found.tallies, strict=True):
         assert (one == two).all()

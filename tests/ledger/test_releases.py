@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.ledgers import (
     FILTERED,
     NOISY,
-    PLANNED,
     UNIT_PLANNED,
     Database,
     opened,
@@ -51,6 +49,7 @@ def test_steps_are_kept_by_charge_and_kind(ledger: Ledger) -> None:
         StoredRelease(2, OTHER, "header 2", ("2 a",))
     ]
     assert ledger.releases("notes", "none") == []
+    assert [release.charge for release in ledger.releases("notes")] == [1, 2, 3]
     ledger.verify("notes")
     ledger.charge("notes", NOISY)
     ledger.close_account("notes")
@@ -83,27 +82,11 @@ def test_what_no_charge_pays_for_is_refused(ledger: Ledger) -> None:
         ("holds 0 steps", lambda: ledger.store_step("notes", 1, 1, "draw")),
         ("holds 0 steps", lambda: ledger.store_step("notes", 1, -1, "draw")),
         ("no account", lambda: ledger.releases("unknown", KIND)),
-        ("no account", lambda: ledger.clear_answers("unknown")),
     ]
     for message, use in refused:
         with pytest.raises(LedgerError, match=message):
             use()
     assert ledger.releases("notes", KIND) == [StoredRelease(1, KIND, "header")]
-    ledger.verify("notes")
-
-
-def test_clearing_the_answers_touches_no_release(ledger: Ledger) -> None:
-    charged(ledger)
-    ledger.open(replace(PLANNED, name="other"))
-    ledger.start_release("notes", 1, KIND, "header")
-    ledger.store_step("notes", 1, 0, "draw")
-    for name, key in (("notes", "a"), ("notes", "b"), ("other", "a")):
-        ledger.store_answer(name, key, "answer")
-    assert ledger.clear_answers("notes") == 2
-    assert ledger.clear_answers("notes") == 0
-    assert ledger.stored_answer("notes", "a") is None
-    assert ledger.stored_answer("other", "a") == "answer"
-    assert ledger.releases("notes", KIND)[0].steps == ("draw",)
     ledger.verify("notes")
 
 

@@ -343,45 +343,6 @@ class SQLLedger(Ledger):
 
         return self._database.run(find, mode=Mode.READ)
 
-    def store_answer(self, name: str, key: str, answer: str) -> str:
-        """Keep a released answer of an account; return the first one under the key."""
-
-        def store(connection: Connection) -> str:
-            # Its row alone: beside one who charges, row and journal are read apart.
-            number = require_account(connection, name).number
-            kept = {"number": number, "wanted": key}
-            found = connection.execute(statements.FIND_ANSWER, kept).scalar()
-            if found is not None:
-                return text(found)
-            connection.execute(statements.KEEP_ANSWER, {**kept, "answer": answer})
-            return answer
-
-        # Returned when the transaction is committed: what it says is on disk.
-        return self._database.run(store)
-
-    def stored_answer(self, name: str, key: str) -> str | None:
-        """Return the answer kept under a key, or None."""
-
-        def find(connection: Connection) -> str | None:
-            number = read_account(connection, name)[0].number
-            found = connection.execute(
-                statements.FIND_ANSWER, {"number": number, "wanted": key}
-            ).scalar()
-            return None if found is None else text(found)
-
-        return self._database.run(find, mode=Mode.READ)
-
-    def clear_answers(self, name: str) -> int:
-        """Delete an account's cached answers, and no release; return how many."""
-
-        def clear(connection: Connection) -> int:
-            number = require_account(connection, name).number
-            return connection.execute(
-                statements.CLEAR_ANSWERS, {"number": number}
-            ).rowcount
-
-        return self._database.run(clear)
-
     def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
         """Store the header of the release that a charge pays for; on disk, once."""
         self._check_first(name)
@@ -405,13 +366,13 @@ class SQLLedger(Ledger):
         # Not `Mode.CHARGE`: nobody may see, and give out, a draw that is not on disk.
         return self._database.run(store)
 
-    def releases(self, name: str, kind: str) -> list[StoredRelease]:
+    def releases(self, name: str, kind: str | None = None) -> list[StoredRelease]:
         """Return an account's releases of one kind, by the order of their charges."""
 
         def read(connection: Connection) -> list[StoredRelease]:
             account, _ = read_account(connection, name)
             found = release_rows.stored(connection, account)
-            return [release for release in found if release.kind == kind]
+            return [release for release in found if kind in (None, release.kind)]
 
         return self._database.run(read, mode=Mode.READ)
 

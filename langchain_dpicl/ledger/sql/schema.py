@@ -100,7 +100,7 @@ registry_table = Table(
     Column("head", String(64), nullable=False),
 )
 
-# The answer cache: what is deleted here is charged again.
+# Answers of older versions; nothing reads them any more.
 answer_table = Table(
     "dpicl_answer",
     metadata,

@@ -15,7 +15,6 @@ from sqlalchemy import (
     String,
     Text,
     bindparam,
-    delete,
     insert,
     select,
     update,
@@ -23,7 +22,6 @@ from sqlalchemy import (
 
 from langchain_dpicl.ledger.sql.schema import (
     account_table,
-    answer_table,
     charge_table,
     release_table,
     step_table,
@@ -128,24 +126,6 @@ BALANCES_PAGE = (
     .limit(bindparam("size"))
 )
 """The first `size` balances of account `number` with a tag beyond `after`."""
-
-FIND_ANSWER = select(answer_table.c.answer).where(
-    answer_table.c.account_id == bindparam("number"),
-    answer_table.c.key == bindparam("wanted"),
-)
-"""The answer that account `number` keeps under the key `wanted`."""
-
-KEEP_ANSWER = insert(answer_table).values(
-    account_id=bindparam("number", type_=Integer),
-    key=bindparam("wanted", type_=String),
-    answer=bindparam("answer", type_=Text),
-)
-"""Keep `answer` for account `number` under the key `wanted`."""
-
-CLEAR_ANSWERS = delete(answer_table).where(
-    answer_table.c.account_id == bindparam("number")
-)
-"""Delete all answers that account `number` keeps."""
 
 RELEASES = (
     select(release_table.c.charge, release_table.c.steps, release_table.c.digest)

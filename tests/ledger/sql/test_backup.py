@@ -35,7 +35,8 @@ def path(tmp_path: Path) -> Path:
         charge = spend(opened(ledger, named), named)
         if terms.scope == "unit":
             ledger.charge_units(charge, ["p-1", "p-2"])
-        ledger.store_answer(named.name, "key", "kept")
+        ledger.start_release(named.name, 1, "kind", "header")
+        ledger.store_step(named.name, 1, 0, "kept")
     ledger.dispose()
     return path
 
@@ -55,7 +56,7 @@ def test_a_copy_is_the_whole_ledger(path: Path) -> None:
     ledger = SQLLedger(f"sqlite:///{to}", create=False)
     ledger.verify_accounts()
     assert ledger.charge("account 5").sequence == 2
-    assert ledger.stored_answer("account 5", "key") == "kept"
+    assert ledger.releases("account 5")[0].steps == ("kept",)
     ledger.dispose()
     left = {found.name for found in path.parent.iterdir()}
     assert left == {"a.db", "a.db-journal", "b.db", "b.db-journal"}

@@ -68,7 +68,6 @@ def spent(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert pay(ledger, terms)
         assert pay(ledger, terms)
         assert not is_paid(ledger, terms)
-        ledger.store_answer(name, "key", "answer")
         ledger.start_release(name, 1, "kind", "header")
         ledger.store_step(name, 1, 0, "drawn")
     ledger.dispose()
@@ -140,12 +139,10 @@ def use(ledger: Ledger, terms: AccountTerms) -> None:
     typed(lambda: list(ledger.unit_balances(name)))
     typed(lambda: ledger.unit_tag(name, "ann"))
     typed(lambda: ledger.fix_plan(name, PLAN))
-    typed(lambda: ledger.stored_answer(name, "key"))
-    typed(lambda: ledger.store_answer(name, "key", "other"))
     typed(lambda: ledger.releases(name, "kind"))
     drawn = typed(lambda: ledger.store_step(name, 1, 0, "drawn again"))
     assert drawn in (None, "drawn")
-    typed(lambda: ledger.clear_answers(name))
+    typed(lambda: ledger.releases(name))
 
 
 def handler_of(ledger: str | Ledger, terms: AccountTerms) -> PrivacyBudgetHandler:

@@ -131,17 +131,6 @@ def units_are_kept(
         assert spent[0] - loss <= interruptions * most, "units pay for no answer"
 
 
-def answers_are_kept(announced: Iterable[Mapping[str, Any]], ledger: Ledger) -> None:
-    """Whatever was put into the cache of answers is still there, as it was."""
-    lost = [
-        said["key"]
-        for said in announced
-        if "kept" in said
-        and ledger.stored_answer(said["kept"], said["key"]) != said["key"][::-1]
-    ]
-    assert not lost, f"kept answers are lost: {lost}"
-
-
 def steps_are_kept(announced: Iterable[Mapping[str, Any]], ledger: Ledger) -> None:
     """What was drawn and given out is what the ledger says was drawn."""
     stored = {

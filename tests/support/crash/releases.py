@@ -8,9 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from langchain_core.documents import Document
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import BaseMessage
 
-from langchain_dpicl import PrivacyBudgetHandler
+from langchain_dpicl import (
+    DPChain,
+    KSAJointOutputParser,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+)
 from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
+from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
@@ -87,7 +96,43 @@ def _generation(url: str) -> Any:
     return [list(examples), examples.record]
 
 
+class Chat(FakeListChatModel):
+    """Says one word of each note, and words what was released."""
+
+    responses: list[str] = []  # noqa: RUF012
+
+    def _call(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> str:
+        text = str(messages[-1].content)
+        if "word suggestions" in text:
+            return "It was: " + text.split(": ")[1].split("\n", maxsplit=1)[0]
+        return next((word for word in WORDS if f"was {word}" in text), "unknown")
+
+
+WORDS = [f"word{chr(97 + n)}" for n in range(12)]
+NOTES = [
+    Document(f"It was {word}.", metadata={"patient": word * 2 + str(n)})
+    for n in range(2)
+    for word in WORDS
+]
+
+
+def _answer(url: str) -> Any:
+    # Every word is as likely as the others: a second draw would show.
+    chain = DPChain(
+        groups=RetrievedGroups.from_documents(
+            NOTES, HashingEmbeddings(), unit_key="patient", n_groups=24
+        ),
+        model=Chat(),
+        parser=KSAJointOutputParser(k=2, domain=WORDS),
+        budget=budget(url),
+        cache=True,
+    )
+    message = chain.invoke("What was it?")
+    return [message.content, message.response_metadata["privacy"]["keywords"]]
+
+
 KINDS: dict[str, Callable[[str], Any]] = {
+    "answer": _answer,
     "table": _table,
     "collection": _collection,
     "generation": _generation,

@@ -57,8 +57,6 @@ def charge_rounds(
                 accounts.open_account(ledger, name)
                 is_open = True
             if _charge_one(log, ledger, name, draws):
-                if draws.random() < 0.25:
-                    _keep_answer(log, ledger, name, draws)
                 continue
         except LedgerError as error:
             _note(log, error)
@@ -232,12 +230,6 @@ def _steps(ledger: Ledger, charge: Charge, draws: random.Random) -> list[str]:
         )
         for number in range(3)
     ]
-
-
-def _keep_answer(log: Log, ledger: Ledger, name: str, draws: random.Random) -> None:
-    key = f"{os.getpid()}-{draws.getrandbits(64):x}"
-    ledger.store_answer(name, key, key[::-1])
-    log.write(kept=name, key=key)
 
 
 def _patiently(
