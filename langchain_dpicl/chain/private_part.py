@@ -33,7 +33,7 @@ from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Step
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.exceptions import DPError, LedgerError
 from langchain_dpicl.groups import GroupSource, Refined
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
@@ -124,6 +124,9 @@ class PrivatePart:
     ) -> Flow[Outcome]:
         try:
             outcome: Outcome = yield self._merge(asked, bought, answers)
+        except LedgerError:
+            # What could not be stored was dropped whatever it is.
+            raise
         except DPError:
             # The region has failed by itself, perhaps by what it drew.
             yield in_thread(bought.close, shielded=True)

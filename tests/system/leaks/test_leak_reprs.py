@@ -94,7 +94,7 @@ PUBLIC = {
     # the question, the prompts' fixed text, the model's answer to the question alone
     "chain.gate": {"PublicFirstGate"},
     "chain.prompting": {"Prompting", "Question"},
-    "chain.query": {"Asking"},
+    "chain.answers": {"AnswerStore"},
     "chain.steps": {"Asked", "Released", "Step", "Wording"},
     "groups.base": {"Refined"},
     "groups.drawing": {"PreparedQuestion"},
