@@ -24,6 +24,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
+from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.parsers import DPOutputParser
 
@@ -115,6 +116,7 @@ def test_another_question_and_another_parser_pay(groups: RetrievedGroups) -> Non
             KSAJointOutputParser(k=1, domain=["cough", "pain"]),
         ),
         (KSAPTROutputParser(k=1), KSAPTROutputParser(k=1, stop_words=["rash"])),
+        (KSAPTROutputParser(k=1), KSAPTROutputParser(k=1, random=SeededRandom(7))),
     ],
 )
 def test_every_public_parameter_is_in_the_key(
