@@ -100,15 +100,6 @@ registry_table = Table(
     Column("head", String(64), nullable=False),
 )
 
-# Answers of older versions; nothing reads them any more.
-answer_table = Table(
-    "dpicl_answer",
-    metadata,
-    Column("account_id", ForeignKey("dpicl_account.id"), primary_key=True),
-    Column("key", String(64), primary_key=True),
-    Column("answer", Text, nullable=False),
-)
-
 # What a charge has drawn: what is deleted here is never drawn again.
 release_table = Table(
     "dpicl_release",

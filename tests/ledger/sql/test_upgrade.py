@@ -78,7 +78,6 @@ def old(
     ledger = opened(connect())
     for _ in range(3):
         spend(ledger)
-    ledger.store_answer("notes", "key", "kept")
     ledger.start_release("notes", 2, "a kind", "{}")
     ledger.store_step("notes", 2, 0, "[18]")
     scripts = tmp_path / "scripts"
@@ -128,7 +127,6 @@ def test_an_upgrade_loses_nothing_and_is_made_once(
     ledger.verify_accounts()
     state = ledger.verify("notes")
     assert (state.terms, state.used, state.plan) == (PLANNED, 3, PLAN)
-    assert ledger.stored_answer("notes", "key") == "kept"
     assert [found.steps for found in ledger.releases("notes", "a kind")] == [("[18]",)]
     assert ledger.charge("notes").sequence == 4
 

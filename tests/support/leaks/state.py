@@ -108,7 +108,7 @@ class StoredAnswers(Observer):
         with sqlite3.connect(stage.folder / "ledger.db") as database:
             rows = [
                 database.execute(f"SELECT * FROM {table}").fetchall()
-                for table in ("dpicl_answer", "dpicl_release", "dpicl_step")
+                for table in ("dpicl_release", "dpicl_step")
             ]
         database.close()
         return rows

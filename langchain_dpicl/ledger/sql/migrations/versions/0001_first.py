@@ -50,12 +50,6 @@ def upgrade() -> None:
     )
     op.bulk_insert(registry, [{"id": 1, "accounts": 0, "head": ""}])
     op.create_table(
-        "dpicl_answer",
-        _account_key(),
-        sa.Column("key", sa.String(64), primary_key=True),
-        sa.Column("answer", sa.Text, nullable=False),
-    )
-    op.create_table(
         "dpicl_release",
         _account_key(),
         sa.Column("charge", sa.Integer, primary_key=True),
