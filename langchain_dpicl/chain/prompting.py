@@ -26,6 +26,8 @@ class Question:
 
     text: str
     variables: dict[str, Any] = field(default_factory=dict)
+    instructions: str = ""
+    """How the parser wants to be answered."""
 
 
 def read_question(value: Any, longest: int | None = None) -> Question:
@@ -143,6 +145,16 @@ class Prompting:
             template = PUBLIC_PROMPT if self.prompt is None else self.prompt
         return _filled(template, question, context="")
 
+    def draft(
+        self, template: BasePromptTemplate[Any] | None, question: Question
+    ) -> PromptValue | None:
+        """Return the prompt that asks for the possible answers, if any.
+
+        Raises:
+            InvalidParameterError: If the input lacks a variable of the prompt.
+        """
+        return None if template is None else _filled(template, question)
+
     def rewrite(
         self, template: BasePromptTemplate[Any] | None, question: Question, words: str
     ) -> PromptValue | None:
@@ -183,9 +195,12 @@ def _filled(
     template: BasePromptTemplate[Any], question: Question, **values: str
 ) -> PromptValue:
     """Fill a public template; it ignores what it does not use."""
+    given = {_INSTRUCTIONS: question.instructions}
+    if _INSTRUCTIONS in template.partial_variables:
+        given = {}  # Somebody's own, as with LangChain's parsers.
     try:
         return template.format_prompt(
-            question=question.text, **question.variables, **values
+            **{"question": question.text, **given, **question.variables, **values}
         )
     except KeyError as error:
         missing = str(error.args[0]).split("\n", maxsplit=1)[0]
@@ -193,6 +208,9 @@ def _filled(
         f"The prompt can't be filled: {missing} Pass a mapping with 'question' and "
         "every other variable of the prompt."
     )
+
+
+_INSTRUCTIONS = "format_instructions"
 
 
 def _is_text_alone(template: BasePromptTemplate[str]) -> bool:

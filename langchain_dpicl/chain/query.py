@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig, patch_config
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
@@ -177,13 +178,15 @@ class QueryRunner:
         self, asked: Asked, child: RunnableConfig, *, is_paid: bool
     ) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
-        question, count, private = (
-            asked.question,
-            self._zero_shot_answers,
-            self.private,
-        )
+        question, private = asked.question, self.private
         prompt = private.prompting.public(question)
-        if count and not is_paid:
+        drafting = private.prompting.draft(private.parser.draft_prompt, question)
+        count = self._zero_shot_answers
+        if not count and drafting is None and not self.public.has_answered:
+            # A wrong key or URL must cost nothing: until the model has answered once,
+            # the question alone comes before the charge, and is kept as the fallback.
+            count = 1
+        if (count or drafting) and not is_paid:
             first = private.first_template
             yield in_thread(partial(asked.budget.require_payable, first))
         groups, text = private.groups, question.text
@@ -192,17 +195,26 @@ class QueryRunner:
         )
         if count:
             yield Step("public", {"answers": count})
-        zero_shot = yield Do(
-            partial(self.public.answers, prompt, count, child),
-            partial(self.public.aanswers, prompt, count, child),
-        )
-        public = self._public_input(question, zero_shot)
+        zero_shot = yield self._answers(prompt, count, child)
+        draft: tuple[str, ...] = ()
+        if drafting is not None:
+            yield Step("public", {"answers": 1})
+            draft = yield self._answers(drafting, 1, child)
+        public = self._public_input(question, zero_shot, *draft)
         prepared = yield Do(
             partial(private.parser.prepare, public),
             partial(private.parser.aprepare, public),
         )
+        if drafting is not None:
+            yield Step("drafts", {"labels": list(prepared)})
         asked = self._prepared(asked, embedded, public, prepared)
         return (yield from private.release(asked))
+
+    def _answers(self, prompt: PromptValue, count: int, child: RunnableConfig) -> Do:
+        return Do(
+            partial(self.public.answers, prompt, count, child),
+            partial(self.public.aanswers, prompt, count, child),
+        )
 
     # -- public decisions --------------------------------------------------------------
 
@@ -227,12 +239,13 @@ class QueryRunner:
         return Asked(question, budget, answers=Answers.of(budget, key, resumes=resumes))
 
     def _public_input(
-        self, question: Question, zero_shot: tuple[str, ...]
+        self, question: Question, zero_shot: tuple[str, ...], draft: str = ""
     ) -> PublicInput:
         return PublicInput(
             question=question.text,
             prompt_text=self.private.prompting.fixed_text(question),
             zero_shot=zero_shot,
+            draft=draft,
         )
 
     @property
@@ -246,8 +259,10 @@ class QueryRunner:
         private = self.private
         # A wording that can't be asked for must not fail after the charge.
         private.prompting.rewrite(private.parser.rewrite_prompt, asked.question, "")
+        instructions = private.parser.instructions(prepared)
         return replace(
             asked,
+            question=replace(asked.question, instructions=instructions),
             embedded=embedded,
             zero_shot=public.zero_shot,
             prepared=prepared,

@@ -14,11 +14,41 @@ from langchain_core.prompts import (
 )
 
 GROUP_PROMPT = ChatPromptTemplate.from_template(
-    "Answer the question from the records below in one short sentence. "
-    'If the records do not say, answer "I don\'t know."\n\n'
+    "Answer the question from the records below. {format_instructions}\n\n"
     "Records:\n{context}\n\nQuestion: {question}\nAnswer:"
 )
-"""What each group is asked; `context` holds the group's records."""
+"""What each group is asked; `context` holds the group's records, and
+`format_instructions` says how the parser wants to be answered."""
+
+SENTENCE_INSTRUCTIONS = (
+    'Answer in one short sentence. If the records do not say, answer "I don\'t know."'
+)
+"""How to answer where the meaning counts."""
+
+KEYWORD_INSTRUCTIONS = (
+    "Reply with the answer alone: at most three words, no sentence, no explanation. "
+    'If the records do not say, answer "I don\'t know."'
+)
+"""How to answer where words are counted."""
+
+NONE_OF_THESE = "none of these"
+"""The last option of every choice."""
+
+CHOICE_INSTRUCTIONS = (
+    "Choose the one of the options below that the records support best. Reply with "
+    "that option alone, word for word, without any explanation. If the records "
+    f'support none of them, reply "{NONE_OF_THESE}".\n\nOptions:\n{{options}}'
+)
+"""How to choose; `options` are lines."""
+
+DRAFT_PROMPT = ChatPromptTemplate.from_template(
+    "List the possible answers to the question below, likeliest first: at most "
+    "{max_labels}. Write each one as briefly as it can be said, all of one kind and no "
+    "two of the same meaning, one a line, and nothing else. The answer will be looked "
+    "up in records that you do not see.\n\n"
+    "Question: {question}\nPossible answers:"
+)
+"""The question alone: what could be answered. No record takes part."""
 
 PUBLIC_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question in one short sentence. If you do not know, answer "

@@ -27,7 +27,7 @@ from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.outcome import Outcome
-from langchain_dpicl.common.prompts import ABSTAIN_TEXT
+from langchain_dpicl.common.prompts import ABSTAIN_TEXT, SENTENCE_INSTRUCTIONS
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.common.validation import construct
@@ -44,11 +44,13 @@ class PublicInput:
         question: The question.
         prompt_text: The fixed words of the prompts, with the question filled in.
         zero_shot: The model's answers to the question alone.
+        draft: Its reply to `draft_prompt`: the possible answers.
     """
 
     question: str = ""
     prompt_text: str = ""
     zero_shot: tuple[str, ...] = field(default=())
+    draft: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,23 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     def zero_shot_answers(self) -> int:
         """How many public answers to the question alone the parser wants."""
         return 0
+
+    @property
+    def draft_prompt(self) -> BasePromptTemplate[Any] | None:
+        """The prompt that asks for the possible answers, with `question`, if any."""
+        return None
+
+    def get_format_instructions(self) -> str:
+        """Return how a group should answer.
+
+        It stands in the default group prompt, and in your own where that has
+        `{format_instructions}`. It is public, and the same for every group.
+        """
+        return SENTENCE_INSTRUCTIONS
+
+    def instructions(self, prepared: Any) -> str:  # noqa: ARG002 - overridden
+        """Return how a group should answer one question; see `prepare`."""
+        return self.get_format_instructions()
 
     @property
     def rewrite_prompt(self) -> BasePromptTemplate[Any] | None:
@@ -225,6 +244,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         return {
             "parser": kind,
+            "instructions": self.get_format_instructions(),
             **self.public_parameters(),
             **self.event_template().to_dict(),
         }

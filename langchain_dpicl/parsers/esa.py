@@ -22,17 +22,25 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms import GaussianNoise
+from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
 from langchain_dpicl.parsers.answer_vectors import (
     Vectors,
     answer_vectors,
     usable_row,
 )
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
+from langchain_dpicl.parsers.lead import verdict
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
+
+NOTHING = (
+    "I don't know.",
+    "The records do not say.",
+    "This can't be determined from the records.",
+)
+"""Public ways to say that the records do not tell: together one more candidate."""
 
 Center = Literal["candidates"] | Sequence[float] | None
 
@@ -45,11 +53,19 @@ def _kept(center: Any) -> Any:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The public candidates, their embeddings (K, D) and the public center (D,)."""
+    """What is public about a question.
+
+    Attributes:
+        texts: The K candidates.
+        vectors: Their embeddings, shape (K, D).
+        center: The public center, shape (D,).
+        nothing: Embeddings of the ways to say that the records do not tell, (N, D).
+    """
 
     texts: tuple[str, ...]
     vectors: Vectors
     center: Vectors
+    nothing: Vectors
 
 
 class ESAOutputParser(DPOutputParser[GaussianNoise]):
@@ -57,6 +73,8 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
 
     The candidates are the model's own answers to the question alone, or a list you
     give. It suits answers in free wording: what the groups mean counts, not the words.
+    That the records do not tell is one candidate more: where it fits best, nothing is
+    released.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -180,13 +198,15 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
     def prepare(self, public: PublicInput) -> Candidates:
         """Embed the candidates."""
         texts = self._texts(public)
-        return self._candidates(texts, self.embedding.embed_documents(list(texts)))
+        return self._candidates(
+            texts, self.embedding.embed_documents([*texts, *NOTHING])
+        )
 
     @override
     async def aprepare(self, public: PublicInput) -> Candidates:
         """Embed the candidates; see `prepare`."""
         texts = self._texts(public)
-        vectors = await self.embedding.aembed_documents(list(texts))
+        vectors = await self.embedding.aembed_documents([*texts, *NOTHING])
         return self._candidates(texts, vectors)
 
     @override
@@ -211,10 +231,10 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate."""
-        texts = _answers(slots, prepared)
+        texts, unknown = _answers(slots)
         size = prepared.center.size
         steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
-        rows = result(steps)
+        rows = [*result(steps), *[prepared.nothing[0]] * unknown]
         return self._select(rows, paid.noise, relation, slot_count, prepared)
 
     @override
@@ -228,10 +248,10 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate; see `release`."""
-        texts = _answers(slots, prepared)
+        texts, unknown = _answers(slots)
         size = prepared.center.size
         steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
-        rows = await aresult(steps)
+        rows = [*(await aresult(steps)), *[prepared.nothing[0]] * unknown]
         return self._select(rows, paid.noise, relation, slot_count, prepared)
 
     def _select(
@@ -242,18 +262,9 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         slot_count: int,
         prepared: Candidates,
     ) -> Outcome:
-        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
         if self.select == "vote":
-            counts = [0] * len(prepared.texts)
-            for row in rows:
-                counts[_nearest(row, prepared.vectors)] += 1
-            winner = mechanisms.noisy_argmax(
-                counts,
-                noise_multiplier=noise.noise_multiplier,
-                relation=relation,
-                random=self.random,
-            )
-            return Outcome(Status.RELEASED, prepared.texts[winner])
+            return self._vote(rows, noise, relation, prepared)
+        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
         noisy = mechanisms.noisy_sum(
             answers - prepared.center,
             radius=self.radius,
@@ -265,15 +276,49 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         # From here on everything is post-processing of the noisy sum.
         scores = prepared.vectors @ mean
         least = -np.inf if self.min_score is None else self.min_score
+        nothing = float((prepared.nothing @ mean).max())
         ranking = tuple(
             prepared.texts[place]
             for place in np.argsort(-scores, kind="stable").tolist()
-            if scores[place] >= least
+            if scores[place] >= least and scores[place] > nothing
         )
         if not ranking:
-            reason = "no candidate is near enough to what the groups say"
-            return Outcome(Status.FALLBACK, details={"reason": reason})
+            near = bool(scores.max() > nothing)
+            return _fallback(
+                "no candidate is near enough to what the groups say" if near else _TELL
+            )
         return Outcome(Status.RELEASED, ranking[0], ranking=ranking)
+
+    def _vote(
+        self,
+        rows: list[Vectors],
+        noise: GaussianNoise,
+        relation: Relation,
+        prepared: Candidates,
+    ) -> Outcome:
+        known = len(prepared.texts)
+        both = np.concatenate([prepared.vectors, prepared.nothing])
+        counts = [0] * (known + 1)
+        for row in rows:
+            counts[min(_nearest(row, both), known)] += 1
+        *votes, none = map(
+            float,
+            mechanisms.noisy_counts(
+                counts,
+                noise_multiplier=noise.noise_multiplier,
+                relation=relation,
+                random=self.random,
+            ),
+        )
+        # From here on everything is post-processing of the noisy histogram. Candidates
+        # may say the same in other words: a race between two is no reason to be silent.
+        sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
+        said = verdict(votes, none, sigma=sigma, min_lead=0.0)
+        details = {"confidence": said.confidence}
+        if said.winner is None:
+            reason = _TELL if none >= max(votes) else said.reason
+            return _fallback(reason, **details)
+        return Outcome(Status.RELEASED, prepared.texts[said.winner], details=details)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
         given = self.candidates if self.candidates is not None else public.zero_shot
@@ -283,7 +328,9 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
                 "There is no candidate answer: the model gave none to the question "
                 "alone. Give candidates=[...]."
             )
-        return texts
+        # A candidate that says nothing is what `NOTHING` stands for; alone it is the
+        # public answer.
+        return tuple(t for t in texts if not says_nothing(t)) or texts[:1]
 
     def _candidates(
         self, texts: tuple[str, ...], vectors: Sequence[Sequence[float]]
@@ -291,15 +338,17 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         size = len(vectors[0]) if vectors else 0
         rows = [usable_row(vector, size) for vector in vectors]
         good = [row for row in rows if row is not None]
-        if len(good) != len(texts):
+        if len(good) != len(texts) + len(NOTHING):
             raise InvalidParameterError(
                 f"The embedding gave {len(good)} usable vectors for {len(texts)} "
-                "candidates: some are zero, not finite or of another length."
+                f"candidates and {len(NOTHING)} sentences: some are zero, not finite "
+                "or of another length."
             )
         # Unit length, so that the largest inner product is the largest cosine.
         array = np.array(good)
         array /= np.linalg.norm(array, axis=1, keepdims=True)
-        return Candidates(texts, array, self._center(array))
+        own, nothing = array[: len(texts)], array[len(texts) :]
+        return Candidates(texts, own, self._center(own), nothing)
 
     def _center(self, vectors: Vectors) -> Vectors:
         size = vectors.shape[1]
@@ -342,16 +391,21 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         }
 
 
-def _answers(slots: Sequence[Slot], prepared: Candidates) -> list[str]:
-    """Return the answers, without those that say they don't know.
+_TELL = "most groups say that the records do not tell"
 
-    Such an answer is near to no candidate and would vote for a random one, unless it
-    is a candidate.
+
+def _fallback(reason: str, **details: Any) -> Outcome:
+    return Outcome(Status.FALLBACK, details={**details, "reason": reason})
+
+
+def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
+    """Return the answers, and how many more say that they don't know.
+
+    Those count as the public `NOTHING`, however they are worded.
     """
     texts = [slot.text for slot in slots if slot.text is not None]
-    if any(says_nothing(candidate) for candidate in prepared.texts):
-        return texts
-    return [text for text in texts if not attempt(partial(says_nothing, text))]
+    known = [text for text in texts if not attempt(partial(says_nothing, text))]
+    return known, len(texts) - len(known)
 
 
 def _nearest(row: Vectors, vectors: Vectors) -> int:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.accounting.template import NoiseT
-from langchain_dpicl.common.prompts import KEYWORD_PROMPT
+from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
 from langchain_dpicl.parsers.reading.refusal import says_nothing
@@ -55,6 +55,11 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     def zero_shot_answers(self) -> int:
         """One, whose words are left out."""
         return 1 if self.drop_public_words else 0
+
+    @override
+    def get_format_instructions(self) -> str:
+        """Return that a group should answer in a few words."""
+        return KEYWORD_INSTRUCTIONS
 
     @property
     @override

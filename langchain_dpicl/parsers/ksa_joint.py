@@ -14,7 +14,7 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
-from langchain_dpicl.common.prompts import RANKED_KEYWORD_PROMPT
+from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
@@ -43,15 +43,16 @@ def _kept(domain: Any) -> Any:
 class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     """Release the k words of a public domain that most groups used, in rank order.
 
-    It always answers: there is no test to fail, and a question that the records do not
-    answer yields words at random from the domain. Use it where you can list what an
-    answer may contain (drugs, product names, options, the words of a public document).
+    Use it where you can list what an answer may contain (drugs, product names, options,
+    the words of a public document). "None of the words" is one entry more: only words
+    that rank before it come out. There is no test to fail: where next to no group
+    answers, words come out at random.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.keyword_joint`, exponential(epsilon). A slot adds 1 to an entry's
-        count at most, by its own text alone. The domain is public: it must never be
-        collected from records or group answers.
+        count at most, by its own text alone; so does "none of the words". The domain
+        is public: it must never be collected from records or group answers.
 
     Raises:
         InvalidParameterError: If k is below 1 or the domain has fewer than k entries.
@@ -101,6 +102,11 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         return self.prompt
 
     @override
+    def get_format_instructions(self) -> str:
+        """Return that a group should answer in a few words."""
+        return KEYWORD_INSTRUCTIONS
+
+    @override
     def event_template(
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[ExponentialNoise]:
@@ -129,19 +135,25 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         prepared: tuple[str, ...],
     ) -> Outcome:
         """Count the domain's words and release the best k, ranked."""
-        counts = domain_counts(
-            (slot.text for slot in slots if slot.text is not None),
-            prepared,
-            tokenizer=self.tokenizer or tokenize,
-        )
+        each = [
+            domain_counts([slot.text], prepared, tokenizer=self.tokenizer or tokenize)
+            for slot in slots
+            if slot.text is not None
+        ]
+        counts = [sum(column) for column in zip(*each, strict=True)]
+        none = len(prepared)
         ranked = mechanisms.joint_top_k(
-            counts,
+            [*(counts or [0] * none), sum(not any(row) for row in each)],
             self.k,
             epsilon=paid.noise.epsilon,
             relation=relation,
             random=self.random,
         )
-        return Outcome(Status.RELEASED, keywords=tuple(prepared[i] for i in ranked))
+        before = ranked[: ranked.index(none)] if none in ranked else ranked
+        if not before:
+            reason = "most groups used none of the words"
+            return Outcome(Status.FALLBACK, details={"reason": reason})
+        return Outcome(Status.RELEASED, keywords=tuple(prepared[i] for i in before))
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:

@@ -1,55 +1,73 @@
-"""Private voting: one of a public set of labels."""
+"""Private voting: one of a public set of labels, given or drafted."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, PrivateAttr
+from langchain_core.prompts import BasePromptTemplate
+from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.prompts import (
+    CHOICE_INSTRUCTIONS,
+    DRAFT_PROMPT,
+    NONE_OF_THESE,
+)
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
+from langchain_dpicl.parsers.lead import lead_over_a_tie, nobody_score, verdict
+from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
+from langchain_dpicl.parsers.reading.drafts import read_drafts
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.sealed import attempt
 
 FAILURE_MARGIN = 3.0
 """Standard deviations by which failed calls must exceed half of all slots."""
 
-_NORMAL = NormalDist()
+DRAFT = "draft"
+"""What `labels` is where the model drafts them."""
 
 VoteNoise = GaussianNoise | PureNoise
 """The noise of a vote, by mechanism."""
 
-EMPTY_LEVEL = 0.05
-"""How often a vote that nobody has cast may pass for one."""
+
+def _kept(labels: Any) -> Any:
+    """Return labels as ones that stay as they are."""
+    return labels if labels == DRAFT else tuple(labels)
 
 
 class VoteOutputParser(DPOutputParser[VoteNoise]):
     """Release the label that most groups chose, under noise.
 
-    An answer votes for a label when, case-folded and without punctuation, it *is* the
-    label, or when it contains exactly one of the labels. Anything else abstains.
+    The labels are public: a list that you give, or with `labels="draft"` the possible
+    answers that the model lists from the question alone, before any record is read.
+    Each group is asked to choose one of them or "none of these". How a reply is read
+    is in `langchain_dpicl.parsers.reading.choice`.
+
+    A label comes out if its noisy count is above what noise alone makes of no votes
+    (a label that nobody chose comes out in at most 1 % of questions) and leads every
+    other bin by `min_lead`. One of the bins is "none of these": groups that chose
+    nothing, or whose reply can't be read.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.voting`, Gaussian(z, q); with `mechanism="permute_and_flip"`
         `mechanisms.selection`, pure epsilon. A slot adds 1 to one bin at most, by its
-        own text alone; failed calls are one bin more of the same histogram. When
-        clearly more than half of the slots failed the outcome is a fallback instead of
-        the argmax of noise. In a per-unit account it is one too when the noisy
-        histogram looks as if nobody had voted: units drop out there unseen.
+        own text alone: a label, "none of these", or a failed call. Slots without
+        records are in no bin. Labels are fixed before the charge, from public input:
+        a draft sees the question and no record. Which label comes out, and whether
+        one does, is post-processing of the noisy histogram.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -67,8 +85,29 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         'yes'
     """
 
-    labels: Annotated[Sequence[str], AfterValidator(tuple)]
-    """The public label set, in the order in which ties are broken."""
+    labels: Annotated[Sequence[str] | Literal["draft"], AfterValidator(_kept)]
+    """The public label set, in the order in which ties are broken; or "draft": the
+    model lists the possible answers from the question alone."""
+
+    max_labels: int = Field(default=8, ge=1)
+    """Most labels of a draft."""
+
+    extra_labels: Annotated[Sequence[str], AfterValidator(tuple)] = ()
+    """With `labels="draft"`: public labels that are always among the options."""
+
+    aliases: Mapping[str, Sequence[str]] = Field(default_factory=dict)
+    """Further public spellings of a label: {"COPD": ["chronic obstructive ..."]}."""
+
+    min_lead: float | None = Field(default=None, ge=0)
+    """Least noisy lead, in groups. None is 0 for given labels, so that a classifier
+    chooses the larger count; for drafted ones it is such that of two labels with the
+    same votes one comes out in at most 5 % of questions."""
+
+    draft_template: SkipValidation[BasePromptTemplate[Any]] = Field(
+        default=DRAFT_PROMPT, exclude=True, repr=False
+    )
+    """The prompt that asks for the possible answers, with `question` and
+    `max_labels`."""
 
     noise_multiplier: float | None = None
     """z of the Gaussian mechanism; None leaves it to the budget's plan."""
@@ -79,26 +118,23 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     epsilon: float | None = None
     """epsilon of one release by permute-and-flip; None leaves it to the plan."""
 
-    _forms: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
-
     @override
     def check(self) -> None:
         """Refuse label sets that can't be told apart."""
-        if len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
+        if self.labels == DRAFT:
+            _check_labels(self.extra_labels)
+        elif len(self.labels) < 2:  # noqa: PLR2004 - a choice is among two at least
             raise InvalidParameterError("labels must be a list of at least two labels.")
-        self._forms = {}
-        for index, label in enumerate(self.labels):
-            form = tuple(tokenize(label))
-            if not form:
-                raise InvalidParameterError(
-                    f"Label number {index} has no letter or digit to match on."
-                )
-            if form in self._forms:
-                raise InvalidParameterError(
-                    f"Labels {self.labels[self._forms[form]]!r} and {label!r} are the "
-                    "same once case and punctuation are set aside."
-                )
-            self._forms[form] = index
+        elif self.extra_labels:
+            raise InvalidParameterError(
+                'extra_labels goes with labels="draft"; put them into labels.'
+            )
+        else:
+            _check_labels(self.labels)
+            unknown = sorted(set(self.aliases) - set(self.labels))
+            if unknown:
+                raise InvalidParameterError(f"aliases names no label: {unknown[0]!r}.")
+        parameters.count(self.max_labels, "max_labels")
         if self.mechanism == "gaussian" and self.epsilon is not None:
             raise InvalidParameterError(
                 "epsilon belongs to mechanism='permute_and_flip'; for Gaussian voting "
@@ -133,12 +169,68 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         return True
 
     @override
+    def get_format_instructions(self) -> str:
+        """Return how a group is asked to choose.
+
+        With `labels="draft"` the labels differ from question to question, and a chain
+        writes them in; this text has none.
+        """
+        return self._instructions(() if self.labels == DRAFT else tuple(self.labels))
+
+    @override
+    def instructions(self, prepared: tuple[str, ...]) -> str:
+        """Return how a group is asked to choose among a question's labels."""
+        return self._instructions(prepared)
+
+    def _instructions(self, labels: tuple[str, ...]) -> str:
+        options = "".join(f"- {label}\n" for label in (*labels, NONE_OF_THESE))
+        return CHOICE_INSTRUCTIONS.format(options=options.rstrip())
+
+    @property
+    @override
+    def draft_prompt(self) -> BasePromptTemplate[Any] | None:
+        """The prompt for the possible answers, where the model drafts them."""
+        if self.labels != DRAFT:
+            return None
+        return self.draft_template.partial(max_labels=str(self.max_labels))
+
+    @override
+    def prepare(self, public: PublicInput) -> tuple[str, ...]:
+        """Return this question's labels; none where the model drafted none."""
+        if self.labels != DRAFT:
+            return tuple(self.labels)
+        if not public.question and not self.extra_labels:
+            raise InvalidParameterError(
+                'labels="draft" needs a question: use the parser in a DPChain, or give '
+                "labels."
+            )
+        drafted = read_drafts(public.draft, self.max_labels)
+        different: dict[tuple[str, ...], str] = {}
+        for label in (*self.extra_labels, *drafted):
+            if form := tuple(tokenize(label)):
+                different.setdefault(form, label)
+        return tuple(different.values())
+
+    @override
+    def public_outcome(self, prepared: tuple[str, ...]) -> Outcome | None:
+        """Without any label there is nothing to vote on, and nothing to pay."""
+        if prepared:
+            return None
+        return Outcome(
+            Status.FALLBACK,
+            details={"reason": "the model listed no possible answer", "labels": []},
+        )
+
+    @override
     def public_answer(self, public: PublicInput) -> PublicAnswer | None:
         """Return the label that the zero-shot answer votes for, if any."""
-        label = self.choice(public.zero_shot[0]) if public.zero_shot else None
-        if label is None:
+        labels = self.prepare(public)
+        label = self._choice(public.zero_shot[0], labels) if public.zero_shot else None
+        if not isinstance(label, int):
             return None
-        return PublicAnswer(self.labels[label], lambda text: self.choice(text) == label)
+        return PublicAnswer(
+            labels[label], lambda text: self._choice(text, labels) == label
+        )
 
     @override
     def release(
@@ -148,21 +240,18 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         paid: PaidCharge[VoteNoise],
         relation: Relation,
         slot_count: int,
-        prepared: Any,
+        prepared: tuple[str, ...],
     ) -> Outcome:
         """Count the votes and release the noisy winner."""
-        counts = [0] * (len(self.labels) + 1)
+        labels, noise = prepared, paid.noise
+        counts = [0] * (len(labels) + 2)
         for slot in slots:
-            choice = (
-                len(self.labels)
-                if slot.failed
-                else attempt(partial(self.choice, slot.text))
-            )
-            if choice is not None:
-                counts[choice] += 1
-        noise = paid.noise
+            place = self._bin(slot, labels)
+            if place is not None:
+                counts[place] += 1
+        drafted = {"labels": list(labels)} if self.labels == DRAFT else {}
         if isinstance(noise, PureNoise):
-            return self._permute_and_flip(counts[:-1], noise)
+            return self._permute_and_flip(counts[:-1], noise, labels, drafted)
         noisy = mechanisms.noisy_counts(
             counts,
             noise_multiplier=noise.noise_multiplier,
@@ -170,76 +259,109 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
             random=self.random,
         )
         # From here on everything is post-processing of the noisy histogram.
-        votes = {
-            label: round(float(count), 1)
-            for label, count in zip(self.labels, noisy, strict=False)
-        }
+        *votes, none, failed = map(float, noisy)
         sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
-        failed = float(noisy[-1])
-        if failed > slot_count / 2 + FAILURE_MARGIN * sigma and failed >= float(
-            noisy.max()
-        ):
-            return Outcome(
-                Status.FALLBACK,
-                details={"noisy_votes": votes, "reason": "most group calls failed"},
-            )
-        winner = int(noisy[:-1].argmax())
-        if paid.collect is not None and _looks_empty(noisy.tolist(), sigma):
-            return Outcome(
-                Status.FALLBACK,
-                details={"noisy_votes": votes, "reason": "next to nobody voted"},
-            )
-        return Outcome(
-            Status.RELEASED, self.labels[winner], details={"noisy_votes": votes}
-        )
+        min_lead = self.min_lead
+        if min_lead is None:
+            min_lead = lead_over_a_tie(sigma) if drafted else 0.0
+        said = verdict(votes, none, sigma=sigma, min_lead=min_lead)
+        details = {
+            **drafted,
+            "noisy_votes": {
+                label: round(count, 1)
+                for label, count in zip(labels, votes, strict=True)
+            },
+            "noisy_none": round(none, 1),
+            "confidence": said.confidence,
+        }
+        many = failed > slot_count / 2 + FAILURE_MARGIN * sigma
+        if many and failed >= max(*votes, none):
+            return _fallback(details, "most group calls failed")
+        if said.winner is None:
+            return _fallback(details, said.reason)
+        return Outcome(Status.RELEASED, labels[said.winner], details=details)
 
-    def _permute_and_flip(self, counts: Sequence[int], noise: PureNoise) -> Outcome:
+    def _bin(self, slot: Slot, labels: tuple[str, ...]) -> int | None:
+        """Return the bin of a slot: a label, then "none of these", then failed."""
+        if slot.failed:
+            return len(labels) + 1
+        if slot.text is None:
+            return None
+        choice = attempt(partial(self._choice, slot.text, labels))
+        return choice if isinstance(choice, int) else len(labels)
+
+    def _permute_and_flip(
+        self,
+        counts: Sequence[int],
+        noise: PureNoise,
+        labels: tuple[str, ...],
+        details: dict[str, Any],
+    ) -> Outcome:
+        # The last candidate is public: a score that no vote moves.
+        nobody = nobody_score(noise.epsilon, len(labels))
         winner = mechanisms.permute_and_flip(
-            counts, epsilon=noise.epsilon, sensitivity=1.0, random=self.random
+            [*counts, nobody],
+            epsilon=noise.epsilon,
+            sensitivity=1.0,
+            random=self.random,
         )
-        return Outcome(Status.RELEASED, self.labels[winner])
+        if winner < len(labels):
+            return Outcome(Status.RELEASED, labels[winner], details=details)
+        reasons = (
+            "most groups chose none of the labels",
+            "too few groups chose a label",
+        )
+        return _fallback(details, reasons[winner - len(labels)])
 
     def choice(self, text: str | None) -> int | None:
-        """Return the index of the label that an answer votes for, or None.
+        """Return the index of the given label that an answer chooses, or None.
 
         Example:
             >>> VoteOutputParser(labels=["positive", "negative"]).choice("Negative!")
             1
         """
-        if text is None:
-            return None
-        words, forms = tuple(tokenize(text)), self._forms
-        exact = forms.get(words)
-        if exact is not None:
-            return exact
-        found = [form for form in forms if _contains(words, form)]
-        # "not good" also contains "good": the longer label is the one that was meant.
-        meant = [
-            form
-            for form in found
-            if not any(
-                len(longer) > len(form) and _contains(longer, form) for longer in found
-            )
-        ]
-        return forms[meant[0]] if len(meant) == 1 else None
+        found = UNREADABLE if text is None else self._choice(text, tuple(self.labels))
+        return found if isinstance(found, int) else None
+
+    def _choice(self, text: str, labels: tuple[str, ...]) -> int | NoChoice:
+        return read_choice(text, labels, self.aliases)
 
     @override
     def public_parameters(self) -> dict[str, Any]:
         """Return the label set and the mechanism."""
-        return {"labels": list(self.labels), "mechanism": self.mechanism}
+        drafted = {"max_labels": self.max_labels, "extra": list(self.extra_labels)}
+        return {
+            "labels": DRAFT if self.labels == DRAFT else list(self.labels),
+            "mechanism": self.mechanism,
+            "min_lead": self.min_lead,
+            **(drafted if self.labels == DRAFT else {}),
+        }
+
+    @override
+    def cache_parameters(self, question: str) -> dict[str, Any]:
+        """Return every public parameter that an answer depends on."""
+        aliases = {label: sorted(names) for label, names in self.aliases.items()}
+        template = self.draft_template
+        drafting = repr(template) if self.labels == DRAFT else None
+        known = super().cache_parameters(question)
+        return {**known, "aliases": aliases, "drafting": drafting}
 
 
-def _looks_empty(noisy: Sequence[float], sigma: float) -> bool:
-    """Return whether noisy counts are no larger than the noise alone makes them.
-
-    Neither the largest of them, at `EMPTY_LEVEL` for all together, nor their sum is.
-    """
-    bins = len(noisy)
-    largest = sigma * _NORMAL.inv_cdf(1 - EMPTY_LEVEL / bins)
-    total = sigma * math.sqrt(bins) * _NORMAL.inv_cdf(1 - EMPTY_LEVEL)
-    return max(noisy) < largest and sum(noisy) < total
+def _fallback(details: dict[str, Any], reason: str) -> Outcome:
+    return Outcome(Status.FALLBACK, details={**details, "reason": reason})
 
 
-def _contains(words: tuple[str, ...], form: tuple[str, ...]) -> bool:
-    size = len(form)
-    return any(words[i : i + size] == form for i in range(len(words) - size + 1))
+def _check_labels(labels: Sequence[str]) -> None:
+    forms: dict[tuple[str, ...], str] = {}
+    for index, label in enumerate(labels):
+        form = tuple(tokenize(label))
+        if not form:
+            raise InvalidParameterError(
+                f"Label number {index} has no letter or digit to match on."
+            )
+        if form in forms:
+            raise InvalidParameterError(
+                f"Labels {forms[form]!r} and {label!r} are the same once case and "
+                "punctuation are set aside."
+            )
+        forms[form] = label

@@ -25,6 +25,7 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
+from langchain_dpicl.parsers.esa import NOTHING
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 from langchain_dpicl.sealed.embedding_calls import CALLS_AT_ONCE
 
@@ -39,7 +40,7 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[np.ndarray] = []
         self.votes: list[list[int]] = []
-        for name, kept in (("noisy_sum", self.rows), ("noisy_argmax", self.votes)):
+        for name, kept in (("noisy_sum", self.rows), ("noisy_counts", self.votes)):
             original = getattr(mechanisms, name)
 
             def watched(
@@ -84,7 +85,7 @@ async def test_a_call_holds_one_answer(
     embedding = place()
     await released(way, esa(embedding, select=select), OTHERS)
     # The candidates are public, and embedded together.
-    assert embedding.calls[0] == CANDIDATES
+    assert embedding.calls[0] == [*CANDIDATES, *NOTHING]
     assert sorted(embedding.calls[1:]) == sorted([slot.text] for slot in OTHERS)
 
 
@@ -181,13 +182,13 @@ async def test_a_batch_that_fails_is_embedded_one_by_one(
     embedding = Fragile()
     parser = esa(embedding, embedding_batch_size=10)
     await released(way, parser, [*OTHERS[:25], ABSTAIN, *OTHERS[25:]])
-    assert sorted(map(len, embedding.calls)) == [3, 10, 10, 10]
+    assert sorted(map(len, embedding.calls)) == [6, 10, 10, 10]
     embedding.calls.clear()
     await released(way, parser, [*OTHERS[:25], Slot(said), *OTHERS[25:]])
     without, found = seen.rows
     assert found.tobytes() == without.tobytes()
     # 31 answers: the third batch failed as a whole.
-    assert sorted(map(len, embedding.calls)) == [1] * 11 + [3, 10, 10, 10]
+    assert sorted(map(len, embedding.calls)) == [1] * 11 + [6, 10, 10, 10]
 
 
 class Reusing(Watching):

@@ -6,7 +6,6 @@ import asyncio
 import math
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from langchain_dpicl import mechanisms
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -36,7 +35,6 @@ from langchain_dpicl.parsers import (
     PublicInput,
     VoteOutputParser,
 )
-from langchain_dpicl.parsers.vote import _looks_empty
 
 EXPECTED = {
     "vote": "cough",
@@ -135,7 +133,7 @@ def test_noise_is_charged_before_it_is_drawn(
     [
         ("vote", "noisy_counts"),
         ("esa", "noisy_sum"),
-        ("esa-vote", "noisy_argmax"),
+        ("esa-vote", "noisy_counts"),
         ("ptr", "ptr_top_k"),
         ("threshold", "threshold_words"),
         ("ptr-range", "choose_k"),
@@ -194,73 +192,6 @@ def test_votes_carry_noise_of_exactly_the_charged_scale(
     ]
     p = stats.kstest(noise, stats.norm(scale=sigma).cdf).pvalue
     assert bool(p < 1e-6) is broken
-
-
-def test_a_vote_needs_one_clear_label() -> None:
-    parser = VoteOutputParser(labels=["positive", "negative", "not sure"])
-    assert parser.choice("POSITIVE.") == 0
-    assert parser.choice("  The sentiment is negative!") == 1
-    assert parser.choice("I am not sure") == 2
-    assert parser.choice("positive or negative") is None
-    assert parser.choice("neither") is None
-    assert parser.choice("positively") is None
-    assert parser.choice("") is None
-    assert parser.choice(None) is None
-
-
-def test_the_longer_label_is_meant() -> None:
-    parser = VoteOutputParser(labels=["good", "not good"])
-    assert parser.choice("It was not good at all") == 1
-    assert parser.choice("It was good") == 0
-
-
-def test_abstaining_slots_count_for_nothing() -> None:
-    parser = PARSERS["vote"]()
-    slots = [Slot("cough"), Slot("???"), ABSTAIN, Slot("rash and cough")]
-    votes = release(parser, slots).details["noisy_votes"]
-    assert votes == {"cough": 1.0, "rash": 0.0}
-
-
-def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
-    parser = PARSERS["vote"]()
-    outcome = release(
-        parser, [FAILED] * 90 + [Slot("cough")] * 10, paid=paid(parser, z=1.0)
-    )
-    assert outcome.status is Status.FALLBACK
-    assert outcome.text is None
-    few = release(
-        parser, [FAILED] * 10 + [Slot("cough")] * 90, paid=paid(parser, z=1.0)
-    )
-    assert few.text == "cough"
-
-
-def test_votes_of_nobody_look_like_noise_in_nine_of_ten_questions() -> None:
-    """In a per-unit account, where nobody may be left to pay; in five of a hundred
-    questions the largest count looks larger than noise, and in five the sum does."""
-    parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
-    terms = replace(paid(parser, z=1.0), collect=lambda _units: [])
-    given = [release(parser, [], paid=terms).status for _ in range(2_000)]
-    assert 0.05 < given.count(Status.RELEASED) / len(given) < 0.1
-
-
-@pytest.mark.parametrize("sigma", [1.0, 7.0])
-def test_one_count_or_all_together_show_that_somebody_voted(sigma: float) -> None:
-    for counts, empty in {
-        (2.12, -1, -1): True,
-        (2.14, -1, -1): False,
-        (1, 1, 0.84): True,
-        (1, 1, 0.86): False,
-    }.items():
-        assert _looks_empty([sigma * count for count in counts], sigma) is empty
-
-
-def test_failed_calls_are_never_seen_without_noise() -> None:
-    parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
-    noisy = [
-        release(parser, [FAILED] * 6, paid=paid(parser, z=30.0)).status
-        for _ in range(50)
-    ]
-    assert set(noisy) == {Status.RELEASED}
 
 
 def test_public_words_are_not_counted() -> None:
@@ -381,21 +312,34 @@ def test_a_parser_can_be_sent_to_another_process(name: str) -> None:
     assert again.event_template() == parser.event_template()
 
 
-def test_not_knowing_is_no_vote_for_a_candidate() -> None:
-    unsure = [Slot("I don't know.")] * 80 + [Slot("A skin rash.")] * 20
-    for select in ("vote", "cosine"):
-        parser = ESAOutputParser(
-            embedding=EMBEDDING,
-            candidates=["A dry cough.", "A skin rash."],
-            select=select,  # type: ignore[arg-type]
-        )
-        assert release(parser, unsure).text == "A skin rash."
-    asked = ESAOutputParser(
-        embedding=EMBEDDING,
-        candidates=["I do not know.", "A skin rash."],
-        select="vote",
+@pytest.mark.parametrize("select", ["vote", "cosine"])
+def test_where_most_groups_do_not_know_no_candidate_comes_out(select: Any) -> None:
+    unsure = [Slot("The records do not mention it.")] * 80
+    parser = ESAOutputParser(
+        embedding=EMBEDDING, candidates=["A dry cough.", "A skin rash."], select=select
     )
-    assert release(asked, unsure).text == "I do not know."
+    found = release(parser, [*unsure, *[Slot("A skin rash.")] * 20])
+    assert found.text is None
+    assert found.details["reason"] == "most groups say that the records do not tell"
+    # They are counted, and no candidate's.
+    assert release(parser, [*unsure, *[Slot("Rash.")] * 90]).text == "A skin rash."
+
+
+def test_a_candidate_that_says_nothing_is_no_candidate() -> None:
+    parser = ESAOutputParser(
+        embedding=EMBEDDING, candidates=["I do not know.", "A skin rash.", "A cough."]
+    )
+    assert parser.prepare(PublicInput()).texts == ("A skin rash.", "A cough.")
+
+
+def test_where_most_groups_use_none_of_the_words_none_comes_out() -> None:
+    parser = KSAJointOutputParser(k=2, domain=["cough", "rash", "nausea"])
+    unsure = [Slot("I don't know.")] * 60
+    found = release(parser, [*unsure, *[Slot("A rash.")] * 20])
+    assert found.status is Status.FALLBACK
+    assert found.details["reason"] == "most groups used none of the words"
+    slots = [*unsure, *[Slot("A rash.")] * 80, *[Slot("Cough and rash.")] * 9]
+    assert release(parser, slots).keywords == ("rash",)
 
 
 def test_yes_is_a_word_that_can_be_released() -> None:

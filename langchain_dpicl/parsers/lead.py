@@ -1,0 +1,99 @@
+"""When the winner of a noisy vote is an answer, and when it is noise.
+
+Everything here reads a histogram that a Gaussian mechanism has released already, or
+public numbers: it is post-processing, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+NOBODY = 0.01
+"""How often a label may come out that no group chose."""
+
+TIE = 0.05
+"""How often one of two labels with the same votes may come out."""
+
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a noisy vote says.
+
+    Attributes:
+        winner: The place of the label that is released; None if none is.
+        confidence: By how many deviations of the noise the first bin leads the second
+            one, the bin of "none of these" among them.
+        reason: Why nothing is released, where it is so.
+    """
+
+    winner: int | None
+    confidence: float
+    reason: str = ""
+
+
+def least_votes(sigma: float, labels: int) -> float:
+    """Return the noisy count below which a label is taken for one that nobody chose.
+
+    With no vote at all, some label's noisy count reaches it in `NOBODY` of cases; where
+    others have votes, a label without any comes out more rarely.
+
+    Args:
+        sigma: Standard deviation of the noise of one count.
+        labels: How many labels there are.
+    """
+    return sigma * _NORMAL.inv_cdf((1 - NOBODY) ** (1 / labels))
+
+
+def lead_over_a_tie(sigma: float) -> float:
+    """Return the noisy lead that one of two equal labels reaches in `TIE` of cases."""
+    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / 2)
+
+
+def verdict(
+    noisy: Sequence[float], none: float, *, sigma: float, min_lead: float
+) -> Verdict:
+    """Return the label that a noisy vote releases, if it releases one.
+
+    Args:
+        noisy: Noisy votes of the labels.
+        none: Noisy number of the groups that chose none of them.
+        sigma: Standard deviation of the noise of one count.
+        min_lead: Least noisy lead over every other bin.
+
+    Example:
+        >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0).winner
+        0
+        >>> verdict([4.2, 3.1], 49.0, sigma=4.0, min_lead=11.0).reason
+        'most groups chose none of the labels'
+    """
+    best = max(range(len(noisy)), key=noisy.__getitem__)
+    others = [none, *noisy[:best], *noisy[best + 1 :]]
+    lead = noisy[best] - max(others)
+    confidence = round(abs(lead) / (sigma * math.sqrt(2)), 2)
+    least = least_votes(sigma, len(noisy))
+    if none >= max(noisy[best], least):
+        return Verdict(None, confidence, "most groups chose none of the labels")
+    if noisy[best] < least:
+        return Verdict(None, confidence, "too few groups chose a label")
+    if lead < min_lead:
+        return Verdict(None, confidence, "no label leads the others by enough")
+    return Verdict(best, confidence)
+
+
+def nobody_score(epsilon: float, labels: int) -> float:
+    """Return the public score that "nobody" has in permute-and-flip.
+
+    Permute-and-flip is the argmax of the scores plus exponential noise of scale 2 /
+    epsilon. With no vote at all, one given label beats this score with probability
+    exp(-epsilon score / 2) / 2, and any of them in `NOBODY` of cases at most.
+
+    Args:
+        epsilon: Of the release.
+        labels: How many labels there are.
+    """
+    return 2 / epsilon * math.log(labels / (2 * NOBODY))

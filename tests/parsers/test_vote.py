@@ -1,0 +1,192 @@
+"""Voting: no answer out of nothing, drafted labels, and what the record says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.parser_parts import PARSERS, paid, release
+
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.parsers import PublicInput, VoteOutputParser, lead
+
+DRAFTED = PublicInput(question="Which?", draft="1. cough\n2. rash\n3. nausea")
+RUNS = 3_000
+
+
+def drafting(**terms: Any) -> VoteOutputParser:
+    return VoteOutputParser(labels="draft", random=SeededRandom(5), **terms)
+
+
+def outcomes(
+    parser: VoteOutputParser, slots: list[Slot], *, runs: int = RUNS, **changes: Any
+) -> list[Any]:
+    changes = {"paid": paid(parser, z=4.0, epsilon=0.5), **changes}
+    return [release(parser, slots, **changes) for _ in range(runs)]
+
+
+def share_released(found: list[Any]) -> float:
+    return sum(one.status is Status.RELEASED for one in found) / len(found)
+
+
+def test_a_vote_needs_one_clear_label() -> None:
+    parser = VoteOutputParser(labels=["positive", "negative", "not sure"])
+    assert parser.choice("POSITIVE.") == 0
+    assert parser.choice("  The sentiment is negative!") == 1
+    assert parser.choice("I am not sure") == 2
+    assert parser.choice("positive or negative") is None
+    assert parser.choice("neither") is None
+    assert parser.choice("") is None
+    assert parser.choice(None) is None
+
+
+def test_the_longer_label_is_meant() -> None:
+    parser = VoteOutputParser(labels=["good", "not good"])
+    assert parser.choice("not good") == 1
+    assert parser.choice("It was good") == 0
+
+
+def test_an_alias_stands_for_its_label() -> None:
+    parser = VoteOutputParser(
+        labels=["COPD", "asthma"], aliases={"COPD": ["chronic bronchitis"]}
+    )
+    assert parser.choice("Chronic bronchitis.") == 0
+    with pytest.raises(InvalidParameterError, match="aliases names no label: 'x'"):
+        VoteOutputParser(labels=["a", "b"], aliases={"x": ["y"]})
+
+
+def test_abstaining_slots_count_for_nothing_and_unread_ones_for_none() -> None:
+    slots = [Slot("cough"), Slot("???"), ABSTAIN, Slot("none of these"), Slot("cough")]
+    details = release(PARSERS["vote"](), slots).details
+    assert details["noisy_votes"] == {"cough": 2.0, "rash": 0.0}
+    assert details["noisy_none"] == 2.0
+
+
+def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
+    parser = PARSERS["vote"]()
+    noise = paid(parser, z=1.0)
+    outcome = release(parser, [FAILED] * 90 + [Slot("cough")] * 10, paid=noise)
+    assert outcome.details["reason"] == "most group calls failed"
+    assert outcome.text is None
+    half = release(parser, [FAILED] * 50 + [Slot("cough")] * 50, paid=noise)
+    assert half.text == "cough"
+
+
+@pytest.mark.parametrize("labels", [2, 8, 40])
+@pytest.mark.parametrize("mechanism", ["gaussian", "permute_and_flip"])
+@pytest.mark.parametrize("relation", list(Relation))
+def test_a_label_that_nobody_chose_comes_out_in_one_of_a_hundred_questions(
+    labels: int, mechanism: Any, relation: Relation
+) -> None:
+    parser = VoteOutputParser(
+        labels=[f"label {number}" for number in range(labels)],
+        mechanism=mechanism,
+        random=SeededRandom(3),
+    )
+    found = outcomes(parser, [], relation=relation, slot_count=60)
+    assert share_released(found) < 0.016
+    if mechanism == "gaussian":
+        # No stricter than it says, either.
+        assert share_released(found) > 0.004
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "permute_and_flip"])
+def test_nothing_is_released_where_the_groups_chose_none(mechanism: Any) -> None:
+    parser = VoteOutputParser(
+        labels=["a", "b"], mechanism=mechanism, random=SeededRandom(3)
+    )
+    slots = [Slot("None of these.")] * 44 + [Slot("a")] * 10
+    found = outcomes(parser, slots, runs=400)
+    assert share_released(found) < 0.02
+    assert found[0].details["reason"] == "most groups chose none of the labels"
+
+
+def test_twin_without_a_bin_for_none_a_few_votes_would_be_an_answer() -> None:
+    parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
+    slots = [Slot("a")] * 25 + [ABSTAIN] * 44
+    assert share_released(outcomes(parser, slots, runs=400)) > 0.9
+
+
+@pytest.mark.parametrize("votes", [20, 45])
+def test_an_even_race_of_drafted_labels_comes_out_in_one_of_twenty(votes: int) -> None:
+    parser = drafting()
+    slots = [Slot("cough")] * votes + [Slot("rash")] * votes
+    found = outcomes(parser, slots, prepared=parser.prepare(DRAFTED))
+    assert 0.03 < share_released(found) < 0.065
+    silent = [one for one in found if one.status is not Status.RELEASED]
+    reasons = [one.details["reason"] for one in silent]
+    assert reasons.count("no label leads the others by enough") > 0.9 * len(silent)
+
+
+def test_a_classifier_goes_on_choosing_the_larger_count() -> None:
+    parser = VoteOutputParser(labels=["cough", "rash"], random=SeededRandom(3))
+    slots = [Slot("cough")] * 45 + [Slot("rash")] * 45
+    assert share_released(outcomes(parser, slots, runs=300)) > 0.99
+    firm = VoteOutputParser(labels=["cough", "rash"], min_lead=1e6)
+    assert share_released(outcomes(firm, slots, runs=5)) == 0
+
+
+def test_the_lead_is_told_in_deviations_of_the_noise() -> None:
+    said = lead.verdict([40.0, 20.0], 5.0, sigma=4.0, min_lead=0.0)
+    assert said.winner == 0
+    assert said.confidence == round(20 / (4 * math.sqrt(2)), 2)
+    parser = drafting()
+    slots = [Slot("cough")] * 80
+    (one,) = outcomes(parser, slots, runs=1, prepared=parser.prepare(DRAFTED))
+    assert one.text == "cough"
+    assert one.details["confidence"] > 5
+    assert one.details["labels"] == ["cough", "rash", "nausea"]
+
+
+def test_drafts_are_read_and_labels_mixed_in() -> None:
+    parser = drafting(extra_labels=["Rash", "fever"], max_labels=2)
+    assert parser.prepare(DRAFTED) == ("Rash", "fever", "cough")
+    text = parser.instructions(parser.prepare(DRAFTED))
+    assert "- Rash\n- fever\n- cough\n- none of these" in text
+    assert "- none of these" in parser.get_format_instructions()
+
+
+@pytest.mark.parametrize("reply", ["", "I can't help with that."])
+def test_without_any_draft_nothing_is_asked_or_paid(reply: str) -> None:
+    parser = drafting()
+    prepared = parser.prepare(PublicInput(question="Which?", draft=reply))
+    found = parser.public_outcome(prepared)
+    assert found is not None
+    assert found.status is Status.FALLBACK
+    assert found.details["reason"] == "the model listed no possible answer"
+    assert parser.public_outcome(("a",)) is None
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"labels": "draft", "extra_labels": ["a", "A."]}, "are the same"),
+        ({"labels": ["a", "b"], "extra_labels": ["c"]}, "extra_labels goes with"),
+        ({"labels": ["a"]}, "at least two labels"),
+        ({"labels": "drafts"}, "labels"),
+        ({"labels": "draft", "max_labels": 0}, "max_labels"),
+        ({"labels": ["a", "b"], "min_lead": -1}, "min_lead"),
+    ],
+)
+def test_labels_that_make_no_sense_are_refused(
+    terms: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match=message):
+        VoteOutputParser(**terms)
+
+
+def test_alone_drafted_labels_need_a_question() -> None:
+    with pytest.raises(InvalidParameterError, match="needs a question"):
+        drafting().prepare(PublicInput())
+
+
+def test_in_a_per_unit_account_nobody_left_to_pay_is_nobody_voting() -> None:
+    parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
+    terms = replace(paid(parser, z=4.0), collect=lambda _units: [])
+    assert share_released(outcomes(parser, [], paid=terms, slot_count=60)) < 0.016
