@@ -48,7 +48,7 @@ def main() -> None:
             chain = DPChain(
                 groups=groups,
                 model=OfflineChatModel(),
-                parser=KSAThresholdOutputParser(max_words=2),
+                parser=KSAThresholdOutputParser(items_per_answer=2),
                 budget=budget,
                 cache=True,
             )

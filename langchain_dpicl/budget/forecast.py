@@ -100,7 +100,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     relation: Relation = Relation.REPLACE,
     public_calls: int = 0,
     choices: int = 2,
-    max_words: int = 2,
+    items_per_answer: int = 2,
 ) -> Forecast:
     """Return what each query of a plan can do.
 
@@ -113,7 +113,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         relation: How neighboring slots differ.
         public_calls: Model calls without records, for one query.
         choices: Labels, candidates or domain words to choose among.
-        max_words: For a threshold release: how many words an answer counts for.
+        items_per_answer: For a threshold release: how many words an answer counts for.
 
     Returns:
         The forecast. It is exact for propose-test-release with a given k and for one
@@ -124,7 +124,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         InvalidParameterError: If an argument is out of its range (there is a group and
             two choices at least), or the release is not a choice among counts (ESA by
             cosine).
-        ParameterError: If `max_words` is out of its range.
+        ParameterError: If `items_per_answer` is out of its range.
 
     Example:
         >>> ptr = mechanisms.ptr_template("ksa/ptr")
@@ -146,9 +146,11 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     found = template.read(events)
     noise: float | None = None
     if isinstance(found, ThresholdNoise):
-        noise = found.noise_multiplier * sensitivity.keyword_l2(relation, max_words)
+        noise = found.noise_multiplier * sensitivity.keyword_l2(
+            relation, items_per_answer
+        )
         lead = mechanisms.required_count(
-            max_words=max_words,
+            items_per_answer=items_per_answer,
             noise_multiplier=found.noise_multiplier,
             delta0=found.delta0,
             relation=relation,

@@ -22,6 +22,8 @@ class PublicModel:
 
     def __init__(self, model: Any) -> None:
         self._model: Runnable[Any, Any] = model
+        self.has_answered = False
+        """Whether it has answered before: until then a key or URL may be wrong."""
         base, bound = unwrap(model)
         # Candidates must differ from each other: no cache that repeats the first one,
         # and a temperature above 0 where the model has one.
@@ -48,6 +50,7 @@ class PublicModel:
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
+            self.has_answered = True
             return tuple(text_of(answer) for answer in found)
         raise _public_call_error(failure)
 
@@ -63,6 +66,7 @@ class PublicModel:
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
+            self.has_answered = True
             return tuple(text_of(answer) for answer in found)
         raise _public_call_error(failure)
 

@@ -29,7 +29,11 @@ from langchain_dpicl.cli.loading import (
 )
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR, GROUP_PROMPT
+from langchain_dpicl.common.prompts import (
+    DOCUMENT_SEPARATOR,
+    GROUP_PROMPT,
+    SENTENCE_INSTRUCTIONS,
+)
 from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -236,7 +240,7 @@ def _ordinary_chain(
             | (lambda found: DOCUMENT_SEPARATOR.join(d.page_content for d in found)),
             "question": RunnablePassthrough(),
         }
-        | GROUP_PROMPT
+        | GROUP_PROMPT.partial(format_instructions=SENTENCE_INSTRUCTIONS)
         | chain.model
         | StrOutputParser()
     )

@@ -38,23 +38,23 @@ class Method(NamedTuple):
         template: What a release is charged, by name and sampling rate.
         mechanism: The release's public name.
         public_calls: How many public model calls one query makes.
-        max_words: How many words an answer counts for, where there is a limit.
+        items_per_answer: How many words an answer counts for, where there is a limit.
     """
 
     template: Callable[..., EventTemplate[Any]]
     mechanism: str
     public_calls: int
-    max_words: int = 2
+    items_per_answer: int = 2
 
 
 METHODS = {
     "KSA-PTR, one k": Method(ptr_template, "ksa/ptr", 2),
     "KSA-PTR, range of k": Method(ptr_range_template, "ksa/ptr range", 2),
     "KSA-threshold, 1 word": Method(
-        threshold_template, "ksa/threshold", 2, max_words=1
+        threshold_template, "ksa/threshold", 2, items_per_answer=1
     ),
     "KSA-threshold, 2 words": Method(
-        threshold_template, "ksa/threshold", 2, max_words=2
+        threshold_template, "ksa/threshold", 2, items_per_answer=2
     ),
     "KSA-joint": Method(joint_template, "ksa/joint", 1),
     "voting, ESA by vote": Method(vote_template, "vote", 0),
@@ -116,7 +116,7 @@ def _forecast(
             relation=Relation(options.relation),
             public_calls=method.public_calls,
             choices=options.choices,
-            max_words=method.max_words,
+            items_per_answer=method.items_per_answer,
         )
     except (PlanMismatchError, InvalidParameterError) as error:
         if rate == 1:

@@ -1,6 +1,6 @@
 r"""Keywords by a threshold: every word whose noisy count is clearly above one.
 
-For short answers: each counts for at most c = `max_words` different words. The sparse
+For short answers: each counts for at most c = `items_per_answer` different words. The sparse
 histogram of Korolova, Kenthapadi, Mishra, Ntoulas, *Releasing Search Queries and Clicks
 Privately*, WWW 2009, with Gaussian noise: Karrer, Kifer, Wilkins, Zhang, *Exact Privacy
 Analysis of the Gaussian Sparse Histogram Mechanism*, 2022.
@@ -113,7 +113,7 @@ def threshold_template(
 
 def threshold_words(
     counts: Mapping[str, int],
-    max_words: int,
+    items_per_answer: int,
     *,
     noise_multiplier: float,
     delta0: float,
@@ -124,19 +124,19 @@ def threshold_words(
 
     Args:
         counts: In how many slots' answers each word occurs. An answer counts a word
-            once, and *counts for at most `max_words` different words*: the caller has
+            once, and *counts for at most `items_per_answer` different words*: the caller has
             cut each answer by a public rule on that answer alone. That can't be seen
             in the counts, so it is not checked here: with a longer answer among them
             the promise does not hold. Words that are missing count 0; an empty mapping
             is fine.
-        max_words: Most different words c that an answer counts for, public.
+        items_per_answer: Most different words c that an answer counts for, public.
         noise_multiplier: z = sigma / sensitivity of all counts together.
         delta0: Bound on the probability that the words of one answer alone come out.
         relation: How the slots of neighbors differ.
         random: Source of the noise; None is the operating system's.
 
     Returns:
-        The words, possibly none, possibly more than `max_words`. The set's iteration
+        The words, possibly none, possibly more than `items_per_answer`. The set's iteration
         order says nothing about counts: it is filled in alphabetical order. Sort it
         before use.
 
@@ -160,7 +160,7 @@ def threshold_words(
         ['cough', 'fever']
     """
     pairs = count_mapping(counts)
-    test = _word_test(max_words, noise_multiplier, delta0, relation)
+    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
     source = checked_source(random)
 
     # A word that is listed with 0 must be like one that is not listed.
@@ -173,7 +173,7 @@ def threshold_words(
 def threshold_pass_rate(
     count: float,
     *,
-    max_words: int,
+    items_per_answer: int,
     noise_multiplier: float,
     delta0: float,
     relation: Relation | str,
@@ -185,26 +185,30 @@ def threshold_pass_rate(
 
     Args:
         count: In how many answers the word is, at least 0.
-        max_words: Most different words that an answer counts for.
+        items_per_answer: Most different words that an answer counts for.
         noise_multiplier: z = sigma / sensitivity of all counts together.
         delta0: Bound on the probability that the words of one answer alone come out.
         relation: How the slots of neighbors differ.
 
     Returns:
         The exact probability, to floating-point precision. 0 for a count of 0, and at
-        most `delta0 / max_words` for a count of 1.
+        most `delta0 / items_per_answer` for a count of 1.
 
     Raises:
         ParameterError: If an argument is out of its range.
 
     Example:
         >>> rate = threshold_pass_rate(
-        ...     25, max_words=2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
+        ...     25,
+        ...     items_per_answer=2,
+        ...     noise_multiplier=2.0,
+        ...     delta0=1e-6,
+        ...     relation="replace",
         ... )
         >>> round(rate, 3)
         0.866
     """
-    test = _word_test(max_words, noise_multiplier, delta0, relation)
+    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
     number = parameters.finite("count", count)
     if not 0 <= number <= MAX_COUNT:
         raise ParameterError(
@@ -215,7 +219,7 @@ def threshold_pass_rate(
 
 def required_count(
     *,
-    max_words: int,
+    items_per_answer: int,
     noise_multiplier: float,
     delta0: float,
     relation: Relation | str,
@@ -224,7 +228,7 @@ def required_count(
     """Return the true count at which a word is released with the given probability.
 
     Args:
-        max_words: Most different words that an answer counts for.
+        items_per_answer: Most different words that an answer counts for.
         noise_multiplier: z = sigma / sensitivity of all counts together.
         delta0: Bound on the probability that the words of one answer alone come out.
         relation: How the slots of neighbors differ.
@@ -239,12 +243,15 @@ def required_count(
 
     Example:
         >>> count = required_count(
-        ...     max_words=2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
+        ...     items_per_answer=2,
+        ...     noise_multiplier=2.0,
+        ...     delta0=1e-6,
+        ...     relation="replace",
         ... )
         >>> round(count, 1)
         27.2
     """
-    test = _word_test(max_words, noise_multiplier, delta0, relation)
+    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
     rate = parameters.delta(pass_rate, "pass_rate")
     # P(K > t - e) >= rate iff P(K > e - t - 1) <= 1 - rate, by symmetry.
     excess = max(0, test.quantile + test.noise.upper_quantile(1 - rate) + 1)
@@ -283,13 +290,16 @@ class _WordTest:
 
 
 def _word_test(
-    max_words: int, noise_multiplier: float, delta0: float, relation: Relation | str
+    items_per_answer: int,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
 ) -> _WordTest:
     z = parameters.noise_multiplier(noise_multiplier)
     bound = parameters.delta(delta0, "delta0")
     if bound < _MIN_DELTA0:
         raise ParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
-    distance = sensitivity.keyword_l2(relation, max_words)
+    distance = sensitivity.keyword_l2(relation, items_per_answer)
     weight, noise = count_grid(sensitivity.noise_scale(z, distance))
-    share = bound / sensitivity.new_keywords(relation, max_words)
+    share = bound / sensitivity.new_keywords(relation, items_per_answer)
     return _WordTest(weight, noise, noise.upper_quantile(share))

@@ -99,10 +99,12 @@ def _by_relation(relation: Relation | str, add_remove: float, replace: float) ->
     return replace if chosen is Relation.REPLACE else add_remove
 
 
-def _checked_words(max_words: int) -> int:
-    words = count(max_words, "max_words")
+def _checked_words(items_per_answer: int) -> int:
+    words = count(items_per_answer, "items_per_answer")
     if words > MAX_WORDS:
-        raise ParameterError(f"max_words must be at most {MAX_WORDS}, not {words}.")
+        raise ParameterError(
+            f"items_per_answer must be at most {MAX_WORDS}, not {words}."
+        )
     return words
 
 
@@ -143,27 +145,27 @@ def keyword_linf(relation: Relation | str) -> float:
     return _by_relation(relation, 1.0, 1.0)
 
 
-def keyword_l2(relation: Relation | str, max_words: int) -> float:
+def keyword_l2(relation: Relation | str, items_per_answer: int) -> float:
     """Return the L2 sensitivity of all keyword counts together.
 
     Args:
         relation: How the slots of neighbors differ.
-        max_words: Most different words c that one answer counts for.
+        items_per_answer: Most different words c that one answer counts for.
 
     Returns:
         sqrt(c) under `ADD_REMOVE`, sqrt(2c) under `REPLACE`, never rounded down.
 
     Example:
-        >>> keyword_l2(Relation.REPLACE, max_words=2)
+        >>> keyword_l2(Relation.REPLACE, items_per_answer=2)
         2.0
     """
-    words = _checked_words(max_words)
+    words = _checked_words(items_per_answer)
     moved = int(_by_relation(relation, words, 2 * words))
     root = math.sqrt(moved)
     return root if Fraction(root) ** 2 >= moved else math.nextafter(root, math.inf)
 
 
-def new_keywords(relation: Relation | str, max_words: int) -> int:
+def new_keywords(relation: Relation | str, items_per_answer: int) -> int:
     """Return how many words one neighbor can have that the other has not: c.
 
     Under `REPLACE` there may be as many again the other way round. They do not add up:
@@ -171,13 +173,13 @@ def new_keywords(relation: Relation | str, max_words: int) -> int:
 
     Args:
         relation: How the slots of neighbors differ.
-        max_words: Most different words c that one answer counts for.
+        items_per_answer: Most different words c that one answer counts for.
 
     Example:
-        >>> new_keywords(Relation.REPLACE, max_words=2)
+        >>> new_keywords(Relation.REPLACE, items_per_answer=2)
         2
     """
-    words = _checked_words(max_words)
+    words = _checked_words(items_per_answer)
     return int(_by_relation(relation, words, words))
 
 

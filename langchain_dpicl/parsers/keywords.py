@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from langchain_core.prompts import BasePromptTemplate
@@ -15,9 +15,9 @@ from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
+from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, items_of
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
-    STOP_WORDS,
     Tokenizer,
     keyword_counts,
     refuse_unnamed,
@@ -28,33 +28,34 @@ from langchain_dpicl.parsers.words import (
 class KeywordOutputParser(DPOutputParser[NoiseT]):
     """Base of the parsers whose words no list has named before.
 
-    Which words are counted is decided by public rules on one answer at a time: the
-    tokenizer, the stop words, and the words of the question, of the prompts and of the
-    public zero-shot answer.
+    Public rules on one answer at a time decide what it counts for. An answer of up to
+    three words is one item, its phrase. Of a longer one each word counts by its lemma,
+    without stop words and the words of the question and of the prompts. An answer that
+    says that it does not know counts for nothing.
     """
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
-    """From text to words; None is `langchain_dpicl.parsers.words.tokenize`."""
+    """From text to the items that it counts for; None is
+    `langchain_dpicl.parsers.reading.keywords.items_of`."""
+
+    language: str | None = "en"
+    """Of the lemmas, as simplemma names it; None counts words as they are."""
 
     stop_words: Annotated[Collection[str], AfterValidator(frozenset)] = Field(
         default=STOP_WORDS, repr=False
     )
-    """Public words that are never counted."""
+    """Public words that a longer answer never counts for. Words that can be an answer
+    ("up", "before", "no") are none of them."""
 
     drop_public_words: bool = True
-    """Whether words of the question, of the prompts and of the public zero-shot answer
-    are left out: they carry no news and would take the place of words that do."""
+    """Whether words of the question and of the prompts are left out of longer answers:
+    they carry no news and would take the place of words that do. The words of the
+    public zero-shot answer count: often they are the ones to be confirmed."""
 
     prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=KEYWORD_PROMPT, exclude=True, repr=False
     )
     """The rewriting prompt, with `keywords` and `question`."""
-
-    @property
-    @override
-    def zero_shot_answers(self) -> int:
-        """One, whose words are left out."""
-        return 1 if self.drop_public_words else 0
 
     @override
     def get_format_instructions(self) -> str:
@@ -73,7 +74,7 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         dropped = {word.casefold() for word in self.stop_words}
         if self.drop_public_words:
             words = self.tokenizer or tokenize
-            for text in (public.question, public.prompt_text, *public.zero_shot):
+            for text in (public.question, public.prompt_text):
                 dropped.update(words(text))
         return frozenset(dropped)
 
@@ -92,7 +93,7 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         words of the two are in both.
         """
         text = public.zero_shot[0] if public.zero_shot else ""
-        dropped = self.prepare(replace(public, zero_shot=()))
+        dropped = self.prepare(public)
         words = self.tokenizer or tokenize
         said = set(words(text)) - dropped
         if not said or says_nothing(text):
@@ -109,18 +110,24 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         """Return every public parameter that an answer depends on."""
         refuse_unnamed(self.tokenizer)
         known = super().cache_parameters(question)
-        return {**known, "stop_words": sorted(self.stop_words)}
+        return {
+            **known,
+            "stop_words": sorted(self.stop_words),
+            "language": self.language,
+        }
 
     def _counts(
         self,
         slots: Sequence[Slot],
         dropped: frozenset[str],
-        max_words: int | None = None,
+        items_per_answer: int | None = None,
     ) -> Counter[str]:
-        """Return in how many slots each word occurs. Private."""
+        """Return in how many slots each item occurs. Private."""
+        own = self.tokenizer
+        items = own or partial(items_of, question_words=dropped, language=self.language)
         return keyword_counts(
             (slot.text for slot in slots if slot.text is not None),
-            tokenizer=self.tokenizer or tokenize,
-            dropped=dropped,
-            max_words=max_words,
+            tokenizer=items,
+            dropped=dropped if own else (),
+            items_per_answer=items_per_answer,
         )

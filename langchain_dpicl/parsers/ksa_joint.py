@@ -21,6 +21,7 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import ExponentialNoise
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
+from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.parsers.words import (
     Tokenizer,
     domain_counts,
@@ -80,7 +81,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     """epsilon of one release; None leaves it to the budget's plan."""
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
-    """From text to words; None is `langchain_dpicl.parsers.words.tokenize`."""
+    """From text to words; None is `words.tokenize`, and words count by their lemmas."""
 
     prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=RANKED_KEYWORD_PROMPT, exclude=True, repr=False
@@ -136,7 +137,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     ) -> Outcome:
         """Count the domain's words and release the best k, ranked."""
         each = [
-            domain_counts([slot.text], prepared, tokenizer=self.tokenizer or tokenize)
+            domain_counts([slot.text], prepared, tokenizer=self.tokenizer or _lemmas)
             for slot in slots
             if slot.text is not None
         ]
@@ -169,7 +170,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         return {"k": self.k, "domain": "fixed" if fixed else "by question"}
 
     def _entries(self, domain: Sequence[str]) -> tuple[str, ...]:
-        words = self.tokenizer or tokenize
+        words = self.tokenizer or _lemmas
         if isinstance(domain, str):
             raise InvalidParameterError("domain must be a list of words, not a string.")
         entries: dict[tuple[str, ...], str] = {}
@@ -183,3 +184,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
                 f"{self.k}. Give a larger public domain or a smaller k."
             )
         return tuple(entries.values())
+
+
+def _lemmas(text: str) -> list[str]:
+    return [lemma(word) for word in tokenize(text)]

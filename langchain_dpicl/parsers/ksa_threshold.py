@@ -23,26 +23,26 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
 
     It needs no list of possible answers and no gap: several right words, tied or not,
     come out side by side, each one by itself. In return an answer counts for its first
-    `max_words` different words only, after stop words and public words are dropped.
+    `items_per_answer` different words only, after stop words and public words are dropped.
     *A longer answer is cut there*, so ask for short answers ("in one or two words"), or
     the words that matter may be those that are cut off.
 
     Use it for names, drugs, codes, yes and no. Use `KSAPTROutputParser` for sentences,
     and where three words or more belong together and lead the others clearly: its noise
     does not grow with their number, this one's grows with the square root of
-    `max_words`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for one
+    `items_per_answer`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for one
     word and the same for two; under `ADD_REMOVE`, the same for one and 1.4 times for
     two. `dpicl plan` shows both.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.keyword_threshold`, Gaussian(z, q) and q * delta0. Each answer is
-        cut to `max_words` words by a public rule on that answer alone. The words are a
+        cut to `items_per_answer` words by a public rule on that answer alone. The words are a
         set: they are released in alphabetical order. The rewriting call sees the
         question and the released words only.
 
     Raises:
-        InvalidParameterError: If `max_words` is below 1, or the noise or the failure
+        InvalidParameterError: If `items_per_answer` is below 1, or the noise or the failure
             probability can't be used.
 
     Example:
@@ -56,7 +56,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
         'cough, dry, nausea'
     """
 
-    max_words: int = 2
+    items_per_answer: int = 2
     """How many different words one answer counts for, its first ones."""
 
     noise_multiplier: float | None = None
@@ -72,7 +72,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
         self.event_template()
         checked(
             mechanisms.required_count,
-            max_words=self.max_words,
+            items_per_answer=self.items_per_answer,
             noise_multiplier=self.noise_multiplier or 1.0,
             delta0=self.delta0 or 1e-6,
             relation=Relation.REPLACE,
@@ -103,8 +103,8 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     ) -> Outcome:
         """Count the answers' first words and release those above the threshold."""
         words = mechanisms.threshold_words(
-            self._counts(slots, prepared, self.max_words),
-            self.max_words,
+            self._counts(slots, prepared, self.items_per_answer),
+            self.items_per_answer,
             noise_multiplier=paid.noise.noise_multiplier,
             delta0=paid.noise.delta0,
             relation=relation,
@@ -123,6 +123,6 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     def public_parameters(self) -> dict[str, Any]:
         """Return how many words an answer counts for, and whether public ones do."""
         return {
-            "max_words": self.max_words,
+            "items_per_answer": self.items_per_answer,
             "drop_public_words": self.drop_public_words,
         }

@@ -19,28 +19,6 @@ Tokenizer = Callable[[str], Sequence[str]]
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 
-_FUNCTION_WORDS = """
-    a about above after again against all also am an and any are aren't as at be
-    because been before being below between both but by can can't cannot could couldn't
-    did didn't do does doesn't doing don't down during each either etc few for from
-    further had hadn't has hasn't have haven't having he he'd he'll he's her here hers
-    herself him himself his how i i'd i'll i'm i've if in into is isn't it it's its
-    itself just let's may me might more most must my myself neither nor not now of
-    off often on once one only or other others ought our ours ourselves out over own
-    quite rather same several shall she she'd she'll she's should shouldn't so some such
-    than that that's the their theirs them themselves then there there's these they
-    they'd they'll they're they've this those though through thus to too under until up
-    upon us very was wasn't we we'd we'll we're we've were weren't what what's when
-    where which while who whom whose why will with within without won't would wouldn't
-    yet you you'd you'll you're you've your yours yourself yourselves
-"""
-
-STOP_WORDS: frozenset[str] = frozenset(_FUNCTION_WORDS.split())
-"""English function words, which carry no news and would tie at the top.
-
-"yes" and "no" are none of them: they are answers.
-"""
-
 
 def tokenize(text: str) -> list[str]:
     """Return a text's words, case-folded, in order.
@@ -60,8 +38,8 @@ def keyword_counts(
     answers: Iterable[str],
     *,
     tokenizer: Tokenizer = tokenize,
-    dropped: Collection[str] = STOP_WORDS,
-    max_words: int | None = None,
+    dropped: Collection[str] = (),
+    items_per_answer: int | None = None,
 ) -> Counter[str]:
     """Count in how many answers each word occurs.
 
@@ -69,22 +47,26 @@ def keyword_counts(
         answers: One text per slot that answered.
         tokenizer: From text to words.
         dropped: Public words that are not counted.
-        max_words: How many different words an answer counts for, the first ones that
+        items_per_answer: How many different words an answer counts for, the first ones that
             are not dropped; None is all.
 
     Returns:
         H(w), the number of answers that contain w. One answer adds at most 1 to any
-        count, whatever its length, and to at most `max_words` of them.
+        count, whatever its length, and to at most `items_per_answer` of them.
 
     Example:
         >>> sorted(keyword_counts(["cough, cough", "Dry cough"]).items())
         [('cough', 2), ('dry', 1)]
-        >>> sorted(keyword_counts(["cough, cough", "Dry cough"], max_words=1).items())
+        >>> sorted(
+        ...     keyword_counts(
+        ...         ["cough, cough", "Dry cough"], items_per_answer=1
+        ...     ).items()
+        ... )
         [('cough', 1), ('dry', 1)]
     """
     counts: Counter[str] = Counter()
     for answer in answers:
-        counts.update(_words(answer, tokenizer, dropped, max_words))
+        counts.update(_words(answer, tokenizer, dropped, items_per_answer))
     return counts
 
 
@@ -146,7 +128,7 @@ def _words(
     answer: str,
     tokenizer: Tokenizer,
     dropped: Collection[str],
-    max_words: int | None,
+    items_per_answer: int | None,
 ) -> list[str]:
     """Return an answer's first different words; one that can't be read has none.
 
@@ -157,7 +139,7 @@ def _words(
     def read() -> list[str]:
         different = dict.fromkeys(str(word) for word in tokenizer(answer))
         kept = (word for word in different if word not in dropped)
-        return list(islice(kept, max_words))
+        return list(islice(kept, items_per_answer))
 
     return attempt(read) or []
 

@@ -121,7 +121,13 @@ def test_what_is_no_release_is_refused_and_costs_nothing(terms: Any) -> None:
 
 @pytest.mark.parametrize("name", ["vote", "joint", "ptr"])
 def test_forecasts(name: str) -> None:
-    good = {**TERMS, "groups": 100, "public_calls": 1, "choices": 5, "max_words": 2}
+    good = {
+        **TERMS,
+        "groups": 100,
+        "public_calls": 1,
+        "choices": 5,
+        "items_per_answer": 2,
+    }
     sweep(lambda **more: forecast(RELEASES[name], **more).advice(), good)
 
 

@@ -19,16 +19,20 @@ TERMS = {"epsilon": 8.0, "delta": 1e-6, "queries": 20, "groups": 100}
 
 
 @pytest.mark.parametrize("relation", list(Relation))
-@pytest.mark.parametrize("max_words", [1, 2, 3])
+@pytest.mark.parametrize("items_per_answer", [1, 2, 3])
 def test_it_states_in_how_many_groups_a_word_must_be(
-    relation: Relation, max_words: int
+    relation: Relation, items_per_answer: int
 ) -> None:
-    found = forecast(THRESHOLD, relation=relation, max_words=max_words, **TERMS)
-    moved = max_words if relation is Relation.ADD_REMOVE else 2 * max_words
+    found = forecast(
+        THRESHOLD, relation=relation, items_per_answer=items_per_answer, **TERMS
+    )
+    moved = (
+        items_per_answer if relation is Relation.ADD_REMOVE else 2 * items_per_answer
+    )
     assert found.noise_multiplier is not None
     sigma = found.noise_multiplier * math.sqrt(moved)
     assert found.noise == pytest.approx(sigma)
-    quantiles = stats.norm.isf(found.delta0 / max_words) + stats.norm.ppf(0.95)
+    quantiles = stats.norm.isf(found.delta0 / items_per_answer) + stats.norm.ppf(0.95)
     assert found.required_lead == pytest.approx(1 + sigma * quantiles, abs=0.05)
     assert found.is_possible
     assert f"{math.ceil(found.required_lead)} of 100 groups" in found.advice()
@@ -38,17 +42,17 @@ def test_it_states_in_how_many_groups_a_word_must_be(
 def test_it_is_that_of_the_parser_as_it_comes() -> None:
     parser = KSAThresholdOutputParser()
     found = forecast(parser.event_template(), **TERMS)
-    asked = forecast(THRESHOLD, max_words=parser.max_words, **TERMS)
+    asked = forecast(THRESHOLD, items_per_answer=parser.items_per_answer, **TERMS)
     assert found == asked
 
 
 def test_more_words_than_groups_can_carry_are_hopeless() -> None:
-    found = forecast(THRESHOLD, max_words=50, **TERMS)
+    found = forecast(THRESHOLD, items_per_answer=50, **TERMS)
     assert not found.is_possible
     assert "more groups" in found.advice()
 
 
-@pytest.mark.parametrize("max_words", [0, 1.5, None])
-def test_numbers_of_words_are_checked(max_words: object) -> None:
-    with pytest.raises(ParameterError, match="max_words"):
-        forecast(THRESHOLD, max_words=max_words, **TERMS)
+@pytest.mark.parametrize("items_per_answer", [0, 1.5, None])
+def test_numbers_of_words_are_checked(items_per_answer: object) -> None:
+    with pytest.raises(ParameterError, match="items_per_answer"):
+        forecast(THRESHOLD, items_per_answer=items_per_answer, **TERMS)

@@ -71,7 +71,7 @@ def make(groups: Any, reply: Any, **changes: Any) -> tuple[DPChain, ScriptedMode
 PARSERS = {
     "vote": lambda: VoteOutputParser(labels=["cough", "rash"]),
     "ptr": lambda: KSAPTROutputParser(k=1),
-    "threshold": lambda: KSAThresholdOutputParser(max_words=1),
+    "threshold": lambda: KSAThresholdOutputParser(items_per_answer=1),
 }
 
 

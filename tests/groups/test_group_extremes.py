@@ -67,7 +67,7 @@ def test_parsers() -> None:
         choose_k({}, range(1, 10**12), epsilon=1.0, relation="replace")
     sweep(
         lambda **terms: KSAThresholdOutputParser(**terms).event_template(),
-        {"max_words": 2, **noise},
+        {"items_per_answer": 2, **noise},
     )
     sweep(
         lambda **terms: KSAJointOutputParser(

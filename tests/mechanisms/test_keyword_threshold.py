@@ -146,9 +146,9 @@ def test_a_lone_word_passes_with_at_most_its_share_of_delta0(
     edge = np.array([test.quantile, test.quantile + 1], np.int64)
     assert test.passes(one, edge).tolist() == [False, True]
     terms = {"noise_multiplier": z, "delta0": delta0, "relation": relation}
-    rate = threshold_pass_rate(1, max_words=c, **terms)
+    rate = threshold_pass_rate(1, items_per_answer=c, **terms)
     assert 0.9 * delta0 / c < rate <= delta0 / c
-    assert threshold_pass_rate(0, max_words=c, **terms) == 0.0
+    assert threshold_pass_rate(0, items_per_answer=c, **terms) == 0.0
 
 
 def test_common_words_come_out_and_rare_ones_do_not() -> None:
@@ -209,7 +209,7 @@ def test_the_required_count_is_enough_and_least(
     relation: Relation, c: int, z: float, rate: float
 ) -> None:
     terms = {
-        "max_words": c,
+        "items_per_answer": c,
         "noise_multiplier": z,
         "delta0": 1e-7,
         "relation": relation,
@@ -225,7 +225,7 @@ def test_the_required_count_is_enough_and_least(
 
 def test_a_word_that_nobody_used_is_never_the_required_one() -> None:
     count = required_count(
-        max_words=1,
+        items_per_answer=1,
         noise_multiplier=1.0,
         delta0=0.5,
         relation="replace",

@@ -52,7 +52,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         mechanisms.threshold_words,
         {
             "counts": {"a": 3},
-            "max_words": 2,
+            "items_per_answer": 2,
             "noise_multiplier": 1.0,
             "delta0": 1e-6,
             "relation": "replace",
@@ -62,7 +62,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         mechanisms.threshold_pass_rate,
         {
             "count": 3,
-            "max_words": 2,
+            "items_per_answer": 2,
             "noise_multiplier": 1.0,
             "delta0": 1e-6,
             "relation": "replace",
@@ -71,7 +71,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "required_count": (
         mechanisms.required_count,
         {
-            "max_words": 2,
+            "items_per_answer": 2,
             "noise_multiplier": 1.0,
             "delta0": 1e-6,
             "relation": "replace",
@@ -128,7 +128,7 @@ PUBLIC: dict[str, list[Any]] = {
     "gap": [-1, math.nan, math.inf, 1e12, None],
     "count": [-1, math.nan, math.inf, 1e12, None],
     "threshold": [math.nan, math.inf, -1e12, 1e12, "1", None, True],
-    "max_words": [0, -1, 1.5, math.nan, 10**9, "1", None, True],
+    "items_per_answer": [0, -1, 1.5, math.nan, 10**9, "1", None, True],
     "k": [0, -1, 1.5, "1", None, True],
     "k_range": [(0, 2), (3, 1), [], (), 5, "ab", (1, 2.5), None, [1, 0]],
     "random": [np.random.default_rng(0), 1],

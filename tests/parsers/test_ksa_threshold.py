@@ -47,8 +47,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, int], int]]
     """What the mechanism was given: the counts and how many words an answer has."""
     seen: list[tuple[dict[str, int], int]] = []
 
-    def spy(counts: Counter[str], max_words: int, **_terms: Any) -> frozenset[str]:
-        seen.append((dict(counts), max_words))
+    def spy(
+        counts: Counter[str], items_per_answer: int, **_terms: Any
+    ) -> frozenset[str]:
+        seen.append((dict(counts), items_per_answer))
         return frozenset()
 
     monkeypatch.setattr(mechanisms, "threshold_words", spy)
@@ -81,7 +83,7 @@ def test_a_lone_answer_is_not_released() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_words", "expected"),
+    ("items_per_answer", "expected"),
     [
         (1, {"cough": 1}),
         (2, {"cough": 1, "dry": 1}),
@@ -90,18 +92,18 @@ def test_a_lone_answer_is_not_released() -> None:
     ],
 )
 def test_an_answer_counts_for_its_first_different_words(
-    counted: list[Any], max_words: int, expected: dict[str, int]
+    counted: list[Any], items_per_answer: int, expected: dict[str, int]
 ) -> None:
-    parser = KSAThresholdOutputParser(max_words=max_words)
+    parser = KSAThresholdOutputParser(items_per_answer=items_per_answer)
     release(parser, ["The patient has a cough: Cough, dry, mild, cough and lasting."])
-    first = dict(list({"patient": 1, **expected}.items())[:max_words])
+    first = dict(list({"patient": 1, **expected}.items())[:items_per_answer])
     public = PublicInput(question="What does the patient have?")
     release(
         parser,
         ["The patient has a cough: Cough, dry, mild, cough and lasting."],
         public=public,
     )
-    assert counted == [(first, max_words), (expected, max_words)]
+    assert counted == [(first, items_per_answer), (expected, items_per_answer)]
 
 
 answers = st.lists(
@@ -129,30 +131,30 @@ def distance(parser: KSAThresholdOutputParser, ours: Any, theirs: Any) -> int:
 @settings(deadline=None, max_examples=100)
 @given(answers, st.text(max_size=60), st.text(max_size=60), st.integers(1, 3))
 def test_one_slot_moves_the_counts_no_farther_than_the_noise_allows_for(
-    others: Any, ours: str, theirs: str, max_words: int
+    others: Any, ours: str, theirs: str, items_per_answer: int
 ) -> None:
-    parser = KSAThresholdOutputParser(max_words=max_words)
-    assert distance(parser, [*others, ours], [*others, theirs]) <= 2 * max_words
-    assert distance(parser, [*others, ours], others) <= max_words
+    parser = KSAThresholdOutputParser(items_per_answer=items_per_answer)
+    assert distance(parser, [*others, ours], [*others, theirs]) <= 2 * items_per_answer
+    assert distance(parser, [*others, ours], others) <= items_per_answer
 
 
 def test_the_twin_that_does_not_cut_answers_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parser = KSAThresholdOutputParser(max_words=2)
+    parser = KSAThresholdOutputParser(items_per_answer=2)
     long = ["one two three four five"]
     assert distance(parser, long, ["six seven eight nine"]) == 4
     right = words.keyword_counts
     monkeypatch.setattr(
         "langchain_dpicl.parsers.keywords.keyword_counts",
-        lambda texts, **terms: right(texts, **{**terms, "max_words": None}),
+        lambda texts, **terms: right(texts, **{**terms, "items_per_answer": None}),
     )
     assert distance(parser, long, ["six seven eight nine"]) > 4
 
 
 def test_the_cut_looks_at_one_answer_only(counted: list[Any]) -> None:
     """Not at which of its words the others used, and not at how many there are."""
-    parser = KSAThresholdOutputParser(max_words=1)
+    parser = KSAThresholdOutputParser(items_per_answer=1)
     for others in (["dry"] * 5, ["cough"] * 5, []):
         release(parser, [*others, "cough dry"])
     assert [counts["cough"] for counts, _ in counted] == [1, 6, 1]
@@ -212,7 +214,7 @@ def test_a_charge_for_another_mechanism_releases_nothing() -> None:
 def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
     makes: list[dict[str, Any]] = [
         {},
-        {"max_words": 1},
+        {"items_per_answer": 1},
         {"noise_multiplier": 2.0},
         {"delta0": 1e-9},
         {"stop_words": ("the",)},
@@ -223,7 +225,7 @@ def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
         for terms in makes
     ]
     assert all(a != b for a, b in itertools.combinations(keys, 2))
-    again = KSAThresholdOutputParser(max_words=2).cache_parameters(QUESTION)
+    again = KSAThresholdOutputParser(items_per_answer=2).cache_parameters(QUESTION)
     assert json.dumps(again) == keys[0]
 
 
@@ -231,7 +233,7 @@ def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
 def test_words_come_out_as_often_as_was_paid_for(broken: bool) -> None:
     """At the count where half the releases have the word; half the noise is caught."""
     terms: dict[str, Any] = {
-        "max_words": 2,
+        "items_per_answer": 2,
         "noise_multiplier": 2.0,
         "delta0": 1e-9,
         "relation": Relation.REPLACE,
@@ -255,7 +257,7 @@ async def test_in_a_chain_every_way_answers_and_charges(
     chain = DPChain(
         groups=groups,
         model=ScriptedModel(reply=reply),
-        parser=KSAThresholdOutputParser(max_words=1),
+        parser=KSAThresholdOutputParser(items_per_answer=1),
     )
     for answer in await every_way(chain, budget):
         assert answer.content == "They coughed: cough"

@@ -38,20 +38,20 @@ def test_one_answer_changes_each_domain_count_by_at_most_one(
 @settings(deadline=None, max_examples=200)
 @given(texts, st.text(max_size=200), st.integers(1, 4))
 def test_one_answer_changes_no_more_counts_than_it_may(
-    answers: list[str], extra: str, max_words: int
+    answers: list[str], extra: str, items_per_answer: int
 ) -> None:
-    before = keyword_counts(answers, max_words=max_words)
-    after = keyword_counts([*answers, extra], max_words=max_words)
+    before = keyword_counts(answers, items_per_answer=items_per_answer)
+    after = keyword_counts([*answers, extra], items_per_answer=items_per_answer)
     moved = {word: after[word] - before[word] for word in after}
     assert set(moved.values()) <= {0, 1}
-    assert sum(moved.values()) <= max_words
+    assert sum(moved.values()) <= items_per_answer
     assert set(before) <= set(after)
     assert set(after) <= set(keyword_counts([*answers, extra]))
 
 
 def test_an_answers_first_different_words_are_kept() -> None:
     kept = [
-        set(keyword_counts(["The cough, the COUGH, dry and mild"], max_words=c))
+        set(keyword_counts(["The cough, the COUGH, dry and mild"], items_per_answer=c))
         for c in (1, 2, 3, 9)
     ]
     assert kept == [
@@ -98,5 +98,5 @@ def test_phrases_must_be_contiguous() -> None:
 def test_a_megabyte_is_counted() -> None:
     answer = "word " * 200_000
     assert keyword_counts([answer]) == {"word": 1}
-    assert keyword_counts([answer], max_words=1) == {"word": 1}
+    assert keyword_counts([answer], items_per_answer=1) == {"word": 1}
     assert domain_counts([answer], ["word word", "other"]) == [1, 0]
