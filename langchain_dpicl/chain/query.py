@@ -154,6 +154,8 @@ class QueryRunner:
             failed = True
         said = "".join(spoken.handed_on)
         rest, status = wording.rest(said, failed=failed)
+        if whole and rest and wording.keywords:
+            said, rest = "", rest.lstrip()  # The words themselves are the answer.
         is_worded = status is Status.RELEASED and said and not rest
         if released.entry is not None and is_worded:
             keep = partial(remember, released.entry, said)
@@ -289,6 +291,8 @@ class QueryRunner:
                 text=words if prompt is None else "",
                 prompt=prompt,
                 otherwise=(words, outcome.status),
+                keywords=outcome.keywords,
+                question=asked.question.text,
             )
         if self.on_failure == "abstain":
             return Wording(Status.ABSTAINED, self.abstain_text)

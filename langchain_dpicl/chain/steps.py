@@ -15,6 +15,7 @@ from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.parsers.base import PublicAnswer
+from langchain_dpicl.parsers.reading.wording import keeps
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
 
@@ -110,12 +111,16 @@ class Wording:
         prompt: The public prompt whose answer is said; None if `text` is.
         otherwise: What is said, and how it came about, if the model fails on it or
             says nothing.
+        keywords: Released words that the model's answer must keep: a refusal, another
+            answer or a denial would throw away what was paid for.
     """
 
     status: Status
     text: str = ""
     prompt: PromptValue | None = None
     otherwise: tuple[str, Status] = ("", Status.ABSTAINED)
+    keywords: tuple[str, ...] = ()
+    question: str = ""
 
     def rest(self, said: str, *, failed: bool) -> tuple[str, Status]:
         """Return what is still to be said, and how the answer came about.
@@ -126,7 +131,10 @@ class Wording:
         """
         if self.prompt is None:
             return self.text, self.status
-        if not failed and said.strip():
+        is_said = said.strip() and (
+            not self.keywords or keeps(said, self.keywords, self.question)
+        )
+        if not failed and is_said:
             return "", self.status
         # A model that says nothing loses a paid release like one that fails.
         text, status = self.otherwise

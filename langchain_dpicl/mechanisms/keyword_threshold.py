@@ -1,9 +1,9 @@
 r"""Keywords by a threshold: every word whose noisy count is clearly above one.
 
-For short answers: each counts for at most c = `items_per_answer` different words. The sparse
-histogram of Korolova, Kenthapadi, Mishra, Ntoulas, *Releasing Search Queries and Clicks
-Privately*, WWW 2009, with Gaussian noise: Karrer, Kifer, Wilkins, Zhang, *Exact Privacy
-Analysis of the Gaussian Sparse Histogram Mechanism*, 2022.
+For short answers: each counts for at most c = `items_per_answer` different words. The
+sparse histogram of Korolova, Kenthapadi, Mishra, Ntoulas, *Releasing Search Queries and
+Clicks Privately*, WWW 2009, with Gaussian noise: Karrer, Kifer, Wilkins, Zhang, *Exact
+Privacy Analysis of the Gaussian Sparse Histogram Mechanism*, 2022.
 
 Let H(w) be the number of answers with word w. For neighbors x, x' let C be the words
 that occur in both, D those that occur in x alone, D' those in x' alone.
@@ -124,11 +124,11 @@ def threshold_words(
 
     Args:
         counts: In how many slots' answers each word occurs. An answer counts a word
-            once, and *counts for at most `items_per_answer` different words*: the caller has
-            cut each answer by a public rule on that answer alone. That can't be seen
-            in the counts, so it is not checked here: with a longer answer among them
-            the promise does not hold. Words that are missing count 0; an empty mapping
-            is fine.
+            once, and *counts for at most `items_per_answer` different words*: the
+            caller has cut each answer by a public rule on that answer alone. That can't
+            be seen in the counts, so it is not checked here: with a longer answer among
+            them the promise does not hold. Words that are missing count 0; an empty
+            mapping is fine.
         items_per_answer: Most different words c that an answer counts for, public.
         noise_multiplier: z = sigma / sensitivity of all counts together.
         delta0: Bound on the probability that the words of one answer alone come out.
@@ -136,9 +136,9 @@ def threshold_words(
         random: Source of the noise; None is the operating system's.
 
     Returns:
-        The words, possibly none, possibly more than `items_per_answer`. The set's iteration
-        order says nothing about counts: it is filled in alphabetical order. Sort it
-        before use.
+        The words, possibly none, possibly more than `items_per_answer`. The set's
+        iteration order says nothing about counts: it is filled in alphabetical order.
+        Sort it before use.
 
     Raises:
         ParameterError: If an argument is malformed. Messages hold no word or count.

@@ -280,13 +280,12 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         ranking = tuple(
             prepared.texts[place]
             for place in np.argsort(-scores, kind="stable").tolist()
-            if scores[place] >= least and scores[place] > nothing
+            if scores[place] >= least
         )
+        if nothing >= scores.max():
+            return _fallback(_TELL)
         if not ranking:
-            near = bool(scores.max() > nothing)
-            return _fallback(
-                "no candidate is near enough to what the groups say" if near else _TELL
-            )
+            return _fallback("no candidate is near enough to what the groups say")
         return Outcome(Status.RELEASED, ranking[0], ranking=ranking)
 
     def _vote(
@@ -403,7 +402,7 @@ def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
 
     Those count as the public `NOTHING`, however they are worded.
     """
-    texts = [slot.text for slot in slots if slot.text is not None]
+    texts = [slot.text for slot in slots if slot.text and slot.text.strip()]
     known = [text for text in texts if not attempt(partial(says_nothing, text))]
     return known, len(texts) - len(known)
 

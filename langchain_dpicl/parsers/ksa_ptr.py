@@ -42,13 +42,13 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
     Example:
         >>> from langchain_dpicl.budget import PrivacyBudgetHandler
         >>> parser = KSAPTROutputParser(
-        ...     k=2,
+        ...     k=1,
         ...     budget=PrivacyBudgetHandler(
         ...         epsilon=8, delta=1e-6, queries=1, ledger=":memory:"
         ...     ),
         ... )
         >>> parser.invoke(["A dry cough."] * 60 + ["Nausea."] * 2)
-        'cough, dry'
+        'dry cough'
     """
 
     k: int | tuple[int, int] = 1

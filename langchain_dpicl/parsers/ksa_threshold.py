@@ -21,29 +21,29 @@ from langchain_dpicl.parsers.keywords import KeywordOutputParser
 class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     """Release every word that enough groups used, for answers of a word or two.
 
-    It needs no list of possible answers and no gap: several right words, tied or not,
+    It needs no list of possible answers and no gap: several right items, tied or not,
     come out side by side, each one by itself. In return an answer counts for its first
-    `items_per_answer` different words only, after stop words and public words are dropped.
-    *A longer answer is cut there*, so ask for short answers ("in one or two words"), or
-    the words that matter may be those that are cut off.
+    `items_per_answer` different items only: an answer of up to three words is one item,
+    of a longer one each word is. *A longer answer is cut there*: the words that matter
+    may be those that are cut off.
 
     Use it for names, drugs, codes, yes and no. Use `KSAPTROutputParser` for sentences,
     and where three words or more belong together and lead the others clearly: its noise
     does not grow with their number, this one's grows with the square root of
-    `items_per_answer`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for one
-    word and the same for two; under `ADD_REMOVE`, the same for one and 1.4 times for
-    two. `dpicl plan` shows both.
+    `items_per_answer`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for
+    one item and the same for two; under `ADD_REMOVE`, the same for one and 1.4 times
+    for two. `dpicl plan` shows both.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.keyword_threshold`, Gaussian(z, q) and q * delta0. Each answer is
-        cut to `items_per_answer` words by a public rule on that answer alone. The words are a
-        set: they are released in alphabetical order. The rewriting call sees the
+        cut to `items_per_answer` items by a public rule on that answer alone. The items
+        are a set: they are released in alphabetical order. The rewriting call sees the
         question and the released words only.
 
     Raises:
-        InvalidParameterError: If `items_per_answer` is below 1, or the noise or the failure
-            probability can't be used.
+        InvalidParameterError: If `items_per_answer` is below 1, or the noise or the
+            failure probability can't be used.
 
     Example:
         >>> from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -53,11 +53,11 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
         ...     ),
         ... )
         >>> parser.invoke(["A dry cough."] * 60 + ["Nausea."] * 50 + ["A rash."])
-        'cough, dry, nausea'
+        'dry cough, nausea'
     """
 
     items_per_answer: int = 2
-    """How many different words one answer counts for, its first ones."""
+    """How many different items one answer counts for, its first ones."""
 
     noise_multiplier: float | None = None
     """z of the counts; None leaves it to the budget's plan."""

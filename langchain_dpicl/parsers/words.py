@@ -47,8 +47,8 @@ def keyword_counts(
         answers: One text per slot that answered.
         tokenizer: From text to words.
         dropped: Public words that are not counted.
-        items_per_answer: How many different words an answer counts for, the first ones that
-            are not dropped; None is all.
+        items_per_answer: How many different words an answer counts for, the first ones
+            that are not dropped; None is all.
 
     Returns:
         H(w), the number of answers that contain w. One answer adds at most 1 to any

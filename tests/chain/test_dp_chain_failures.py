@@ -77,7 +77,9 @@ async def test_a_vote_whose_calls_all_fail_abstains(
     groups: RetrievedGroups, on_failure: Any
 ) -> None:
     def broken(text: str) -> str:
-        raise RuntimeError("canary-7f3a")
+        if "Records:" in text:
+            raise RuntimeError("canary-7f3a")
+        return "I can't say."
 
     chain = DPChain(
         groups=groups,
@@ -87,11 +89,30 @@ async def test_a_vote_whose_calls_all_fail_abstains(
         budget=rich(),
     )
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
-        assert record(answer)["status"] == "abstained"
-        assert answer.content == chain.abstain_text
+        is_public = on_failure == "fallback"
+        assert record(answer)["status"] == ("fallback" if is_public else "abstained")
+        expected = "I can't say." if is_public else chain.abstain_text
+        assert answer.content == expected
         assert "canary" not in repr(answer)
     assert chain.budget is not None
     assert chain.budget.spent().queries == 2
+
+
+@pytest.mark.parametrize("name", sorted(PARSERS))
+async def test_a_model_that_is_not_there_costs_nothing_on_the_first_question(
+    groups: RetrievedGroups, name: str
+) -> None:
+    def broken(text: str) -> str:
+        raise RuntimeError("wrong key")
+
+    budget = rich()
+    model = ScriptedModel(reply=broken)
+    chain = DPChain(groups=groups, model=model, parser=PARSERS[name](), budget=budget)
+    with pytest.raises(PublicCallError):
+        chain.invoke(QUESTION)
+    with pytest.raises(PublicCallError):
+        await chain.ainvoke(QUESTION)
+    assert budget.spent().queries == 0
 
 
 def test_released_words_survive_a_failing_rewrite(groups: RetrievedGroups) -> None:
@@ -199,3 +220,36 @@ def test_words_after_a_broken_off_rewrite_stand_on_a_line_of_their_own(
     )
     streamed = "".join(str(chunk.content) for chunk in chain.stream(QUESTION))
     assert streamed == "They rep\ncough"
+
+
+@pytest.mark.parametrize(
+    "wording",
+    [
+        "I'm sorry, but I can't help with that.",
+        "It most often gave a headache.",
+        "It was not cough.",
+    ],
+)
+async def test_a_wording_that_loses_the_released_words_is_not_the_answer(
+    groups: RetrievedGroups, wording: str
+) -> None:
+    def losing(text: str) -> str:
+        return wording if "word suggestions" in text else reply(text)
+
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=losing),
+        parser=PARSERS["ptr"](),
+        budget=rich(),
+        cache=True,
+    )
+    answer = chain.invoke(QUESTION)
+    assert (answer.content, record(answer)["status"]) == ("cough", "released")
+    # It is not kept for the next one either, who gets the words.
+    again = await chain.ainvoke(QUESTION)
+    assert (again.content, record(again)["status"]) == ("cough", "cached")
+    # What was streamed can't be taken back: the words come after it.
+    streamed = "".join(str(chunk.content) for chunk in chain.stream(QUESTION))
+    assert streamed == f"{wording}\ncough"
+    assert chain.budget is not None
+    assert chain.budget.spent().queries == 1

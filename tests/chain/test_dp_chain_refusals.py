@@ -139,7 +139,7 @@ def test_delta_too_large_for_the_corpus_is_refused_with_the_number(
     chain = DPChain(groups=groups, model=model, parser=PARSERS["vote"](), budget=budget)
     with pytest.raises(InvalidParameterError, match="300 units"):
         chain.invoke(QUESTION)
-    assert model.asked == []
+    assert len(model.asked) == 1, "the question alone"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_lone_answer_is_not_released() -> None:
         (1, {"cough": 1}),
         (2, {"cough": 1, "dry": 1}),
         (3, {"cough": 1, "dry": 1, "mild": 1}),
-        (9, {"cough": 1, "dry": 1, "mild": 1, "lasting": 1}),
+        (9, {"cough": 1, "dry": 1, "mild": 1, "last": 1}),
     ],
 )
 def test_an_answer_counts_for_its_first_different_words(
@@ -156,12 +156,12 @@ def test_the_cut_looks_at_one_answer_only(counted: list[Any]) -> None:
     """Not at which of its words the others used, and not at how many there are."""
     parser = KSAThresholdOutputParser(items_per_answer=1)
     for others in (["dry"] * 5, ["cough"] * 5, []):
-        release(parser, [*others, "cough dry"])
+        release(parser, [*others, "Cough, then dry, then itch."])
     assert [counts["cough"] for counts, _ in counted] == [1, 6, 1]
 
 
 def test_abstaining_and_failed_slots_count_for_nothing(counted: list[Any]) -> None:
-    slots = [ABSTAIN, FAILED, Slot("cough"), Slot("the of and"), Slot("?!"), ABSTAIN]
+    slots = [ABSTAIN, FAILED, Slot("cough"), Slot("I don't know"), Slot("?!"), ABSTAIN]
     release(KSAThresholdOutputParser(), slots)
     assert counted == [({"cough": 1}, 2)]
 
@@ -169,9 +169,15 @@ def test_abstaining_and_failed_slots_count_for_nothing(counted: list[Any]) -> No
 def test_words_of_any_script_and_a_megabyte(counted: list[Any]) -> None:
     release(
         KSAThresholdOutputParser(),
-        ["Übelkeit, 咳嗽", "ÜBELKEIT", "\ud800", "ﬁeber " * 170_000, "x" * 1_000_000],
+        ["Übelkeit", "咳嗽", "ÜBELKEIT", "\ud800", "ﬁeber " * 170_000, "x" * 1_000_000],
     )
-    assert counted == [({"übelkeit": 2, "咳嗽": 1, "fieber": 1, "x" * 1_000_000: 1}, 2)]
+    ((counts, _),) = counted
+    assert counts.pop("fieber") == counts.pop("咳嗽") == 1
+    assert counts.pop("übelkeit") == 2
+    # A bounded part of a text is read.
+    assert {(set(word) == {"x"}, count) for word, count in counts.items()} == {
+        (True, 1)
+    }
 
 
 def test_a_tokenizer_that_breaks_on_one_answer_silences_no_other(

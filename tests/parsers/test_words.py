@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.parsers.words import (
-    STOP_WORDS,
     domain_counts,
     keyword_counts,
     tokenize,
@@ -51,7 +50,13 @@ def test_one_answer_changes_no_more_counts_than_it_may(
 
 def test_an_answers_first_different_words_are_kept() -> None:
     kept = [
-        set(keyword_counts(["The cough, the COUGH, dry and mild"], items_per_answer=c))
+        set(
+            keyword_counts(
+                ["The cough, the COUGH, dry and mild"],
+                dropped={"the", "and"},
+                items_per_answer=c,
+            )
+        )
         for c in (1, 2, 3, 9)
     ]
     assert kept == [
@@ -85,9 +90,10 @@ def test_words_of_any_script_are_words() -> None:
     assert tokenize("\ud800 \u0000 ok") == ["ok"]
 
 
-def test_stop_words_are_dropped_but_not_from_phrases() -> None:
-    assert "the" in STOP_WORDS
-    assert set(keyword_counts(["The pain of the chest"])) == {"pain", "chest"}
+def test_words_are_dropped_but_not_from_phrases() -> None:
+    dropped = {"the", "of"}
+    found = keyword_counts(["The pain of the chest"], dropped=dropped)
+    assert set(found) == {"pain", "chest"}
     assert domain_counts(["The pain of the chest"], ["pain of the chest"]) == [1]
 
 
@@ -98,5 +104,7 @@ def test_phrases_must_be_contiguous() -> None:
 def test_a_megabyte_is_counted() -> None:
     answer = "word " * 200_000
     assert keyword_counts([answer]) == {"word": 1}
-    assert keyword_counts([answer], items_per_answer=1) == {"word": 1}
+    assert keyword_counts([answer], dropped={"the", "a"}, items_per_answer=1) == {
+        "word": 1
+    }
     assert domain_counts([answer], ["word word", "other"]) == [1, 0]

@@ -64,6 +64,8 @@ async def test_a_call_can_neither_log_nor_trace_nor_warn(
     tracing: list[object] = []
 
     def talkative(text: str) -> str:
+        if "Records:" not in text:
+            return "cough"
         tracing.append(get_tracing_context()["enabled"])
         log = logging.getLogger("some.sdk")
         log.debug("body %s", CANARY)
@@ -130,6 +132,8 @@ async def test_an_interrupt_ends_it_and_carries_nothing(
     groups: RetrievedGroups, model_class: Any
 ) -> None:
     def stopped(text: str) -> str:
+        if "Records:" not in text:
+            return "cough"
         raise KeyboardInterrupt(CANARY)
 
     chain = DPChain(

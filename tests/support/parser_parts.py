@@ -40,7 +40,7 @@ PARSERS: dict[str, Callable[..., DPOutputParser]] = {
         select="vote",
         **kwargs,
     ),
-    "ptr": lambda **kwargs: KSAPTROutputParser(k=2, **kwargs),
+    "ptr": lambda **kwargs: KSAPTROutputParser(k=1, **kwargs),
     "ptr-range": lambda **kwargs: KSAPTROutputParser(k=(1, 3), **kwargs),
     "threshold": KSAThresholdOutputParser,
     "joint": lambda **kwargs: KSAJointOutputParser(
