@@ -9,8 +9,8 @@ made here: 2,000 centers c from N(0, I/d) with Zipf weights, each vector
 normalize(c + s g), each question normalize(v + 0.2 g) for a vector v of the same kind.
 The full run needs about 5 GB of memory.
 
-The rows "each pays" hand the draw a `collect` that says yes to everybody at once, so
-that they show what the groups add to a per-unit account, and not the ledger.
+The rows "each pays" hand the draw a `charge_units` that says yes to everybody at once,
+so that they show what the groups add to a per-unit account, and not the ledger.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def draws(index: ShardIndex) -> dict[str, tuple[Callable[..., object], str]]:
     capped = source(index, score_threshold=THRESHOLD, **by_unit)
     choosing = source(index, score_threshold=noisy, **by_unit)
     paid = PaidCharge(GaussianNoise(10.0), (), "benchmark", 1)
-    each = {"collect": everybody_pays}
+    each = {"charge_units": everybody_pays}
 
     def drawn(
         groups: RetrievedGroups, threshold: float | None, **terms: object
@@ -158,7 +158,7 @@ def draws(index: ShardIndex) -> dict[str, tuple[Callable[..., object], str]]:
 
     def refined(question: np.ndarray) -> object:
         asked = PreparedQuestion(question, noisy)
-        return choosing.refine(asked, paid=paid, **each)
+        return choosing.release_threshold(asked, paid=paid, **each)
 
     shards = f"RetrievedGroups, {SHARDS} shards, {DOCS_PER_GROUP} each"
     passes = f"cosine >= {THRESHOLD}"

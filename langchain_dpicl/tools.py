@@ -265,7 +265,7 @@ class ToolCalls:
         templates = [self.dp_chain.parser.event_template(groups.sampling_rate)]
         if gate is not None:
             templates.append(gate.event_template(groups.sampling_rate))
-        if (first := groups.preliminary) is not None:
+        if (first := groups.threshold_template) is not None:
             templates.append(first)
         return templates
 

@@ -16,7 +16,7 @@ from langchain_dpicl.accounting.events import EVENT_TYPES
 from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_template
 from langchain_dpicl.budget.state import BudgetState
-from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Charge, Ledger, Plan
@@ -210,7 +210,7 @@ class Account(ABC):
             self._fitting.add((template, unit_key))
         return stored
 
-    def _collector(self, charge: Charge) -> Collect | None:
+    def _collector(self, charge: Charge) -> ChargeUnits | None:
         if self.terms.scope == "corpus":
             return None
         return partial(self.ledger.charge_units, charge)

@@ -8,7 +8,7 @@ from typing import Any, Generic
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.accounting.template import EventTemplate, NoiseT, Template
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
@@ -26,7 +26,7 @@ class PaidCharge(Generic[NoiseT]):
         account: The account that paid.
         sequence: The charge's number on that account.
         spent: What the account's charges cost together, this one included.
-        collect: In a per-unit account, what charges the units that take part: the
+        charge_units: In a per-unit account, what charges the units that take part: the
             group source calls it in the sealed region. None where everybody paid.
     """
 
@@ -35,7 +35,7 @@ class PaidCharge(Generic[NoiseT]):
     account: str
     sequence: int
     spent: Cost = NOTHING
-    collect: Collect | None = field(default=None, compare=False, repr=False)
+    charge_units: ChargeUnits | None = field(default=None, compare=False, repr=False)
 
 
 def require_template(template: object) -> None:

@@ -212,7 +212,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
                 protects one kind of unit.
             n_units: Number of units in the corpus, to check delta against.
             charges_units: Whether the caller will name every unit that takes part to
-                the charge's `collect`.
+                the charge's `charge_units`.
             starts: The stored release that the charge starts: its kind, and its header
                 given the charge. It is written together with the charge, or neither is.
 

@@ -41,7 +41,7 @@ from langchain_dpicl.accounting import EventTemplate, event_to_dict
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
-from langchain_dpicl.chain.steps import Asked, Released
+from langchain_dpicl.chain.steps import PreparedQuery, Released
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.exceptions import (
     GroupCallError,
@@ -249,7 +249,7 @@ def remember(entry: Entry, said: str) -> None:
 
 
 def released_before(
-    asked: Asked, entry: Entry, charges: tuple[PaidCharge[Any], ...] = ()
+    asked: PreparedQuery, entry: Entry, charges: tuple[PaidCharge[Any], ...] = ()
 ) -> Released:
     """Return a stored release as it is given again; see `record_again`."""
     outcome = outcome_of(entry.steps[0])

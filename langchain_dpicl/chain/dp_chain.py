@@ -18,10 +18,10 @@ from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
-from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.prompts import (
@@ -209,7 +209,7 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
             self.document_separator,
         )
         prompting.check(self.groups.metadata_keys)
-        private = PrivatePart(
+        private = SealedQuery(
             groups=self.groups,
             parser=self.parser,
             prompting=prompting,

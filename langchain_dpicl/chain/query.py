@@ -39,10 +39,10 @@ from langchain_dpicl.chain.answers import (
     remember,
     wording_of,
 )
-from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.chain.steps import Asked, Released, Step, Wording
+from langchain_dpicl.chain.sealed_query import SealedQuery
+from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.parsers import PublicInput
@@ -67,7 +67,7 @@ class QueryRunner:
         longest: Most characters of a question; None: any number.
     """
 
-    private: PrivatePart
+    private: SealedQuery
     public: PublicModel
     budget: PrivacyBudgetHandler | None
     on_failure: Literal["fallback", "abstain"]
@@ -177,7 +177,7 @@ class QueryRunner:
         )
 
     def _ask(
-        self, asked: Asked, child: RunnableConfig, *, is_paid: bool
+        self, asked: PreparedQuery, child: RunnableConfig, *, is_paid: bool
     ) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
         question, private = asked.question, self.private
@@ -220,15 +220,15 @@ class QueryRunner:
 
     # -- public decisions --------------------------------------------------------------
 
-    def _begin(self, value: Any, run_manager: Any) -> Asked:
+    def _begin(self, value: Any, run_manager: Any) -> PreparedQuery:
         budget = find_budget(self.budget, run_manager)
         if self.private.gate is not None:
             budget.require_filter("A public-first gate")
-        if self.private.groups.preliminary is not None:
+        if self.private.groups.threshold_template is not None:
             budget.require_filter("A threshold chosen by noisy counts")
         question = read_question(value, self.longest)
         if not self.cache:
-            return Asked(question, budget)
+            return PreparedQuery(question, budget)
         key = answer_key(
             question,
             prompting=self.private.prompting,
@@ -238,7 +238,9 @@ class QueryRunner:
             gate=self.private.gate,
         )
         resumes = self.private.resumes(budget)
-        return Asked(question, budget, answers=Answers.of(budget, key, resumes=resumes))
+        return PreparedQuery(
+            question, budget, answers=Answers.of(budget, key, resumes=resumes)
+        )
 
     def _public_input(
         self, question: Question, zero_shot: tuple[str, ...], draft: str = ""
@@ -256,8 +258,8 @@ class QueryRunner:
         return max(wanted, 1) if self.private.gate is not None else wanted
 
     def _prepared(
-        self, asked: Asked, embedded: Any, public: PublicInput, prepared: Any
-    ) -> Asked:
+        self, asked: PreparedQuery, embedded: Any, public: PublicInput, prepared: Any
+    ) -> PreparedQuery:
         private = self.private
         # A wording that can't be asked for must not fail after the charge.
         private.prompting.rewrite(private.parser.rewrite_prompt, asked.question, "")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PreparedQuery:
     """A question whose public part is done.
 
     Attributes:
@@ -47,7 +47,7 @@ class Asked:
     details: dict[str, Any] = field(default_factory=dict)
     answers: Answers | None = None
 
-    def knowing(self, details: dict[str, Any]) -> Asked:
+    def knowing(self, details: dict[str, Any]) -> PreparedQuery:
         """Return the same question with more that is public about it."""
         return replace(self, details={**self.details, **details})
 
@@ -88,7 +88,7 @@ class Released:
         is_again: Whether another asking has paid for it.
     """
 
-    asked: Asked
+    asked: PreparedQuery
     outcome: Outcome
     charges: tuple[PaidCharge[Any], ...] = ()
     mechanism: str | None = None

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, TypeAlias
 from uuid import UUID
 
-Collect: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
+ChargeUnits: TypeAlias = Callable[[Sequence[str]], Sequence[bool]]
 """Charges units that are about to take part: ids in, one answer each, True for paid.
 
 The ids are canonical, each once. The charge of everyone who paid is durable when it

@@ -25,17 +25,17 @@ name a threshold gives a `NoisyThreshold`, which chooses one for each question.
 
 from __future__ import annotations
 
-from langchain_dpicl.common.units import Collect
-from langchain_dpicl.groups.base import GroupSource, Refined
+from langchain_dpicl.common.units import ChargeUnits
+from langchain_dpicl.groups.base import GroupSource, ThresholdRelease
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
 from langchain_dpicl.groups.threshold import NoisyThreshold
 
 __all__ = [
-    "Collect",
+    "ChargeUnits",
     "GroupSource",
     "NoisyThreshold",
-    "Refined",
     "RetrievedGroups",
     "SampledGroups",
+    "ThresholdRelease",
 ]

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.release.flow import Do, aresult, result
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Refined:
-    """What `GroupSource.refine` made of a prepared question. Public throughout."""
+class ThresholdRelease:
+    """What `release_threshold` made of a prepared question: public."""
 
     prepared: Any
     """For the same question, what `draw_prepared` needs."""
@@ -48,13 +48,14 @@ class GroupSource(ABC):
     that is down costs no budget. `draw_prepared` is the private half: it touches
     records, and the chain calls it after the charge.
 
-    A source with a `preliminary` releases something about its records before it draws:
-    the chain charges that first, calls `refine`, and draws from what it returns.
+    A source with a `threshold_template` releases something about its records before it
+    draws: the chain charges that first, calls `release_threshold`, and draws from what
+    it returns.
 
-    Under a per-unit account the chain gives `draw_prepared` (and `refine`) a `collect`,
-    and the source charges every eligible unit with it; see `charges_units`. Without a
-    per-unit account it gives none, so that a source that can't charge units may leave
-    the argument out of its signature.
+    Under a per-unit account the chain gives `draw_prepared` (and `release_threshold`) a
+    `charge_units`, and the source charges every eligible unit with it; see
+    `charges_units`. Without a per-unit account it gives none, so that a source that
+    can't charge units may leave the argument out of its signature.
 
     Privacy:
         For two corpora that differ by all documents of one unit, the slots differ as
@@ -115,8 +116,8 @@ class GroupSource(ABC):
         return False
 
     @property
-    def preliminary(self) -> EventTemplate[Any] | None:
-        """What `refine` releases before a draw; None where there is nothing."""
+    def threshold_template(self) -> EventTemplate[Any] | None:
+        """What `release_threshold` releases before a draw, if anything."""
         return None
 
     @property
@@ -143,19 +144,19 @@ class GroupSource(ABC):
         """Do the public half of a draw; the async twin of `prepare`."""
         return await asyncio.to_thread(self.prepare, question)
 
-    def refine(
+    def release_threshold(
         self,
-        prepared: Any,  # noqa: ARG002  # for sources that have a preliminary
+        prepared: Any,  # noqa: ARG002  # for sources that have a threshold_template
         *,
         paid: PaidCharge[Any],  # noqa: ARG002
-        collect: Collect | None = None,  # noqa: ARG002
-    ) -> Refined:
-        """Release what `preliminary` announced, once it is charged.
+        charge_units: ChargeUnits | None = None,  # noqa: ARG002
+    ) -> ThresholdRelease:
+        """Release what `threshold_template` announced, once it is charged.
 
         Args:
             prepared: What `prepare` returned for the question.
-            paid: What was charged for `preliminary`; its parameters are used.
-            collect: Charges units, under a per-unit account; None where the charge
+            paid: What was charged for `threshold_template`; its parameters are used.
+            charge_units: Charges units, under a per-unit account; None where the charge
                 was everybody's.
 
         Returns:
@@ -167,26 +168,32 @@ class GroupSource(ABC):
         """
         raise InvalidParameterError(
             f"{type(self).__name__} releases nothing before a draw: there is nothing "
-            "to refine, and preliminary is None."
+            "to release_threshold, and threshold_template is None."
         )
 
-    async def arefine(
-        self, prepared: Any, *, paid: PaidCharge[Any], collect: Collect | None = None
-    ) -> Refined:
-        """Release what `preliminary` announced; the async twin of `refine`."""
-        refine = partial(self.refine, prepared, paid=paid, collect=collect)
-        return await asyncio.to_thread(refine)
+    async def arelease_threshold(
+        self,
+        prepared: Any,
+        *,
+        paid: PaidCharge[Any],
+        charge_units: ChargeUnits | None = None,
+    ) -> ThresholdRelease:
+        """Release what `threshold_template` announced; see `release_threshold`."""
+        release = partial(
+            self.release_threshold, prepared, paid=paid, charge_units=charge_units
+        )
+        return await asyncio.to_thread(release)
 
     @abstractmethod
     def draw_prepared(
-        self, prepared: Any, *, collect: Collect | None = None
+        self, prepared: Any, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
         """Do the private half of a draw.
 
         Args:
-            prepared: What `prepare` returned for the question, or `refine` where
-                there is a `preliminary`.
-            collect: Charges units, under a per-unit account. It is called once for
+            prepared: What `prepare` returned for the question, or `release_threshold`
+                where there is a `threshold_template`.
+            charge_units: Charges units, under a per-unit account. It is called once for
                 a draw, with all eligible units, and who does not pay is left out as
                 if not in the corpus. None: everyone may take part.
 
@@ -194,16 +201,16 @@ class GroupSource(ABC):
             The slots. Private: for the sealed region and for tests.
 
         Raises:
-            InvalidParameterError: If a `collect` comes to a source that can't
+            InvalidParameterError: If a `charge_units` comes to a source that can't
                 charge units.
         """
 
     async def adraw_prepared(
-        self, prepared: Any, *, collect: Collect | None = None
+        self, prepared: Any, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
         """Do the private half of a draw; the async twin of `draw_prepared`."""
         # A source that charges no units may not know the argument.
-        given = {} if collect is None else {"collect": collect}
+        given = {} if charge_units is None else {"charge_units": charge_units}
         return await asyncio.to_thread(
             partial(self.draw_prepared, prepared, **given),
         )
@@ -212,8 +219,8 @@ class GroupSource(ABC):
         """Return the slots for a question; private, for the chain and for tests.
 
         Raises:
-            InvalidParameterError: If the source has a `preliminary`, which only a
-                budget can pay for.
+            InvalidParameterError: If the source has a `threshold_template`, which only
+                a budget can pay for.
         """
         return result(self._draw(question))
 
@@ -222,11 +229,12 @@ class GroupSource(ABC):
         return await aresult(self._draw(question))
 
     def _draw(self, question: str) -> Flow[list[list[Document]]]:
-        if self.preliminary is not None:
+        if self.threshold_template is not None:
             raise InvalidParameterError(
-                f"Every draw of these groups releases {self.preliminary.mechanism} "
-                "first, so that it needs a budget: ask through a DPChain, or charge "
-                "for it and call refine(prepare(question), paid=...)."
+                "Every draw of these groups releases "
+                f"{self.threshold_template.mechanism} first: that needs a budget. "
+                "Ask through a DPChain, or charge for it and call "
+                "release_threshold(prepare(question), paid=...)."
             )
         prepared = yield Do(
             partial(self.prepare, question), partial(self.aprepare, question)
@@ -237,8 +245,8 @@ class GroupSource(ABC):
         )
         return slots
 
-    def _check_collect(self, collect: Collect | None) -> None:
-        if collect is not None and not self.charges_units:
+    def _check_charging(self, charge_units: ChargeUnits | None) -> None:
+        if charge_units is not None and not self.charges_units:
             raise InvalidParameterError(
                 f"This {type(self).__name__} cannot charge units one by one: who is "
                 "in a slot depends on other units or on chance. Use RetrievedGroups "

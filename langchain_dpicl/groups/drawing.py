@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.base import Refined
+from langchain_dpicl.groups.base import ThresholdRelease
 from langchain_dpicl.groups.paying import payers
 from langchain_dpicl.groups.selection import lowest
 from langchain_dpicl.groups.threshold import NoisyThreshold, choose_threshold
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
 
     from langchain_dpicl.budget import PaidCharge
-    from langchain_dpicl.common.units import Collect
+    from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
@@ -54,8 +54,8 @@ def check_prepared(
         or not _fits(prepared.threshold, terms.score_threshold)
     ):
         raise InvalidParameterError(
-            "draw_prepared() and refine() take what prepare(question) of these groups "
-            "returned, or what refine() made of it."
+            "draw_prepared() and release_threshold() take what prepare(question) of "
+            "these groups returned, or what release_threshold() made of it."
         )
     return prepared
 
@@ -65,24 +65,24 @@ def refine_question(
     asked: PreparedQuestion,
     *,
     paid: PaidCharge[GaussianNoise],
-    collect: Collect | None,
+    charge_units: ChargeUnits | None,
     random: SecureRandom,
-) -> Refined:
-    """Choose the threshold for a question; see `RetrievedGroups.refine`."""
+) -> ThresholdRelease:
+    """Choose the threshold for a question; see `RetrievedGroups.release_threshold`."""
     terms = asked.threshold
     if not isinstance(terms, NoisyThreshold):
         raise InvalidParameterError(
-            "This question has its threshold already; refine() takes what "
+            "This question has its threshold already; release_threshold() takes what "
             "prepare(question) returned."
         )
     chosen = choose_threshold(
         index.eligible(asked.vector, terms.bins[-1]),
         terms,
         noise_multiplier=paid.noise.noise_multiplier,
-        collect=collect,
+        charge_units=charge_units,
         random=random,
     )
-    return Refined(replace(asked, threshold=chosen.edge), chosen.details())
+    return ThresholdRelease(replace(asked, threshold=chosen.edge), chosen.details())
 
 
 def draw_slots(
@@ -90,7 +90,7 @@ def draw_slots(
     asked: PreparedQuestion,
     terms: RetrievalTerms,
     *,
-    collect: Collect | None,
+    charge_units: ChargeUnits | None,
     random: SecureRandom,
 ) -> list[list[Document]]:
     """Return the slots of a draw, of the index's own documents.
@@ -99,33 +99,34 @@ def draw_slots(
         index: One snapshot for the whole draw.
         asked: The question, with its threshold.
         terms: The public parameters.
-        collect: Charges the eligible units; see `RetrievedGroups.draw_prepared`.
+        charge_units: Charges the eligible units; see `RetrievedGroups.draw_prepared`.
         random: Source of the random subset under `max_groups`.
 
     Raises:
         InvalidParameterError: If the threshold is still to be chosen.
-        LedgerError: If `collect` does not answer for each unit.
+        LedgerError: If `charge_units` does not answer for each unit.
 
     Privacy:
         Relation: see `RetrievalTerms.relation`, for the corpus of the units that paid.
-        With a `collect`, eligibility to pay is a function of the unit's own documents,
-        the question and the threshold. All eligible units are asked, before anything
-        is ranked, sampled or capped; the slots are then made of the payers' documents
-        alone. A unit that can't pay therefore changes nothing, and one that can has
-        paid for the one slot that it changes.
+        With a `charge_units`, eligibility to pay is a function of the unit's own
+        documents, the question and the threshold. All eligible units are asked, before
+        anything is ranked, sampled or capped; the slots are then made of the payers'
+        documents alone. A unit that can't pay therefore changes nothing, and one that
+        can has paid for the one slot that it changes.
     """
     threshold = asked.threshold
     if isinstance(threshold, NoisyThreshold):
         raise InvalidParameterError(
             "The threshold for this question is still to be chosen: draw from "
-            "refine(prepared, paid=...).prepared, once `preliminary` is charged."
+            "release_threshold(prepared, paid=...).prepared, once `threshold_template` "
+            "is charged."
         )
     by_shard = terms.grouping == "shard"
-    if threshold is None or (by_shard and collect is None):
+    if threshold is None or (by_shard and charge_units is None):
         # Everybody counts: a shard's best can be found without finding all that pass.
         return index.top(asked.vector, terms.docs_per_group, threshold)
     found = index.eligible(asked.vector, threshold)
-    paid = payers(found, np.arange(len(found.scores)), collect)
+    paid = payers(found, np.arange(len(found.scores)), charge_units)
     if by_shard:
         return found.by_shard(paid, terms.docs_per_group)
     priorities = random.words(len(paid)).tolist()

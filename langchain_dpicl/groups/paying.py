@@ -11,27 +11,27 @@ from langchain_dpicl.exceptions import LedgerError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from langchain_dpicl.common.units import Collect
+    from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.search import EligibleUnits
 
 
 def payers(
-    found: EligibleUnits, places: NDArray[np.int64], collect: Collect | None
+    found: EligibleUnits, places: NDArray[np.int64], charge_units: ChargeUnits | None
 ) -> NDArray[np.int64]:
     """Charge some eligible units and return the places of those that paid.
 
-    `collect` is called exactly once, also with nobody to charge, so that the ledger is
-    asked on every path. The ids go out in their own order, which says nothing about
-    scores or insertion.
+    `charge_units` is called exactly once, also with nobody to charge, so that the
+    ledger is asked on every path. The ids go out in their own order, which says nothing
+    about scores or insertion.
 
     Args:
         found: The eligible units.
         places: Those of them to charge, each once.
-        collect: Charges them; None where the charge was everybody's.
+        charge_units: Charges them; None where the charge was everybody's.
 
     Returns:
-        The places of the units that paid (without a `collect`: all of them), in the
-        order of `places`.
+        The places of the units that paid (without a `charge_units`: all of them), in
+        the order of `places`.
 
     Raises:
         LedgerError: If the answer is not one boolean for each id. Then nobody takes
@@ -41,17 +41,17 @@ def payers(
         Whether a unit pays is a function of its own balance. What is asked of a unit
         and what it answers says nothing about anybody else.
     """
-    if collect is None:
+    if charge_units is None:
         return places
     unit_ids = found.unit_ids(places)
     order = sorted(range(len(unit_ids)), key=unit_ids.__getitem__)
     paid = np.zeros(len(places), bool)
-    paid[order] = _answers(collect, [unit_ids[position] for position in order])
+    paid[order] = _answers(charge_units, [unit_ids[position] for position in order])
     return places[paid]
 
 
-def _answers(collect: Collect, unit_ids: list[str]) -> NDArray[np.bool_]:
-    given: Any = collect(unit_ids)
+def _answers(charge_units: ChargeUnits, unit_ids: list[str]) -> NDArray[np.bool_]:
+    given: Any = charge_units(unit_ids)
     try:
         paid = list(given)
     except TypeError:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.accounting import EventTemplate
     from langchain_dpicl.budget import PaidCharge
-    from langchain_dpicl.common.units import Collect
-    from langchain_dpicl.groups.base import Refined
+    from langchain_dpicl.common.units import ChargeUnits
+    from langchain_dpicl.groups.base import ThresholdRelease
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
     from langchain_dpicl.mechanisms import GaussianNoise
@@ -71,7 +71,7 @@ class RetrievingSource(TermedSource):
         return self._terms.score_threshold is not None
 
     @property
-    def preliminary(self) -> EventTemplate[GaussianNoise] | None:
+    def threshold_template(self) -> EventTemplate[GaussianNoise] | None:
         """The choice of a threshold, with a `NoisyThreshold`; else None."""
         terms = self._terms.score_threshold
         return terms.event_template() if isinstance(terms, NoisyThreshold) else None
@@ -95,16 +95,20 @@ class RetrievingSource(TermedSource):
         """Embed the question; the async twin of `prepare`."""
         return await aresult(self._preparing(question))
 
-    def refine(
-        self, prepared: Any, *, paid: PaidCharge[Any], collect: Collect | None = None
-    ) -> Refined:
+    def release_threshold(
+        self,
+        prepared: Any,
+        *,
+        paid: PaidCharge[Any],
+        charge_units: ChargeUnits | None = None,
+    ) -> ThresholdRelease:
         """Choose the threshold for a question, with a `NoisyThreshold`.
 
         Args:
             prepared: What `prepare` returned.
-            paid: What was charged for `preliminary`.
-            collect: Charges units, under a per-unit account: called once for each bin
-                of scores that is counted, from the top down.
+            paid: What was charged for `threshold_template`.
+            charge_units: Charges units, under a per-unit account: called once for each
+                bin of scores that is counted, from the top down.
 
         Returns:
             The question with its threshold, and for the record `score_threshold` and
@@ -113,30 +117,32 @@ class RetrievingSource(TermedSource):
         Raises:
             InvalidParameterError: If the groups have a threshold already, or an
                 argument cannot be used.
-            LedgerError: If `collect` does not answer for each unit.
+            LedgerError: If `charge_units` does not answer for each unit.
 
         Privacy:
             See `groups.threshold`; the noise is z = `paid.noise.noise_multiplier`.
         """
-        if self.preliminary is None:
-            return super().refine(prepared, paid=paid, collect=collect)
+        if self.threshold_template is None:
+            return super().release_threshold(
+                prepared, paid=paid, charge_units=charge_units
+            )
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         return refine_question(
-            index, asked, paid=paid, collect=collect, random=self._random
+            index, asked, paid=paid, charge_units=charge_units, random=self._random
         )
 
     def draw_prepared(
-        self, prepared: Any, *, collect: Collect | None = None
+        self, prepared: Any, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
         """Search; the private half of a draw.
 
         Args:
-            prepared: What `prepare` returned; with a `NoisyThreshold`, what `refine`
-                made of it.
-            collect: Charges units, under a per-unit account; see `charges_units`. It
-                is called once, with the ids of all eligible units in their own order,
-                also when there are none.
+            prepared: What `prepare` returned; with a `NoisyThreshold`, what
+                `release_threshold` made of it.
+            charge_units: Charges units, under a per-unit account; see `charges_units`.
+                It is called once, with the ids of all eligible units in their own
+                order, also when there are none.
 
         Returns:
             The slots. By shard: `n_groups` of them, shard by shard, empty where
@@ -144,16 +150,16 @@ class RetrievingSource(TermedSource):
             `max_groups`), in random order. The documents are copies.
 
         Raises:
-            InvalidParameterError: If `prepared` is something else, or a `collect`
+            InvalidParameterError: If `prepared` is something else, or a `charge_units`
                 comes to groups without a threshold.
-            LedgerError: If `collect` does not answer for each unit.
+            LedgerError: If `charge_units` does not answer for each unit.
         """
-        self._check_collect(collect)
+        self._check_charging(charge_units)
         # Read once: the whole draw sees one snapshot, whoever writes meanwhile.
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         slots = draw_slots(
-            index, asked, self._terms, collect=collect, random=self._random
+            index, asked, self._terms, charge_units=charge_units, random=self._random
         )
         return [[shallow_copy(document) for document in slot] for slot in slots]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from langchain_dpicl.common.units import Collect
+    from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.terms import Grouping
     from langchain_dpicl.mechanisms.source import SecureRandom
 
@@ -231,23 +231,23 @@ class SampledGroups(TermedSource):
         """Do nothing; the async twin of `prepare`."""
 
     def draw_prepared(
-        self, prepared: None, *, collect: Collect | None = None
+        self, prepared: None, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
         """Sample units afresh and return their slots.
 
         Args:
             prepared: What `prepare` returned: None.
-            collect: None. A sampled event is charged to everybody: its amplification
-                rests on nobody knowing who was in the sample.
+            charge_units: None. A sampled event is charged to everybody: its
+                amplification rests on nobody knowing who was in the sample.
 
         Returns:
             The slots. By shard: `n_groups` of them, some may be empty. By unit: one
             for each sampled unit, in random order. The documents are copies.
 
         Raises:
-            InvalidParameterError: If a `collect` is given.
+            InvalidParameterError: If a `charge_units` is given.
         """
-        self._check_collect(collect)
+        self._check_charging(charge_units)
         del prepared  # a sample must not depend on the question
         return [
             [shallow_copy(document) for document in slot] for slot in self.draw_shared()

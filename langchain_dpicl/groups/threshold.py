@@ -48,7 +48,7 @@ from langchain_dpicl.mechanisms import noisy_counts, vote_template
 
 if TYPE_CHECKING:
     from langchain_dpicl.accounting import EventTemplate
-    from langchain_dpicl.common.units import Collect
+    from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.search import EligibleUnits
     from langchain_dpicl.mechanisms.noise import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
@@ -154,7 +154,7 @@ def choose_threshold(
     terms: NoisyThreshold,
     *,
     noise_multiplier: float,
-    collect: Collect | None = None,
+    charge_units: ChargeUnits | None = None,
     random: SecureRandom | None = None,
 ) -> ChosenThreshold:
     """Choose the threshold that about `terms.units` units reach.
@@ -163,8 +163,8 @@ def choose_threshold(
         found: All units that reach the last edge.
         terms: The target and the edges.
         noise_multiplier: z, the standard deviation of the noise on each count.
-        collect: Charges the units of a touched bin, once for each touched bin, from
-            the top down; None where everybody has been charged.
+        charge_units: Charges the units of a touched bin, once for each touched bin,
+            from the top down; None where everybody has been charged.
         random: Source of the noise; None is the operating system's.
 
     Returns:
@@ -172,7 +172,7 @@ def choose_threshold(
 
     Raises:
         InvalidParameterError: If the noise multiplier is out of range.
-        LedgerError: If `collect` gives no full answer; then nothing is released.
+        LedgerError: If `charge_units` gives no full answer; then nothing is released.
 
     Privacy:
         See the module docstring. Sensitivity 1, Gaussian(z), for the units of the
@@ -195,7 +195,7 @@ def choose_threshold(
     touched = 0
     while noisy_sum < terms.units and touched < len(edges):
         own = by_bin[starts[touched] : starts[touched + 1]]
-        paid = payers(found, own, collect)
+        paid = payers(found, own, charge_units)
         (noisy,) = noisy_counts(
             [len(paid)],
             noise_multiplier=z,

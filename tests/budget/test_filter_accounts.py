@@ -266,9 +266,9 @@ def test_each_unit_pays_for_itself_and_the_account_never_ends(
     who: list[dict[str, bool]] = []
     for number in range(12):
         paid = budget.charge(VOTE, charges_units=True)
-        assert paid.collect is not None
+        assert paid.charge_units is not None
         ids = ["always", f"once-{number}", *(["rarely"] if number % 4 == 0 else [])]
-        who.append(dict(zip(ids, paid.collect(ids), strict=True)))
+        who.append(dict(zip(ids, paid.charge_units(ids), strict=True)))
     assert [p["always"] for p in who] == [True] * 3 + [False] * 9
     assert all(p[f"once-{n}"] for n, p in enumerate(who))
     assert [p["rarely"] for p in who if "rarely" in p] == [True] * 3
@@ -283,12 +283,12 @@ def test_a_cheap_release_is_open_to_who_cannot_pay_for_a_dear_one() -> None:
     dear, cheap = VOTE, template("vote", (GaussianPart(100.0),))
     spent = [budget.charge(dear, charges_units=True) for _ in range(3)]
     for number, paid in enumerate(spent):
-        assert paid.collect is not None
-        assert paid.collect(["p"]) == [number < 2]
+        assert paid.charge_units is not None
+        assert paid.charge_units(["p"]) == [number < 2]
     paid = budget.charge(cheap, charges_units=True)
-    assert paid.collect is not None
+    assert paid.charge_units is not None
     # Two dear releases fill the balance up to their rounding: nothing is left over.
-    assert paid.collect(["p", "q"]) == [False, True]
+    assert paid.charge_units(["p", "q"]) == [False, True]
 
 
 def test_a_source_that_cannot_name_units_is_refused_before_the_charge() -> None:
@@ -309,8 +309,8 @@ def test_what_units_have_spent_is_nowhere_but_in_the_export() -> None:
     for ids in ([], ["p"], ["p", "q"]):
         other = unit_handler()
         paid = other.charge(VOTE, charges_units=True)
-        assert paid.collect is not None
-        paid.collect(ids)
+        assert paid.charge_units is not None
+        paid.charge_units(ids)
         worlds.append(
             [repr(other), other.public_state(), other.spent(), other.can_afford(VOTE)]
         )
@@ -327,23 +327,23 @@ def test_a_closed_account_collects_nothing() -> None:
     budget = unit_handler()
     paid = budget.charge(VOTE, charges_units=True)
     budget.ledger.close_account("default")
-    assert paid.collect is not None
+    assert paid.charge_units is not None
     with pytest.raises(LedgerError, match="closed"):
-        paid.collect(["p"])
+        paid.charge_units(["p"])
 
 
 def test_a_unit_named_twice_is_refused() -> None:
     paid = unit_handler().charge(VOTE, charges_units=True)
-    assert paid.collect is not None
+    assert paid.charge_units is not None
     with pytest.raises(LedgerError, match="twice"):
-        paid.collect(["p", "q", "p"])
-    assert paid.collect(["p", "q"]) == [True, True]
+        paid.charge_units(["p", "q", "p"])
+    assert paid.charge_units(["p", "q"]) == [True, True]
 
 
 def test_a_corpus_account_collects_from_nobody() -> None:
     budget = handler(queries=3)
     paid = budget.charge(VOTE, charges_units=True)
-    assert paid.collect is None
+    assert paid.charge_units is None
     charge = budget.ledger.charges("default")[0].charge
     with pytest.raises(LedgerError, match="whole corpus"):
         budget.ledger.charge_units(charge, ["p"])

@@ -173,7 +173,7 @@ async def test_a_per_unit_account_asks_anew_among_those_who_pay() -> None:
     charges = budget.ledger.charges("default")
     assert len(charges) == 4
     assert total.loss == sum(charge.charge.cost.loss for charge in charges)
-    assert "collect" not in str(record(message))
+    assert "charge_units" not in str(record(message))
 
 
 def test_who_can_pay_for_the_test_alone_is_not_in_the_release() -> None:

@@ -160,14 +160,14 @@ def test_sources_that_cannot_charge_units_are_refused_before_any_charge() -> Non
 class Forgetful(RetrievedGroups):
     """A wrapper as one writes it in a hurry."""
 
-    def draw_prepared(self, prepared: Any, *, collect: Any = None) -> Any:
+    def draw_prepared(self, prepared: Any, *, charge_units: Any = None) -> Any:
         return super().draw_prepared(prepared)
 
 
 class Eager(RetrievedGroups):
-    def draw_prepared(self, prepared: Any, *, collect: Any = None) -> Any:
-        super().draw_prepared(prepared, collect=collect)
-        return super().draw_prepared(prepared, collect=collect)
+    def draw_prepared(self, prepared: Any, *, charge_units: Any = None) -> Any:
+        super().draw_prepared(prepared, charge_units=charge_units)
+        return super().draw_prepared(prepared, charge_units=charge_units)
 
 
 @pytest.mark.parametrize("source", [Forgetful, Eager])

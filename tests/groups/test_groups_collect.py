@@ -1,4 +1,4 @@
-"""What a draw asks of collect, and what it makes of the answer."""
+"""What a draw asks of charge_units, and what it makes of the answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.paying_parts import ALL, CAPPED, NAMES, SHARD, UNIT, Slots, Spread,
 
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import (
-    Collect,
+    ChargeUnits,
     GroupSource,
     NoisyThreshold,
     SampledGroups,
@@ -60,7 +60,7 @@ def test_an_answer_that_is_not_whole_stops_the_draw(terms: Any, answer: Any) -> 
         [note(f"secret-{i}", QUESTION) for i in range(6)], random=Scripted(), **terms
     )
     with pytest.raises(LedgerError, match="did not answer for each unit") as caught:
-        groups.draw_prepared(groups.prepare(QUESTION), collect=answer)
+        groups.draw_prepared(groups.prepare(QUESTION), charge_units=answer)
     assert caught.value.__context__ is None
     assert "secret" not in str(caught.value)
     assert "6" not in str(caught.value)
@@ -74,7 +74,7 @@ def test_answers_may_be_numpy_or_an_iterator() -> None:
         lambda ids: (unit == "3" for unit in ids),
         lambda ids: tuple(unit == "3" for unit in ids),
     ):
-        [[only]] = groups.draw_prepared(prepared, collect=answer)
+        [[only]] = groups.draw_prepared(prepared, charge_units=answer)
         assert only.metadata["unit"] == 3
 
 
@@ -85,7 +85,7 @@ def test_a_failing_ledger_stops_the_draw(terms: Any) -> None:
 
     groups = retrieved([note(i, QUESTION) for i in range(6)], **terms)
     with pytest.raises(LedgerError, match="is down"):
-        groups.draw_prepared(groups.prepare(QUESTION), collect=down)
+        groups.draw_prepared(groups.prepare(QUESTION), charge_units=down)
 
 
 @pytest.mark.parametrize("terms", ALL)
@@ -100,7 +100,7 @@ def test_a_draw_sees_one_snapshot(terms: Any) -> None:
         groups.delete_unit("p2")
         return [True] * len(unit_ids)
 
-    drawn = groups.draw_prepared(groups.prepare(QUESTION), collect=meanwhile)
+    drawn = groups.draw_prepared(groups.prepare(QUESTION), charge_units=meanwhile)
     assert drawn == expected
     assert groups.n_units == 6
 
@@ -167,32 +167,32 @@ class NewSource(OldSource):
     charges_units = True
 
     def draw_prepared(
-        self, prepared: str, *, collect: Collect | None = None
+        self, prepared: str, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
-        assert collect is not None
-        return [[Document(f"{prepared} {collect(['a'])}")]]
+        assert charge_units is not None
+        return [[Document(f"{prepared} {charge_units(['a'])}")]]
 
 
 async def test_custom_sources_of_the_old_signature_go_on_working() -> None:
     source = OldSource()
     assert source.charges_units is False
-    assert source.preliminary is None
+    assert source.threshold_template is None
     assert contents_of(source.draw("q")) == ["q"]
     assert contents_of(await source.adraw("q")) == ["q"]
     assert contents_of(await source.adraw_prepared("q")) == ["q"]
-    with pytest.raises(InvalidParameterError, match="nothing to refine"):
-        source.refine("q", paid=None)
-    with pytest.raises(InvalidParameterError, match="nothing to refine"):
-        await source.arefine("q", paid=None)
+    with pytest.raises(InvalidParameterError, match="nothing to release_threshold"):
+        source.release_threshold("q", paid=None)
+    with pytest.raises(InvalidParameterError, match="nothing to release_threshold"):
+        await source.arelease_threshold("q", paid=None)
 
 
 async def test_the_async_twin_hands_collect_on() -> None:
-    drawn = await NewSource().adraw_prepared("q", collect=Till())
+    drawn = await NewSource().adraw_prepared("q", charge_units=Till())
     assert contents_of(drawn) == ["q [True]"]
     groups = retrieved([note(name, QUESTION) for name in NAMES], **UNIT)
     till = Till(NAMES[1:])
     prepared = await groups.aprepare(QUESTION)
-    slots = await groups.adraw_prepared(prepared, collect=till)
+    slots = await groups.adraw_prepared(prepared, charge_units=till)
     assert contents(slots) == [(("p0", QUESTION),)]
     assert till.asked == [NAMES]
 
@@ -226,6 +226,6 @@ def test_sources_that_cannot_charge_units_refuse() -> None:
     for groups in (retrieved(documents), sampled):
         prepared = groups.prepare(QUESTION)
         with pytest.raises(InvalidParameterError, match="cannot charge units"):
-            groups.draw_prepared(prepared, collect=till)
-        assert len(groups.draw_prepared(prepared, collect=None)) == groups.n_groups
+            groups.draw_prepared(prepared, charge_units=till)
+        assert len(groups.draw_prepared(prepared, charge_units=None)) == groups.n_groups
     assert till.asked == []

@@ -58,18 +58,20 @@ PAID = paid_for(0.01)
 async def test_a_question_is_refined_then_drawn(grouping: Any) -> None:
     groups = source(grouping=grouping, docs_per_group=9)
     count, release = Till(), Till({"p1"})
-    refined = groups.refine(groups.prepare("q"), paid=PAID, collect=count)
+    refined = groups.release_threshold(
+        groups.prepare("q"), paid=PAID, charge_units=count
+    )
     edge = refined.prepared.threshold
     assert edge == 0.6
     assert refined.details == {"score_threshold": 0.6, "noisy_units": 4}
     assert json.loads(json.dumps(refined.details)) == refined.details
-    slots = groups.draw_prepared(refined.prepared, collect=release)
+    slots = groups.draw_prepared(refined.prepared, charge_units=release)
     [eligible] = release.asked
     assert count.asked == [["p0", "p1"], ["p2", "p3"]]
     assert eligible == ["p0", "p1", "p2", "p3"]
     drawn = {unit for slot in contents(slots) for unit in units_in(slot)}
     assert drawn == set(eligible) - {"p1"}
-    again = await groups.arefine(await groups.aprepare("q"), paid=PAID)
+    again = await groups.arelease_threshold(await groups.aprepare("q"), paid=PAID)
     assert again.prepared.threshold == edge
     everyone = contents(await groups.adraw_prepared(again.prepared))
     assert {unit for slot in everyone for unit in units_in(slot)} == set(eligible)
@@ -86,7 +88,9 @@ def test_a_unit_that_cannot_pay_leaves_the_threshold_alone(
     def refined(corpus: Any, poor: Any) -> Any:
         groups = retrieved(corpus, random=SeededRandom(seed), **terms)
         paid = paid_for(1.0)
-        result = groups.refine(groups.prepare(QUESTION), paid=paid, collect=Till(poor))
+        result = groups.release_threshold(
+            groups.prepare(QUESTION), paid=paid, charge_units=Till(poor)
+        )
         return result.details, result.prepared.threshold
 
     assert refined(documents, {gone}) == refined(rest, ())
@@ -95,7 +99,7 @@ def test_a_unit_that_cannot_pay_leaves_the_threshold_alone(
 def test_the_noise_is_the_sources_own_and_the_grants() -> None:
     wide = paid_for(1000.0)
     results = [
-        groups.refine(groups.prepare("q"), paid=wide).details
+        groups.release_threshold(groups.prepare("q"), paid=wide).details
         for groups in (source(), source(), source(random=SeededRandom(2)))
     ]
     assert results[0] == results[1] != results[2]
@@ -106,20 +110,20 @@ def test_a_draw_needs_its_threshold(grouping: Any) -> None:
     groups = source(grouping=grouping)
     prepared = groups.prepare("q")
     till = Till()
-    for collect in (None, till):
+    for charge_units in (None, till):
         with pytest.raises(InvalidParameterError, match="still to be chosen"):
-            groups.draw_prepared(prepared, collect=collect)
+            groups.draw_prepared(prepared, charge_units=charge_units)
     with pytest.raises(InvalidParameterError, match="needs a budget"):
         groups.draw("q")
     with pytest.raises(InvalidParameterError, match="has its threshold already"):
-        refined = groups.refine(prepared, paid=PAID).prepared
-        groups.refine(refined, paid=PAID, collect=till)
+        refined = groups.release_threshold(prepared, paid=PAID).prepared
+        groups.release_threshold(refined, paid=PAID, charge_units=till)
     for stranger in ("q", None, source(score_threshold=0.5).prepare("q")):
         with pytest.raises(InvalidParameterError, match="what prepare"):
-            groups.refine(stranger, paid=PAID, collect=till)
+            groups.release_threshold(stranger, paid=PAID, charge_units=till)
     for bad in (0.0, -1.0, float("nan"), float("inf"), "1", None):
         with pytest.raises(InvalidParameterError, match="noise_multiplier"):
-            groups.refine(prepared, paid=paid_for(bad), collect=till)
+            groups.release_threshold(prepared, paid=paid_for(bad), charge_units=till)
     assert till.asked == []
 
 
@@ -130,25 +134,27 @@ async def test_the_async_draw_needs_a_budget() -> None:
 
 def test_a_threshold_of_its_own_is_not_refined() -> None:
     groups = source(score_threshold=0.5)
-    assert groups.preliminary is None
-    with pytest.raises(InvalidParameterError, match="nothing to refine"):
-        groups.refine(groups.prepare("q"), paid=PAID)
+    assert groups.threshold_template is None
+    with pytest.raises(InvalidParameterError, match="nothing to release_threshold"):
+        groups.release_threshold(groups.prepare("q"), paid=PAID)
 
 
 def test_half_an_answer_of_the_ledger_releases_nothing() -> None:
     # A source without words: noise that is drawn before the charge fails the test.
     groups = source(random=Scripted())
     with pytest.raises(LedgerError, match="did not answer for each unit"):
-        groups.refine(groups.prepare("q"), paid=PAID, collect=lambda ids: [True] * 9)
+        groups.release_threshold(
+            groups.prepare("q"), paid=PAID, charge_units=lambda ids: [True] * 9
+        )
 
 
 def test_what_is_asked_of_the_account() -> None:
-    shape = source().preliminary
+    shape = source().threshold_template
     assert shape is not None
     assert shape.mechanism == "threshold/prefix-counts"
     assert shape.parts == (GaussianPart(None),)
     assert shape.share == 0.1
-    fixed = source(score_threshold=NoisyThreshold(3, BINS, 4.0)).preliminary
+    fixed = source(score_threshold=NoisyThreshold(3, BINS, 4.0)).threshold_template
     assert fixed is not None
     assert fixed.parts == (GaussianPart(4.0),)
     assert fixed.is_fixed
@@ -175,7 +181,8 @@ def test_terms_travel(tmp_path: Any, grouping: Any) -> None:
     assert loaded.description == said
     assert loaded._terms == groups._terms
     results = [
-        each.refine(each.prepare("q"), paid=PAID).details for each in (groups, loaded)
+        each.release_threshold(each.prepare("q"), paid=PAID).details
+        for each in (groups, loaded)
     ]
     assert results[0] == results[1]
 

@@ -99,12 +99,12 @@ def test_the_edge_is_a_first_passage_of_noisy_sums() -> None:
 
 
 def choose(random: SecureRandom, z: float = Z, **changes: Any) -> Any:
-    terms = {"found": FOUND, "collect": PoorTill(), **changes}
+    terms = {"found": FOUND, "charge_units": PoorTill(), **changes}
     return choose_threshold(
         terms["found"],
         TERMS,
         noise_multiplier=z,
-        collect=terms["collect"],
+        charge_units=terms["charge_units"],
         random=random,
     )
 
@@ -135,7 +135,7 @@ def counted_in_two_bins(random: SecureRandom) -> Any:
 
 
 def poor_are_counted(random: SecureRandom) -> Any:
-    return choose(random, collect=Till())
+    return choose(random, charge_units=Till())
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def without_noise(monkeypatch: Any) -> list[int]:
 def test_touched_bins_pay_and_others_do_not(monkeypatch: Any) -> None:
     counts = without_noise(monkeypatch)
     till = PoorTill()
-    chosen = choose(SeededRandom(1), collect=till)
+    chosen = choose(SeededRandom(1), charge_units=till)
     assert chosen.edge == 0.4
     assert chosen.noisy_units == 9
     assert counts == [4, 3, 2]
@@ -206,7 +206,7 @@ def test_one_unit_is_in_one_bin_and_changes_nothing_before_it(
         with pytest.MonkeyPatch.context() as patch:
             counts, till = without_noise(patch), Till(poor)
             chosen = choose_threshold(
-                Found(crowd), terms, noise_multiplier=Z, collect=till
+                Found(crowd), terms, noise_multiplier=Z, charge_units=till
             )
         return chosen, counts, till.asked
 
@@ -238,7 +238,7 @@ def test_few_and_many(monkeypatch: Any, crowd: Any) -> None:
     without_noise(monkeypatch)
     till = Till()
     chosen = choose_threshold(
-        Found(crowd), NoisyThreshold(50, BINS), noise_multiplier=Z, collect=till
+        Found(crowd), NoisyThreshold(50, BINS), noise_multiplier=Z, charge_units=till
     )
     assert chosen.edge == (0.8 if len(crowd) == 50 else 0.2)
     assert chosen.noisy_units == len(crowd)

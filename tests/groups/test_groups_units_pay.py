@@ -163,7 +163,7 @@ def test_a_draw_that_everybody_pays_for_is_the_plain_draw(
         retrieved(case[0], embedding=embedding, random=SeededRandom(1), **terms)
         for _ in range(2)
     )
-    drawn = charged.draw_prepared(charged.prepare(QUESTION), collect=Till())
+    drawn = charged.draw_prepared(charged.prepare(QUESTION), charge_units=Till())
     assert drawn == plain.draw(QUESTION)
 
 

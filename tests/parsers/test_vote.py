@@ -188,5 +188,5 @@ def test_alone_drafted_labels_need_a_question() -> None:
 
 def test_in_a_per_unit_account_nobody_left_to_pay_is_nobody_voting() -> None:
     parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
-    terms = replace(paid(parser, z=4.0), collect=lambda _units: [])
+    terms = replace(paid(parser, z=4.0), charge_units=lambda _units: [])
     assert share_released(outcomes(parser, [], paid=terms, slot_count=60)) < 0.016

@@ -62,6 +62,6 @@ def draw(
     if words is not None:
         found = [unit for unit in eligible_ids(groups, prepared) if unit not in poor]
         groups._random = Scripted([words[unit] for unit in found])
-    slots = contents(groups.draw_prepared(prepared, collect=till))
+    slots = contents(groups.draw_prepared(prepared, charge_units=till))
     [asked] = till.asked
     return slots, asked

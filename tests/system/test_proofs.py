@@ -182,7 +182,7 @@ def measure() -> PrivacyBudgetHandler:
     return budget
 
 
-def collect() -> PrivacyBudgetHandler:
+def charge_units() -> PrivacyBudgetHandler:
     budget = account(queries=1)
     table_of(MIXED * 100, budget=budget, epsilon=None).release()
     return budget
@@ -202,7 +202,7 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
     ("GDPTable", "noisy_tallies"): measure,
-    ("LDPTable", "randomize"): collect,
+    ("LDPTable", "randomize"): charge_units,
 }
 """How each release of the table is made, by the library's own public calls."""
 

@@ -72,7 +72,7 @@ from langchain_dpicl.ledger.sql.rows import (
 from langchain_dpicl.ledger.sql.schema import account_table
 from langchain_dpicl.ledger.sql.standbys import Standbys
 from langchain_dpicl.ledger.sql.transactions import Transactions
-from langchain_dpicl.ledger.sql.unit_charging import collect
+from langchain_dpicl.ledger.sql.unit_charging import charge_units
 from langchain_dpicl.ledger.sql.urls import holds_password
 from langchain_dpicl.ledger.sql.verification import require_balances, require_chain
 
@@ -234,7 +234,7 @@ class SQLLedger(Ledger):
         def write(connection: Connection) -> list[bool]:
             account, last = self._locked(connection, charge.account)
             require_units(account.state, unit_ids)
-            return collect(connection, account, last, charge, unit_ids)
+            return charge_units(connection, account, last, charge, unit_ids)
 
         return self._database.run(write, mode=Mode.CHARGE)
 

@@ -51,7 +51,7 @@ _POSTGRES_UPSERT = _UPSERT.format(
 )
 
 
-def collect(
+def charge_units(
     connection: Connection,
     account: Account,
     last: Last,

@@ -59,7 +59,7 @@ class Release:
     progress: bool | None
     has_read: bool = False
 
-    def made(self, data: Hidden[Any], *, resume: bool) -> Released:
+    def run(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
         terms, purchase = self.terms, self._purchase(resume=resume)
         entry = purchase.found() or purchase.require_payable(terms.event_template())

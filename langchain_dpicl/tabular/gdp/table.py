@@ -198,7 +198,7 @@ class GDPTable(ReleasedTable):
                     self._progress,
                 )
                 try:
-                    self._released = release.made(self._rows(), resume=resume)
+                    self._released = release.run(self._rows(), resume=resume)
                 finally:
                     self._is_spent = self._is_spent or release.has_read
                 # Nothing reads the rows again.

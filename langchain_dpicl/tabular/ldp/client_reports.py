@@ -18,7 +18,7 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.ldp.collecting import counts_for
 from langchain_dpicl.tabular.ldp.reporting import Reporter
-from langchain_dpicl.tabular.ldp.result import Collected, Payment, record_of
+from langchain_dpicl.tabular.ldp.result import Collected, Spending, record_of
 from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
 from langchain_dpicl.tabular.rows import SQLRows, read_chunks
 from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
@@ -89,7 +89,7 @@ def count_reports(
 
 def _paid_by_clients(
     epsilon: float, reports_per_unit: int, said: Mapping[str, Any] | None
-) -> Payment:
+) -> Spending:
     """Return what clients have spent: on so many reports of one person each."""
     event = checked(PureEvent, epsilon, reports_per_unit)
     total = float(min(Fraction(epsilon) * reports_per_unit, Fraction(MAX_EPSILON)))
@@ -100,7 +100,7 @@ def _paid_by_clients(
         )
     if Fraction(total) < Fraction(epsilon) * reports_per_unit:
         total = math.nextafter(total, math.inf)  # A claim is rounded up.
-    return Payment(
+    return Spending(
         (event,),
         total,
         charge=None,

@@ -31,7 +31,7 @@ from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.result import (
     Collected,
-    Payment,
+    Spending,
     reconstructed,
     trial_record,
 )
@@ -90,7 +90,7 @@ class Rows:
         )
 
 
-def collect(
+def collect_reports(
     rows: Rows | None,
     terms: LDPTerms,
     budget: PrivacyBudgetHandler | None,
@@ -211,7 +211,7 @@ def _released(
 ) -> Collected:
     """Return what stored counts say. What they cost is the charge's to say."""
     epsilon, (_, events) = _paid(entry, terms), entry.charged()
-    payment = Payment(events, epsilon, entry.charge, entry.header.get("account"))
+    payment = Spending(events, epsilon, entry.charge, entry.header.get("account"))
     counts = _counts_of(stored, terms)
     made = {name: entry.header.get(name) for name in ("created", "library")}
     found = Collected.of(replace(terms, epsilon=epsilon), counts, payment, random)

@@ -22,7 +22,7 @@ Errors = dict[str, dict[str, tuple[float, float]]]
 
 
 @dataclass(frozen=True)
-class Payment:
+class Spending:
     """What reports cost, and who paid.
 
     Attributes:
@@ -69,7 +69,7 @@ class Collected:
         cls,
         terms: LDPTerms,
         counts: ReportCounts,
-        payment: Payment,
+        payment: Spending,
         random: SecureRandom,
         dropped: int = 0,
     ) -> Collected:
@@ -126,7 +126,7 @@ def reconstructed(
 
 def record_of(
     terms: LDPTerms,
-    payment: Payment,
+    payment: Spending,
     found: Mapping[str, Any],
     random: SecureRandom,
 ) -> dict[str, Any]:
@@ -168,5 +168,5 @@ def record_of(
 def trial_record(terms: LDPTerms, random: SecureRandom) -> dict[str, Any]:
     """Return a record such as a collection would have, before anything is charged."""
     epsilon = 1.0 if terms.epsilon is None else terms.epsilon
-    payment = Payment((PureEvent(epsilon),), epsilon, None, None)
+    payment = Spending((PureEvent(epsilon),), epsilon, None, None)
     return record_of(replace(terms, epsilon=epsilon), payment, {}, random)

@@ -19,7 +19,7 @@ from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.ldp import storage
 from langchain_dpicl.tabular.ldp.client_reports import count_reports
-from langchain_dpicl.tabular.ldp.collecting import Rows, collect
+from langchain_dpicl.tabular.ldp.collecting import Rows, collect_reports
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
 from langchain_dpicl.tabular.ldp.fitting import Distribution
 from langchain_dpicl.tabular.ldp.forecast import LDPForecast, forecast
@@ -395,7 +395,7 @@ class LDPTable(ReleasedTable):
     def _result(self, *, resume: bool = False) -> Collected:
         with self._lock:
             if self._collected is None:
-                self._collected = collect(
+                self._collected = collect_reports(
                     self._rows, self._terms, self._budget, self._random, resume=resume
                 )
                 # Nothing needs the true rows any more.

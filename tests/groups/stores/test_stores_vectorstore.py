@@ -409,9 +409,9 @@ def test_a_unit_that_vanishes_after_it_paid_is_what_it_was_when_found() -> None:
     store = searching(records(30, 0))
     groups = opened(store, score_threshold=0.1, grouping="unit", n_groups=3)
 
-    def collect(unit_ids: Any) -> list[bool]:
+    def charge_units(unit_ids: Any) -> list[bool]:
         store.delete("unit-3")
         return [True] * len(unit_ids)
 
-    slots = groups.draw_prepared(groups.prepare(QUESTION), collect=collect)
+    slots = groups.draw_prepared(groups.prepare(QUESTION), charge_units=charge_units)
     assert {"unit-3"} in patients(slots)

@@ -78,13 +78,13 @@ class RefusesLoudly(World):
     """(3) A unit that can't pay stops the query for everybody."""
 
     def till(self, paid: PaidCharge) -> Till:
-        def collect(unit_ids: Sequence[str]) -> Sequence[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
             let_in = super(RefusesLoudly, self).till(paid)(unit_ids)
             if not all(let_in):
                 raise BudgetExhaustedError("A unit has nothing left.")
             return let_in
 
-        return collect
+        return charge_units
 
 
 class LetsThePoorTakePlaces(World):
@@ -93,12 +93,12 @@ class LetsThePoorTakePlaces(World):
     def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
         payers: set[str] = set()
 
-        def collect(unit_ids: Sequence[str]) -> list[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> list[bool]:
             let_in = self.till(paid)(unit_ids)
             payers.update(u for u, pays in zip(unit_ids, let_in, strict=True) if pays)
             return [True] * len(unit_ids)
 
-        slots = drawn(source, prepared, collect)
+        slots = drawn(source, prepared, charge_units)
         return [
             [doc for doc in slot if str(doc.metadata["unit"]) in payers]
             for slot in slots
@@ -125,8 +125,8 @@ class CountsFailuresOnce(World):
     """The probability of failure is not added up: only the loss is charged."""
 
     def till(self, paid: PaidCharge) -> Till:
-        assert isinstance(paid.collect, partial)
-        [charge] = paid.collect.args
+        assert isinstance(paid.charge_units, partial)
+        [charge] = paid.charge_units.args
         free = replace(charge, cost=Cost(charge.cost.loss, 0))
         return partial(self.ledger.charge_units, free)
 
@@ -135,44 +135,44 @@ class ResetsTheDeleted(World):
     """(5) A unit that is deleted and added again starts with a full balance."""
 
     def till(self, paid: PaidCharge) -> Till:
-        def collect(unit_ids: Sequence[str]) -> Sequence[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
             fresh = [f"{unit} {self.deleted[unit]}" for unit in unit_ids]
             return super(ResetsTheDeleted, self).till(paid)(fresh)
 
-        return collect
+        return charge_units
 
 
 class SharesBalances(World):
     """(6) All tags collide: the presence of one unit empties the others' balance."""
 
     def till(self, paid: PaidCharge) -> Till:
-        def collect(unit_ids: Sequence[str]) -> list[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> list[bool]:
             shared = ["one for all"] if unit_ids else []
             return [*super(SharesBalances, self).till(paid)(shared)] * len(unit_ids)
 
-        return collect
+        return charge_units
 
 
 class PaysOnce(World):
     """(4) A unit that has paid once is let in ever after."""
 
     def till(self, paid: PaidCharge) -> Till:
-        def collect(unit_ids: Sequence[str]) -> list[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> list[bool]:
             new = [unit for unit in unit_ids if unit not in self.memory]
             let_in = super(PaysOnce, self).till(paid)(new)
             self.memory.update(u for u, pays in zip(new, let_in, strict=True) if pays)
             return [unit in self.memory for unit in unit_ids]
 
-        return collect
+        return charge_units
 
 
 class WeighsTheCrowd(World):
     """(6) A unit pays less where many are eligible: its price depends on the others."""
 
     def till(self, paid: PaidCharge) -> Till:
-        def collect(unit_ids: Sequence[str]) -> Sequence[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
             if len(unit_ids) > 1:
                 return everybody(unit_ids)
             return super(WeighsTheCrowd, self).till(paid)(unit_ids)
 
-        return collect
+        return charge_units

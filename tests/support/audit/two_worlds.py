@@ -235,7 +235,8 @@ class RepeatableLedger(MemoryLedger):
         return super().charge_units(charge, unit_ids)
 
     def _require_written(self, charge: Any) -> None:
-        """Collect at any price: a broken world asks units for less than is written."""
+        """Collect at any price: a broken world asks units for less than is
+        written."""
 
 
 class World:
@@ -330,8 +331,8 @@ class World:
 
     def till(self, paid: PaidCharge) -> Callable[[Sequence[str]], Sequence[bool]]:
         """Return what charges the units."""
-        assert paid.collect is not None
-        return paid.collect
+        assert paid.charge_units is not None
+        return paid.charge_units
 
     def change(self, change: Change) -> None:
         """Delete a unit, or add it again; do nothing where it never was."""
@@ -351,23 +352,23 @@ class World:
 
 
 def drawn(
-    source: RetrievedGroups, prepared: Any, collect: Callable[..., Any]
+    source: RetrievedGroups, prepared: Any, charge_units: Callable[..., Any]
 ) -> list[list[Document]]:
     """Draw, and let chance know who takes part."""
     random = source._random
     assert isinstance(random, Priorities)
     if not random.order:
-        return source.draw_prepared(prepared, collect=collect)
+        return source.draw_prepared(prepared, charge_units=charge_units)
 
     def collecting(unit_ids: Sequence[str]) -> Sequence[bool]:
-        paid = collect(unit_ids)
+        paid = charge_units(unit_ids)
         solvent = {unit for unit, pays in zip(unit_ids, paid, strict=True) if pays}
         found = source._index.eligible(prepared.vector, prepared.threshold)
         places = np.arange(len(found.scores))
         random.units = [unit for unit in found.unit_ids(places) if unit in solvent]
         return paid
 
-    return source.draw_prepared(prepared, collect=collecting)
+    return source.draw_prepared(prepared, charge_units=collecting)
 
 
 def votes(slots: Sequence[Sequence[Document]]) -> Counter[Content]:

@@ -1,6 +1,6 @@
 """Two worlds, a public-first gate: whoever shapes the answer has paid for the answer.
 
-*Proven here, by enumeration.* The real `PrivatePart` charges the test, draws, asks,
+*Proven here, by enumeration.* The real `SealedQuery` charges the test, draws, asks,
 tests, charges the release, draws and asks again. Both values of the test's bit are
 forced, each with its exact probability (a Gaussian tail at the number of groups that
 agree), and the release that follows a "no" is an exponential mechanism on two labels,
@@ -33,9 +33,9 @@ from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate, ExponentialPart
 from langchain_dpicl.accounting.template import Part
 from langchain_dpicl.chain.gate import PublicFirstGate
-from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.prompting import Prompting, Question
-from langchain_dpicl.chain.steps import Asked
+from langchain_dpicl.chain.sealed_query import SealedQuery
+from langchain_dpicl.chain.steps import PreparedQuery
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.parsers.base import PublicAnswer
@@ -97,7 +97,7 @@ class GatedQuery(Query):
 class GatedWorld(World):
     """Asks through the chain's private part, with the bit of a script."""
 
-    private_part: type[PrivatePart] = PrivatePart
+    private_part: type[SealedQuery] = SealedQuery
     gate = GATE
 
     def ask(self, query: Query, script: tuple[int, ...]) -> Answer:
@@ -127,7 +127,7 @@ class GatedWorld(World):
             self.gate,
             pad_calls=True,
         )
-        asked = Asked(
+        asked = PreparedQuery(
             Question(str(query.question)),
             self.budgets[query.account],
             source.prepare(str(query.question)),
@@ -145,7 +145,7 @@ class GatedWorld(World):
         return Answer(held, source.relation, parser.seen["paid"], probability)
 
 
-class ReusesTheAnswers(PrivatePart):
+class ReusesTheAnswers(SealedQuery):
     """(7) The gate's answers serve the release, which nobody is asked to pay."""
 
     def _kept(self, hidden: Any, paid: Any) -> Any:
@@ -156,18 +156,18 @@ class ReusesTheAnswersOfThePoor(ReusesTheAnswers):
     """(7) All who can pay for the release do, and the others' answers count too."""
 
     def _merge(self, asked: Any, paid: Any, answers: Any) -> Outcome:
-        self.groups.draw_prepared(asked.embedded, collect=paid.collect)
+        self.groups.draw_prepared(asked.embedded, charge_units=paid.charge_units)
         return super()._merge(asked, paid, answers)
 
 
-class TestsForNothing(PrivatePart):
+class TestsForNothing(SealedQuery):
     """The test's charge is written, and nobody pays it."""
 
     __test__ = False
 
     def _test(self, asked: Any, public: Any, paid: Any) -> Any:
         free: list[list[Document]] = self.groups.draw_prepared(
-            asked.embedded, collect=lambda unit_ids: [True] * len(unit_ids)
+            asked.embedded, charge_units=lambda unit_ids: [True] * len(unit_ids)
         )
         prompts = self._group_prompts(free, asked)
         slots = prompts.slots(self.sealed.answer(prompts.prompts))
@@ -176,7 +176,7 @@ class TestsForNothing(PrivatePart):
 
 
 def audit(
-    private_part: type[PrivatePart] = PrivatePart,
+    private_part: type[SealedQuery] = SealedQuery,
     gate: PublicFirstGate = GATE,
     corpora: Any = ONE,
     depth: int = 3,
@@ -199,13 +199,13 @@ def test_tests_and_answers_together_keep_the_claim() -> None:
 
 
 @pytest.mark.parametrize("twin", [ReusesTheAnswers, ReusesTheAnswersOfThePoor])
-def test_answers_that_are_used_twice_are_caught(twin: type[PrivatePart]) -> None:
+def test_answers_that_are_used_twice_are_caught(twin: type[SealedQuery]) -> None:
     with pytest.raises(PrivacyViolationError):
         audit(twin)
 
 
 def test_a_gate_that_nobody_pays_is_caught() -> None:
     sharp = PublicFirstGate(agreement=0.5, noise_multiplier=2.0)
-    audit(PrivatePart, sharp)
+    audit(SealedQuery, sharp)
     with pytest.raises(PrivacyViolationError):
         audit(TestsForNothing, sharp)

@@ -87,7 +87,9 @@ class CountingWorld(World):
         paid = self.charge(query, source, terms.event_template())
         prepared = source.prepare(str(query.question))
         with mock.patch.object(threshold, "noisy_counts", released):
-            refined = source.refine(prepared, paid=paid, collect=self.count(paid))
+            refined = source.release_threshold(
+                prepared, paid=paid, charge_units=self.count(paid)
+            )
         assert not script_left
         paid = self.charge(query, source, query.event_template)
         slots = self.draw(source, refined.prepared, paid)
@@ -108,13 +110,13 @@ class ChargesTheLastBin(CountingWorld):
     """Units above the chosen edge's bin are counted for nothing."""
 
     def count(self, paid: PaidCharge) -> Any:
-        def collect(unit_ids: Sequence[str]) -> Sequence[bool]:
+        def charge_units(unit_ids: Sequence[str]) -> Sequence[bool]:
             found = [self.units[unit] for unit in unit_ids]
             if any(score == 0.5 for unit in found for score in unit.documents[0]):
                 return everybody(unit_ids)
             return self.till(paid)(unit_ids)
 
-        return collect
+        return charge_units
 
 
 class CountIsEnough(CountingWorld):
@@ -122,7 +124,7 @@ class CountIsEnough(CountingWorld):
 
     def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Any:
         self.till(paid)
-        return source.draw_prepared(prepared, collect=everybody)
+        return source.draw_prepared(prepared, charge_units=everybody)
 
 
 CHEAP = NoisyThreshold(units=2, bins=(0.5, 0.25), noise_multiplier=2.0)

@@ -95,8 +95,8 @@ PUBLIC = {
     "chain.gate": {"PublicFirstGate"},
     "chain.prompting": {"Prompting", "Question"},
     "chain.answers": {"AnswerStore"},
-    "chain.steps": {"Asked", "Released", "Step", "Wording"},
-    "groups.base": {"Refined"},
+    "chain.steps": {"PreparedQuery", "Released", "Step", "Wording"},
+    "groups.base": {"ThresholdRelease"},
     "groups.drawing": {"PreparedQuestion"},
     "few_shot.prompting": {"FewShotPrompting"},
     "few_shot.vocabulary": {"Vocabulary"},
@@ -112,7 +112,7 @@ PUBLIC = {
     "release.record": {"RecordAccount", "ReleaseRecord"},
     "release.store": {"Entry", "ReleaseStore"},
     "tabular.gdp.statistics": {"Estimate", "NoisyStatistics"},
-    "tabular.ldp.result": {"Collected", "Payment"},
+    "tabular.ldp.result": {"Collected", "Spending"},
     # rows behind `Hidden`
     "tabular.ldp.collecting": {"Rows"},
     # names of tables, columns and payload keys

@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.common.units import Collect
+from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups import GroupSource
 
 
 @dataclass(repr=False)
-class Payment:
-    """A charge's `collect` on its way to the source, which has to call it.
+class UnitCharging:
+    """A charge's `charge_units` on its way to the source, which has to call it.
 
     A source that says that it charges units, and then draws without charging any, would
     release without limit. *That* it has asked is checked; that it has asked all who are
     eligible remains its promise.
     """
 
-    collect: Collect | None
+    charge_units: ChargeUnits | None
     calls: int = field(default=0)
 
     @classmethod
-    def of(cls, paid: PaidCharge[Any]) -> Payment:
+    def of(cls, paid: PaidCharge[Any]) -> UnitCharging:
         """Return the payment of one draw."""
-        return cls(paid.collect)
+        return cls(paid.charge_units)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Payment:
 
         A source that charges no units may not know the argument.
         """
-        return {} if self.collect is None else {"collect": self._counted}
+        return {} if self.charge_units is None else {"charge_units": self._counted}
 
     def require_made(self, groups: GroupSource, most: int | None = None) -> None:
         """Refuse a draw for which nobody was asked to pay, or more than once.
@@ -47,15 +47,15 @@ class Payment:
         Raises:
             UnsoundStoreError: If so. Nothing was asked of the model.
         """
-        if self.collect is None:
+        if self.charge_units is None:
             return
         if not self.calls or (most is not None and self.calls > most):
             raise UnsoundStoreError(
                 f"{type(groups).__name__} says that it charges units, and did not call "
                 "collect exactly once in its draw: nothing was released. A source that "
-                "wraps another one has to pass `collect` on."
+                "wraps another one has to pass `charge_units` on."
             )
 
     def _counted(self, unit_ids: Sequence[str]) -> Sequence[bool]:
         self.calls += 1
-        return self.collect(unit_ids) if self.collect is not None else ()
+        return self.charge_units(unit_ids) if self.charge_units is not None else ()

@@ -2,9 +2,9 @@
 
 A query is charged once for each thing that it releases:
 
-1. what the group source releases before it draws (`GroupSource.preliminary`), if any;
-2. the public-first gate's test, if the chain has one;
-3. the parser's release, unless the gate has passed.
+1. what the group source releases before it draws (`GroupSource.threshold_template`), if
+any; 2. the public-first gate's test, if the chain has one; 3. the parser's release,
+unless the gate has passed.
 
 Each charge is durable before the groups are drawn and asked for it. The gate and the
 release share one set of answers only where that is sound: where a charge is everybody's
@@ -26,15 +26,15 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.answers import Bought, record_again, released_before
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
-from langchain_dpicl.chain.payment import Payment
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.record import privacy_record
-from langchain_dpicl.chain.steps import Asked, GroupPrompts, Released, Step
+from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery, Released, Step
+from langchain_dpicl.chain.unit_charging import UnitCharging
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import DPError, LedgerError
-from langchain_dpicl.groups import GroupSource, Refined
+from langchain_dpicl.groups import GroupSource, ThresholdRelease
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.release.flow import Do, Flow, in_thread
@@ -43,7 +43,7 @@ from langchain_dpicl.sealed import Hidden, SealedModel, sealed
 
 
 @dataclass(frozen=True, repr=False)
-class PrivatePart:
+class SealedQuery:
     """A chain's private parts, and the order in which they are charged and run.
 
     Attributes:
@@ -68,25 +68,27 @@ class PrivatePart:
     def first_template(self) -> EventTemplate[Any]:
         """What a query's first charge is for, as far as public parameters say."""
         rate = self.groups.sampling_rate
-        if (first := self.groups.preliminary) is not None:
+        if (first := self.groups.threshold_template) is not None:
             return first
         return (self.gate or self.parser).event_template(rate)
 
     def resumes(self, budget: PrivacyBudgetHandler) -> bool:
         """Whether a charge is everybody's and the answer's alone."""
-        is_first = self.gate is None and self.groups.preliminary is None
+        is_first = self.gate is None and self.groups.threshold_template is None
         return is_first and budget.scope == "corpus"
 
-    def release(self, asked: Asked) -> Flow[Released]:
+    def release(self, asked: PreparedQuery) -> Flow[Released]:
         """Hand on the private steps of a prepared question; return the release."""
         public_outcome = self.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             return Released(asked, public_outcome)
         charges: tuple[PaidCharge[Any], ...] = ()
-        if (first := self.groups.preliminary) is not None:
+        if (first := self.groups.threshold_template) is not None:
             charges = ((yield self._charge(asked, first)),)
             yield _charged(first, charges[-1])
-            asked, chosen = _refined(asked, (yield self._refine(asked, charges[-1])))
+            asked, chosen = _with_threshold(
+                asked, (yield self._release_threshold(asked, charges[-1]))
+            )
             yield chosen
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
@@ -120,7 +122,7 @@ class PrivatePart:
         )
 
     def _merged(
-        self, asked: Asked, bought: Bought, answers: Hidden[list[Slot]] | None
+        self, asked: PreparedQuery, bought: Bought, answers: Hidden[list[Slot]] | None
     ) -> Flow[Outcome]:
         try:
             outcome: Outcome = yield self._merge(asked, bought, answers)
@@ -135,7 +137,7 @@ class PrivatePart:
 
     def _buy(
         self,
-        asked: Asked,
+        asked: PreparedQuery,
         template: EventTemplate[Any],
         charges: tuple[PaidCharge[Any], ...],
         mechanism: str | None = None,
@@ -171,28 +173,28 @@ class PrivatePart:
             mechanism=released.mechanism,
         )
 
-    def _charge(self, asked: Asked, template: EventTemplate[Any]) -> Do:
+    def _charge(self, asked: PreparedQuery, template: EventTemplate[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
         return Do(
             partial(budget.charge, template, **payers),
             partial(budget.acharge, template, **payers),
         )
 
-    def _refine(self, asked: Asked, paid: PaidCharge[Any]) -> Do:
-        payment = Payment.of(paid)
+    def _release_threshold(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Do:
+        payment = UnitCharging.of(paid)
         terms = {"paid": paid, **payment.arguments}
 
-        def refine() -> Flow[Refined]:
-            found: Refined = yield Do(
-                partial(self.groups.refine, asked.embedded, **terms),
-                partial(self.groups.arefine, asked.embedded, **terms),
+        def release_threshold() -> Flow[ThresholdRelease]:
+            found: ThresholdRelease = yield Do(
+                partial(self.groups.release_threshold, asked.embedded, **terms),
+                partial(self.groups.arelease_threshold, asked.embedded, **terms),
             )
             payment.require_made(self.groups)
             return found
 
-        return sealed(refine)
+        return sealed(release_threshold)
 
-    def _test(self, asked: Asked, public: PublicAnswer, bought: Bought) -> Do:
+    def _test(self, asked: PreparedQuery, public: PublicAnswer, bought: Bought) -> Do:
         paid = bought.paid
 
         def test() -> Flow[tuple[bool, list[Slot]]]:
@@ -205,7 +207,7 @@ class PrivatePart:
         return sealed(test)
 
     def _merge(
-        self, asked: Asked, bought: Bought, answers: Hidden[list[Slot]] | None
+        self, asked: PreparedQuery, bought: Bought, answers: Hidden[list[Slot]] | None
     ) -> Do:
         paid = bought.paid
 
@@ -226,8 +228,8 @@ class PrivatePart:
 
         return sealed(merge)
 
-    def _answers(self, asked: Asked, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
-        payment = Payment.of(paid)
+    def _answers(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
+        payment = UnitCharging.of(paid)
         arguments = payment.arguments
         drawn = yield Do(
             partial(self.groups.draw_prepared, asked.embedded, **arguments),
@@ -268,17 +270,17 @@ class PrivatePart:
         self, hidden: Hidden[tuple[bool, list[Slot]]], paid: PaidCharge
     ) -> Hidden[list[Slot]] | None:
         """Return the answers for the release, or None where it needs new ones."""
-        if paid.collect is not None or self.groups.sampling_rate < 1:
+        if paid.charge_units is not None or self.groups.sampling_rate < 1:
             return None
         return Hidden(hidden.value[1])
 
     def _group_prompts(
-        self, drawn: Sequence[Sequence[Document]], asked: Asked
+        self, drawn: Sequence[Sequence[Document]], asked: PreparedQuery
     ) -> GroupPrompts:
         pad_to = self.groups.n_groups if self.pad_calls else 0
         return GroupPrompts(drawn, self.prompting, asked.question, pad_to=pad_to)
 
-    def _terms(self, asked: Asked, paid: PaidCharge[Any]) -> dict[str, Any]:
+    def _terms(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
         return {
             "paid": paid,
             "relation": self.groups.relation,
@@ -292,7 +294,9 @@ def _charged(template: EventTemplate[Any], paid: PaidCharge[Any]) -> Step:
     return Step("charged", details)
 
 
-def _refined(asked: Asked, refined: Refined) -> tuple[Asked, Step]:
+def _with_threshold(
+    asked: PreparedQuery, refined: ThresholdRelease
+) -> tuple[PreparedQuery, Step]:
     known = replace(asked, embedded=refined.prepared).knowing(refined.details)
     return known, Step("threshold", refined.details)
 
