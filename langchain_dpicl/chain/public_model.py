@@ -20,10 +20,11 @@ class PublicModel:
         model: The model.
     """
 
+    has_answered: bool = False
+    """Whether it has answered before: until then a key or URL may be wrong."""
+
     def __init__(self, model: Any) -> None:
         self._model: Runnable[Any, Any] = model
-        self.has_answered = False
-        """Whether it has answered before: until then a key or URL may be wrong."""
         base, bound = unwrap(model)
         # Candidates must differ from each other: no cache that repeats the first one,
         # and a temperature above 0 where the model has one.

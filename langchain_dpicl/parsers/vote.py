@@ -95,7 +95,7 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     extra_labels: Annotated[Sequence[str], AfterValidator(tuple)] = ()
     """With `labels="draft"`: public labels that are always among the options."""
 
-    aliases: Mapping[str, Sequence[str]] = Field(default_factory=dict)
+    aliases: Mapping[str, Sequence[str]] = Field(default_factory=dict, repr=False)
     """Further public spellings of a label: {"COPD": ["chronic obstructive ..."]}."""
 
     min_lead: float | None = Field(default=None, ge=0)

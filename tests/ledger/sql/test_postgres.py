@@ -238,7 +238,7 @@ def test_two_collections_at_once_never_lose_one_of_the_two(
     ledger = opened(connect(), UNIT_PLANNED)
     first, second = ledger.charge("notes"), ledger.charge("notes")
     reached, go = threading.Event(), threading.Event()
-    collect = unit_charging.collect
+    collect = unit_charging.charge_units
 
     def slowly(
         connection: Any, account: Any, last: Any, charge: Any, units: Any
@@ -248,7 +248,7 @@ def test_two_collections_at_once_never_lose_one_of_the_two(
             go.wait(10)
         return collect(connection, account, last, charge, units)
 
-    monkeypatch.setattr("langchain_dpicl.ledger.sql.ledger.collect", slowly)
+    monkeypatch.setattr("langchain_dpicl.ledger.sql.ledger.charge_units", slowly)
     one = threading.Thread(target=ledger.charge_units, args=(first, ["p-1"]))
     two = threading.Thread(target=connect().charge_units, args=(second, ["p-2"]))
     one.start()

@@ -156,7 +156,7 @@ class ReusesTheAnswersOfThePoor(ReusesTheAnswers):
     """(7) All who can pay for the release do, and the others' answers count too."""
 
     def _merge(self, asked: Any, paid: Any, answers: Any) -> Outcome:
-        self.groups.draw_prepared(asked.embedded, charge_units=paid.charge_units)
+        self.groups.draw_prepared(asked.embedded, charge_units=paid.paid.charge_units)
         return super()._merge(asked, paid, answers)
 
 
@@ -171,7 +171,7 @@ class TestsForNothing(SealedQuery):
         )
         prompts = self._group_prompts(free, asked)
         slots = prompts.slots(self.sealed.answer(prompts.prompts))
-        passed = self._passes(slots, public, paid)
+        passed = self._passes(slots, public, paid.paid)
         return in_thread(lambda: (passed, None))
 
 

@@ -122,6 +122,7 @@ PUBLIC = {
     "chain.dp_chain": {"DPChain"},
     "parsers.base": {"DPOutputParser", "PublicAnswer", "PublicInput"},
     "parsers.esa": {"Candidates", "ESAOutputParser"},
+    "parsers.lead": {"Verdict"},
     "parsers.keywords": {"KeywordOutputParser"},
     "parsers.ksa_joint": {"KSAJointOutputParser"},
     "parsers.ksa_ptr": {"KSAPTROutputParser"},

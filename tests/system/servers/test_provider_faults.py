@@ -20,6 +20,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
+from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -151,12 +152,14 @@ async def test_groups_that_wait_too_long_abstain(
     ids=["model", "key", "argument"],
 )
 async def test_a_provider_that_refuses_the_question_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
     proxy: RecordingProxy,
     make_model: Make,
     few_groups: RetrievedGroups,
     kind: Any,
     wrong: dict[str, Any],
 ) -> None:
+    monkeypatch.setattr(PublicModel, "has_answered", False)
     model = make_model(kind, **wrong)
     chain, budget = chain_of(few_groups, model, parser=KSAPTROutputParser(k=2))
     with pytest.raises(PublicCallError, match="question alone") as failed:
@@ -168,9 +171,13 @@ async def test_a_provider_that_refuses_the_question_costs_nothing(
     assert not any(is_private(exchange.text) for exchange in proxy.exchanges)
 
 
-async def test_a_question_longer_than_the_context_costs_nothing(
-    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
+async def test_a_first_question_longer_than_the_context_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    proxy: RecordingProxy,
+    make_model: Make,
+    few_groups: RetrievedGroups,
 ) -> None:
+    monkeypatch.setattr(PublicModel, "has_answered", False)
     question, parser = "x" * 100_000, KSAPTROutputParser(k=2)
     chain, _ = chain_of(few_groups, make_model(), parser=parser)
     with pytest.raises(InvalidParameterError, match="max_question_chars"):

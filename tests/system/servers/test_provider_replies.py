@@ -54,7 +54,7 @@ SPEAKING = {
     "with-a-tool-call": completion([{"content": "cough", "tool_calls": [CALL]}]),
     "with-reasoning": completion([{"content": "cough", "reasoning": "or rash?"}]),
     "several": completion(["cough", "rash", "rash"]),
-    "long": completion(["cough " + "and so on " * 100_000]),
+    "long": completion(["cough " + "and so on " * 1_000]),
     "cut-off": {**completion(["cough"]), "usage": None},
 }
 """Replies with status 200 that say `cough`."""
