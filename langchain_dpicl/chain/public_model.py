@@ -1,16 +1,27 @@
-"""Calls with public prompts: ordinary LangChain calls, in sight of every observer."""
+"""Calls with public prompts: ordinary LangChain calls, in sight of every observer.
+
+Callbacks run where the caller is; only the provider's own asynchronous call runs on the
+models' loop, which the groups' calls share (`sealed/model_loop.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial, wraps
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 
 from langchain_dpicl.exceptions import PublicCallError
-from langchain_dpicl.sealed.calls import unwrap
+from langchain_dpicl.sealed.calls import calls_asynchronously, unwrap
+from langchain_dpicl.sealed.model_loop import (
+    each_on_model_loop,
+    model_loop,
+    on_model_loop,
+)
 
 
 class PublicModel:
@@ -61,7 +72,7 @@ class PublicModel:
         """Return the model's answers to the question alone; see `answers`."""
         if not count:
             return ()
-        model = self._model if count == 1 else self._varied
+        model = _on_loop(self._model if count == 1 else self._varied)
         try:
             found = await model.abatch([prompt] * count, config)
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
@@ -91,13 +102,77 @@ class PublicModel:
     ) -> AsyncIterator[str]:
         """Yield the model's answer piece by piece; see `stream`."""
         try:
-            async for piece in self._model.astream(prompt, config):
+            async for piece in _on_loop(self._model).astream(prompt, config):
                 yield text_of(piece)
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             return
         raise _public_call_error(failure)
+
+
+def _on_loop(model: Any) -> Any:
+    """Return a copy of the model whose asynchronous calls run on the models' loop."""
+    if isinstance(model, RunnableBinding):
+        return model.model_copy(update={"bound": _on_loop(model.bound)})
+    if not calls_asynchronously(model):
+        return model
+    own = model_loop().connected(model)
+    copied = own.model_copy()
+    # Attributes of the object go before its class's methods, and are no fields.
+    for name, moved in _MOVED.items():
+        if hasattr(own, name):
+            object.__setattr__(copied, name, moved(getattr(own, name)))
+    return copied
+
+
+def _call(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        given = _at_home(kwargs)
+        return await on_model_loop(partial(method, *args, **given))
+
+    return call
+
+
+def _pieces(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def pieces(*args: Any, **kwargs: Any) -> Any:
+        return each_on_model_loop(partial(method, *args, **_at_home(kwargs)))
+
+    return pieces
+
+
+_MOVED = {
+    "_agenerate": _call,
+    "_astream": _pieces,
+    "_astream_chat_model_events": _pieces,
+}
+
+
+def _at_home(arguments: dict[str, Any]) -> dict[str, Any]:
+    manager = arguments.get("run_manager")
+    return {**arguments, "run_manager": _Home(manager)} if manager else arguments
+
+
+class _Home:
+    """A run manager whose events are told on the loop of the caller."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager, self._loop = manager, asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._manager, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def tell(*args: Any, **kwargs: Any) -> Any:
+            telling = asyncio.run_coroutine_threadsafe(
+                found(*args, **kwargs), self._loop
+            )
+            return await asyncio.wrap_future(telling)
+
+        return tell
 
 
 def text_of(output: Any) -> str:

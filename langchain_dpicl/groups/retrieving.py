@@ -16,6 +16,7 @@ from langchain_dpicl.groups.drawing import (
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.release.flow import Do, aresult, result
+from langchain_dpicl.sealed.embedding_calls import aembed
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -168,7 +169,7 @@ class RetrievingSource(TermedSource):
         embedding = self._embedding
         vector = yield Do(
             partial(embedding.embed_query, question),
-            lambda: embedding.aembed_query(question),
+            partial(aembed, embedding, "aembed_query", question),
         )
         scaled = unit_question(vector, self._index.dimension)
         return PreparedQuestion(scaled, self._terms.score_threshold)

@@ -34,6 +34,7 @@ from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
+from langchain_dpicl.sealed.embedding_calls import aembed
 
 NOTHING = (
     "I don't know.",
@@ -206,7 +207,7 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
     async def aprepare(self, public: PublicInput) -> Candidates:
         """Embed the candidates; see `prepare`."""
         texts = self._texts(public)
-        vectors = await self.embedding.aembed_documents([*texts, *NOTHING])
+        vectors = await aembed(self.embedding, "aembed_documents", [*texts, *NOTHING])
         return self._candidates(texts, vectors)
 
     @override

@@ -31,6 +31,7 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.lists import aask_list, ask_list, require_lists
+from langchain_dpicl.sealed.model_loop import ModelLoop, model_loop, on_model_loop
 from langchain_dpicl.sealed.region import (
     aattempt,
     attempt,
@@ -82,8 +83,9 @@ class SealedModel:
         self._bound = bound
         self._model = _without_observers(base)
         self._batch = prompts_per_call
-        self._is_async = _calls_asynchronously(base)
+        self._is_async = calls_asynchronously(base)
         self._limit = max_concurrency or (1 if _computes_here(base) else None)
+        self._own: tuple[ModelLoop, BaseChatModel | BaseLLM] | None = None
 
     def __repr__(self) -> str:
         return f"SealedModel({type(self._model).__name__})"
@@ -133,13 +135,14 @@ class SealedModel:
         batches = self._batches(prompts)
         while batches:
             calls = [self._call([prompts[i] for i in batch], done) for batch in batches]
-            found = yield fan_out(
+            many = fan_out(
                 calls,
                 self._limit or (len(prompts) if self._is_async else THREADS),
                 name="dpicl-sealed",
                 context=context,
                 on_threads=not self._is_async,
             )
+            found = yield self._off_the_callers_loop(many)
             alone: list[list[int]] = []
             for batch, answers in zip(batches, found, strict=True):
                 if answers is None:
@@ -149,6 +152,11 @@ class SealedModel:
                     slots[i] = slot
             batches = alone
         return slots
+
+    def _off_the_callers_loop(self, many: Do) -> Do:
+        if not self._is_async:
+            return many
+        return Do(many.blocking, lambda: on_model_loop(many.awaiting))
 
     def _call(self, prompts: list[Any], done: Advance) -> Do:
         """Return the call for one batch, which gives None if it must be split.
@@ -169,6 +177,13 @@ class SealedModel:
 
         return Do(lambda: ended(attempt(lambda: self._generate(prompts))), awaiting)
 
+    def _connected(self) -> BaseChatModel | BaseLLM:
+        """Return the model with connections of the models' loop."""
+        here = model_loop()
+        if self._own is None or self._own[0] is not here:
+            self._own = here, here.connected(self._model)
+        return self._own[1]
+
     def _batches(self, prompts: Sequence[PromptValue | None]) -> list[list[int]]:
         asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
         return [asked[i : i + self._batch] for i in range(0, len(asked), self._batch)]
@@ -188,7 +203,7 @@ class SealedModel:
         return [_slot(result.generations)]
 
     async def _agenerate(self, prompts: list[PromptValue]) -> list[Slot]:
-        model = self._model
+        model = self._connected()
         if isinstance(model, BaseLLM):
             texts = [prompt.to_string() for prompt in prompts]
             if len(texts) > 1:
@@ -245,7 +260,8 @@ def _without_observers(model: BaseChatModel | BaseLLM) -> BaseChatModel | BaseLL
     )
 
 
-def _calls_asynchronously(model: BaseChatModel | BaseLLM) -> bool:
+def calls_asynchronously(model: BaseChatModel | BaseLLM) -> bool:
+    """Return whether a model has an asynchronous call of its own."""
     if isinstance(model, LLM):
         return type(model)._acall is not LLM._acall
     if isinstance(model, BaseLLM):
@@ -261,7 +277,7 @@ def _computes_here(model: BaseChatModel | BaseLLM) -> bool:
     a device's memory and a tokenizer: side by side, one long prompt may fail others.
     """
     is_list_model = isinstance(model, BaseLLM) and not isinstance(model, LLM)
-    return is_list_model and not _calls_asynchronously(model)
+    return is_list_model and not calls_asynchronously(model)
 
 
 def _only(generations: Sequence[Sequence[Generation]]) -> Slot:

@@ -7,6 +7,7 @@ is refused fails the call of all. So by default no call holds texts of two units
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.embeddings import Embeddings
@@ -16,6 +17,7 @@ from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do
+from langchain_dpicl.sealed.model_loop import model_loop, on_model_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -91,9 +93,20 @@ def embed_call(embedding: Any, texts: Sequence[str], take: Callable[[Any], Any])
     given = Hidden(texts)
 
     async def awaiting() -> Any:
-        return take(await embedding.aembed_documents(list(given.value)))
+        return take(await aembed(embedding, "aembed_documents", list(given.value)))
 
     return Do(lambda: take(embedding.embed_documents(list(given.value))), awaiting)
+
+
+async def aembed(embedding: Any, method: str, given: Any) -> Any:
+    """Return what an embedding's asynchronous method returns, whatever loop asks.
+
+    A client of the OpenAI SDK is asked on the models' loop. Others run where the caller
+    is: what they wait for may be the caller's.
+    """
+    own = model_loop().connected(embedding)
+    call = partial(getattr(own, method), given)
+    return await (call() if own is embedding else on_model_loop(call))
 
 
 def embed_calls(calls: Sequence[Do], embedding: Any) -> Do:

@@ -28,6 +28,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.sealed.calls import _without_observers
+from langchain_dpicl.sealed.model_loop import model_loop
 
 
 def prompts(count: int) -> list[StringPromptValue]:
@@ -399,13 +400,14 @@ async def test_cancelling_leaves_no_task_behind() -> None:
             await asyncio.sleep(3600)
             return self._generate(messages)
 
-    started = asyncio.Event()
+    started = threading.Event()
     task = asyncio.ensure_future(aask(Hanging(), 5))
-    await started.wait()
+    await asyncio.to_thread(started.wait, 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert not asyncio.all_tasks(model_loop().loop)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import re
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.sealed import region
+from langchain_dpicl.sealed.model_loop import model_loop, on_model_loop
 
 QUESTION = "What did lisinopril give?"
 
@@ -92,3 +94,36 @@ async def test_the_twin_whose_tasks_return_what_they_found_is_seen(
     private = chain()
     results = await logged_results(caplog, lambda: private.ainvoke(QUESTION))
     assert not results <= {"<hidden>", "<hidden>>"}
+
+
+async def careless() -> None:
+    """Leave a task with a private result, and one with an error that nobody fetches."""
+
+    async def answer() -> str:
+        return "private result"
+
+    async def fail() -> None:
+        raise RuntimeError("private error")
+
+    tasks: list[Any] = [asyncio.ensure_future(each()) for each in (answer, fail)]
+    await asyncio.wait(tasks)
+    tasks.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("on_own_loop", [True, False], ids=["own loop", "twin"])
+async def test_the_models_loop_says_nothing_by_itself(
+    caplog: pytest.LogCaptureFixture, on_own_loop: bool
+) -> None:
+    loop = model_loop().loop if on_own_loop else asyncio.get_running_loop()
+    before = loop.slow_callback_duration
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0
+    try:
+        with caplog.at_level(logging.DEBUG):
+            await (on_model_loop(careless) if on_own_loop else careless())
+    finally:
+        loop.set_debug(False)
+        loop.slow_callback_duration = before
+    said = [text for text in ("result", "error") if f"private {text}" in caplog.text]
+    assert said == ([] if on_own_loop else ["result", "error"])

@@ -146,7 +146,7 @@ def plain_units() -> Iterator[None]:
 
 @contextmanager
 def plain_results() -> Iterator[None]:
-    """Group calls are tasks whose results are the answers, with a repr that shows them.
+    """Group calls are tasks of the caller's loop, whose results are the answers.
 
     A task's repr shows the first letters of its result, so the repr begins with a mark.
     """
@@ -162,6 +162,7 @@ def plain_results() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calls, "aattempt", aattempt)
+        patch.setattr(calls, "on_model_loop", lambda step: step())
         patch.setattr(Slot, "__repr__", show)
         yield
 

@@ -22,6 +22,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.sealed.model_loop import THREAD, model_loop
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -57,8 +58,9 @@ def first_tries(count: int, fault: Any) -> Callable[[Exchange], Any]:
 
 def nobody_is_left() -> bool:
     """Whether no thread of a query is left, and no task but the test's own."""
-    threads = [t.name for t in threading.enumerate() if "dpicl" in t.name]
-    return not threads and asyncio.all_tasks() == {asyncio.current_task()}
+    threads = {t.name for t in threading.enumerate() if "dpicl" in t.name} - {THREAD}
+    tasks = asyncio.all_tasks() | asyncio.all_tasks(model_loop().loop)
+    return not threads and tasks == {asyncio.current_task()}
 
 
 async def until(condition: Callable[[], bool], query: Any = None) -> None:
