@@ -59,7 +59,8 @@ class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
         budget: Who pays, unless the run's config names a handler.
         on_failure: What is given where the groups do not agree: the public zero-shot
             answer, labeled so, or a refusal.
-        max_group_concurrency: Most group calls of one query in flight at once.
+        max_group_concurrency: Most group calls in flight at once, over all questions at
+            a time; None: 32, or one where the model seems to compute in this process.
         prompts_per_call: Groups' prompts in one call of a completion model; more than
             one is an assumption about the model.
         cache: Whether a question that was paid for is answered again at no charge.

@@ -30,6 +30,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
+from langchain_dpicl.sealed.call_limit import CallLimit
 from langchain_dpicl.sealed.lists import aask_list, ask_list, require_lists
 from langchain_dpicl.sealed.model_loop import ModelLoop, model_loop, on_model_loop
 from langchain_dpicl.sealed.region import (
@@ -38,8 +39,8 @@ from langchain_dpicl.sealed.region import (
     sealed_context,
 )
 
-THREADS = 128
-"""Most worker threads of one query's group calls unless a limit is given."""
+MOST_CALLS = 32
+"""Most group calls of a chain in flight at once unless a limit is given."""
 
 
 class SealedModel:
@@ -47,9 +48,9 @@ class SealedModel:
 
     Args:
         model: A chat model, a completion model, or either with bound arguments.
-        max_concurrency: Most calls in flight at once for one query; None means all of
-            them (on threads: 128), or one where the model seems to compute in this
-            process.
+        max_concurrency: Most calls in flight at once, over all queries at a time; None
+            means 32, or one where the model seems to compute in this process. A query
+            that is asked within a call is part of that call.
         prompts_per_call: Prompts of one call, for completion models that take lists.
 
     Raises:
@@ -84,7 +85,9 @@ class SealedModel:
         self._model = _without_observers(base)
         self._batch = prompts_per_call
         self._is_async = calls_asynchronously(base)
-        self._limit = max_concurrency or (1 if _computes_here(base) else None)
+        self._limit = CallLimit(
+            max_concurrency or (1 if _computes_here(base) else MOST_CALLS)
+        )
         self._own: tuple[ModelLoop, BaseChatModel | BaseLLM] | None = None
 
     def __repr__(self) -> str:
@@ -137,7 +140,7 @@ class SealedModel:
             calls = [self._call([prompts[i] for i in batch], done) for batch in batches]
             many = fan_out(
                 calls,
-                self._limit or (len(prompts) if self._is_async else THREADS),
+                self._limit.most,
                 name="dpicl-sealed",
                 context=context,
                 on_threads=not self._is_async,
@@ -172,10 +175,15 @@ class SealedModel:
                 done(len(prompts))
             return slots
 
-        async def awaiting() -> list[Slot] | None:
-            return ended(await aattempt(lambda: self._agenerate(prompts)))
+        def blocking() -> list[Slot] | None:
+            with self._limit.call():
+                return ended(attempt(lambda: self._generate(prompts)))
 
-        return Do(lambda: ended(attempt(lambda: self._generate(prompts))), awaiting)
+        async def awaiting() -> list[Slot] | None:
+            async with self._limit.acall():
+                return ended(await aattempt(lambda: self._agenerate(prompts)))
+
+        return Do(blocking, awaiting)
 
     def _connected(self) -> BaseChatModel | BaseLLM:
         """Return the model with connections of the models' loop."""

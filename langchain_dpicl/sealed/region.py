@@ -35,6 +35,7 @@ from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.exceptions import DPError, GroupCallError
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
+from langchain_dpicl.sealed.call_limit import held_limits
 from langchain_dpicl.sealed.switches import install_switches
 from langchain_dpicl.sealed.telemetry import no_instrumentation
 
@@ -56,9 +57,11 @@ def sealed_context() -> contextvars.Context:
         (True, False)
     """
     install_switches(_sealed.get)
+    limits = held_limits.get()
 
     def build() -> contextvars.Context:
         _sealed.set(True)
+        held_limits.set(limits)
         with tracing_context(enabled=False, parent=False), no_instrumentation():
             return contextvars.copy_context()
 
