@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial, wraps
 from typing import Any
 
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
+from langchain_core.runnables.config import merge_configs
 
+from langchain_dpicl.common.replies import AnswerPieces, answer_of
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.sealed.calls import calls_asynchronously, unwrap
 from langchain_dpicl.sealed.model_loop import (
@@ -22,6 +25,12 @@ from langchain_dpicl.sealed.model_loop import (
     model_loop,
     on_model_loop,
 )
+
+TAGS = ["dpicl:public", "nostream", "langsmith:nostream"]
+"""Tags of public calls. LangGraph streams no messages of runs with the last two.
+
+It shows the chain's own message, which may say something else than the model said.
+"""
 
 
 class PublicModel:
@@ -45,42 +54,57 @@ class PublicModel:
         self._varied: Runnable[Any, Any] = base.model_copy(update=changes).bind(**bound)
 
     def answers(
-        self, prompt: PromptValue, count: int, config: RunnableConfig
+        self,
+        prompt: PromptValue,
+        count: int,
+        config: RunnableConfig,
+        *,
+        drafted: bool = True,
     ) -> tuple[str, ...]:
         """Return the model's answers to the question alone.
 
-        One answer is the model's usual one; several are drawn with variety.
+        One answer is the model's usual one; several are drawn with variety. What is
+        `drafted` is not yet the chain's answer: no token of it is streamed to anybody.
 
         Raises:
             PublicCallError: If the model fails.
         """
         if not count:
             return ()
-        model = self._model if count == 1 else self._varied
+        model = self._asked(count, drafted=drafted)
         try:
-            found = model.batch([prompt] * count, config)
+            found = model.batch([prompt] * count, _tagged(config))
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             self.has_answered = True
-            return tuple(text_of(answer) for answer in found)
+            return tuple(answer_of(answer) for answer in found)
         raise _public_call_error(failure)
 
     async def aanswers(
-        self, prompt: PromptValue, count: int, config: RunnableConfig
+        self,
+        prompt: PromptValue,
+        count: int,
+        config: RunnableConfig,
+        *,
+        drafted: bool = True,
     ) -> tuple[str, ...]:
         """Return the model's answers to the question alone; see `answers`."""
         if not count:
             return ()
-        model = _on_loop(self._model if count == 1 else self._varied)
+        model = _on_loop(self._asked(count, drafted=drafted))
         try:
-            found = await model.abatch([prompt] * count, config)
+            found = await model.abatch([prompt] * count, _tagged(config))
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             self.has_answered = True
-            return tuple(text_of(answer) for answer in found)
+            return tuple(answer_of(answer) for answer in found)
         raise _public_call_error(failure)
+
+    def _asked(self, count: int, *, drafted: bool) -> Any:
+        model = self._model if count == 1 else self._varied
+        return _silent(model) if drafted else model
 
     def stream(self, prompt: PromptValue, config: RunnableConfig) -> Iterator[str]:
         """Yield the model's answer piece by piece.
@@ -89,8 +113,12 @@ class PublicModel:
             PublicCallError: If the model fails.
         """
         try:
-            for piece in self._model.stream(prompt, config):
-                yield text_of(piece)
+            pieces = AnswerPieces()
+            for piece in self._model.stream(prompt, _tagged(config)):
+                if said := pieces.next(_text_of(piece)):
+                    yield said
+            if said := pieces.rest():
+                yield said
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
@@ -102,13 +130,38 @@ class PublicModel:
     ) -> AsyncIterator[str]:
         """Yield the model's answer piece by piece; see `stream`."""
         try:
-            async for piece in _on_loop(self._model).astream(prompt, config):
-                yield text_of(piece)
+            pieces = AnswerPieces()
+            async for piece in _on_loop(self._model).astream(prompt, _tagged(config)):
+                if said := pieces.next(_text_of(piece)):
+                    yield said
+            if said := pieces.rest():
+                yield said
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             return
         raise _public_call_error(failure)
+
+
+def _tagged(config: RunnableConfig) -> RunnableConfig:
+    return merge_configs(config, {"tags": TAGS})
+
+
+def _silent(model: Any) -> Any:
+    """Return a copy of the model that streams no token, whoever listens."""
+    if isinstance(model, RunnableBinding):
+        return model.model_copy(update={"bound": _silent(model.bound)})
+    if not isinstance(model, BaseChatModel) or not _can_stream(model):
+        return model
+    return model.model_copy(update={"disable_streaming": True})
+
+
+def _can_stream(model: BaseChatModel) -> bool:
+    kind = type(model)
+    return (
+        kind._stream is not BaseChatModel._stream  # noqa: SLF001 - overridden or not
+        or kind._astream is not BaseChatModel._astream  # noqa: SLF001 - as above
+    )
 
 
 def _on_loop(model: Any) -> Any:
@@ -175,9 +228,8 @@ class _Home:
         return tell
 
 
-def text_of(output: Any) -> str:
-    """Return the text of a chat model's or a completion model's output."""
-    return str(output.text) if isinstance(output, BaseMessage) else str(output)
+def _text_of(piece: Any) -> str:
+    return str(piece.text) if isinstance(piece, BaseMessage) else str(piece)
 
 
 def _public_call_error(failure: str) -> PublicCallError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from langchain_dpicl.common.replies import answer_of
+
 
 def hidden_repr(self: object) -> str:
     """Return the repr of an object that holds private text: the name of its class.
@@ -42,7 +44,6 @@ FAILED = Slot(text=None, failed=True)
 
 
 def answered(text: object) -> Slot:
-    """Return the slot for a model's answer; an empty one abstains."""
-    if isinstance(text, str) and text.strip():
-        return Slot(text=text)
-    return ABSTAIN
+    """Return the slot for a model's reply; one without an answer abstains."""
+    answer = answer_of(text) if isinstance(text, str) else ""
+    return Slot(answer) if answer.strip() else ABSTAIN
