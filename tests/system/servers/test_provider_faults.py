@@ -110,6 +110,45 @@ async def test_without_retries_the_failed_groups_abstain_and_no_other(
     assert nobody_is_left()
 
 
+def half(fault: Any, *, by_prompt: bool) -> Callable[[Exchange], Any]:
+    """Give the fault to every second prompt each time, or to every second try."""
+    places: dict[str, int] = {}
+    lock = threading.Lock()
+
+    def rule(exchange: Exchange) -> Any:
+        with lock:
+            place = places.setdefault(exchange.text, len(places))
+            if not by_prompt:
+                places[exchange.text] += 1
+        return fault if place % 2 else None
+
+    return rule
+
+
+@pytest.mark.parametrize("fault", [BUSY, BROKEN], ids=["429", "500"])
+@pytest.mark.parametrize("by_prompt", [False, True], ids=["tries", "prompts"])
+async def test_an_answer_comes_out_where_half_of_the_calls_fail(
+    proxy: RecordingProxy,
+    make_model: Make,
+    few_groups: RetrievedGroups,
+    fault: Any,
+    by_prompt: bool,
+) -> None:
+    chain, budget = chain_of(few_groups, make_model(max_retries=1, **saying("cough")))
+    answering = GROUPS // 2 if by_prompt else GROUPS
+    for ask in (chain.invoke, chain.ainvoke):
+        proxy.forget()
+        proxy.rule = half(fault, by_prompt=by_prompt)
+        answer: Any = ask(QUESTION)
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        assert record(answer)["status"] == "released"
+        assert answer.content == "cough"
+        assert votes(answer) == pytest.approx(answering, abs=5)
+        assert len(proxy.exchanges) == GROUPS * 3 // 2
+    assert budget.spent().queries == 2
+
+
 async def test_one_refused_prompt_takes_none_of_its_batch_along(
     proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
 ) -> None:
