@@ -168,8 +168,10 @@ class QueryRunner:
             return Each(tuple, partial(_aeach, _anothing))
         if whole:
             return Each(
-                partial(public.answers, prompt, 1, child),
-                partial(_aeach, partial(public.aanswers, prompt, 1, child)),
+                partial(public.answers, prompt, 1, child, drafted=False),
+                partial(
+                    _aeach, partial(public.aanswers, prompt, 1, child, drafted=False)
+                ),
             )
         return Each(
             partial(public.stream, prompt, child),
