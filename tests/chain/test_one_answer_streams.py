@@ -78,7 +78,7 @@ async def test_events_show_no_tokens_of_a_draft(
     assert DRAFT not in said
     assert said.count("They coughed") == (name == "ptr")
     assert all("dpicl:public" in each for each in tags)
-    assert len(tags) == (2 if name == "ptr" else 0)
+    assert len(tags) == (2 if name == "ptr" else 1)
 
 
 class State(TypedDict, total=False):
