@@ -14,17 +14,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
+from langchain_dpicl.common.prompts import NONE_OF_THESE
+from langchain_dpicl.offline.background import builtin_options
 from langchain_dpicl.offline.reading import Reading
 from langchain_dpicl.offline.words import (
     GENERIC_STEMS,
     STOP_STEMS,
     sentences,
+    stem,
     stems,
     words,
 )
 
 UNKNOWN = "I don't know."
 """What the model says when the prompt holds nothing on the question."""
+
+UNLISTED = "I can't list the possible answers to that."
+"""What the model says when options are asked for and it has no list."""
 
 Choose = Callable[[Sequence[float]], int]
 """From the scores of several things to the place of the one to take."""
@@ -64,19 +70,48 @@ def answer(prompt: Reading, choose: Choose) -> str:
     """Return the answer to a prompt; `choose` picks among scored things."""
     if prompt.suggestions:
         return f"The records point to: {', '.join(prompt.suggestions)}."
+    if prompt.drafts:
+        return draft(prompt.question, prompt.drafts)
     if prompt.choices and prompt.labeling:
         # No label wins all ties: that would look like knowledge.
         labels = sorted(
             prompt.choices, key=lambda label: _tie_break(prompt.question, label)
         )
         return labels[choose(label_scores(prompt.question, labels, prompt.exemplars))]
-    if prompt.choices and not prompt.records:
-        return prompt.choices[choose(label_prior(prompt.question, prompt.choices))]
-    if prompt.choices:
-        found = option_support(prompt.question, prompt.records, prompt.choices)
+    options = [one for one in prompt.choices if one.casefold() != NONE_OF_THESE]
+    unknown = UNKNOWN if len(options) == len(prompt.choices) else NONE_OF_THESE
+    if options and not prompt.records and unknown == UNKNOWN:
+        return options[choose(label_prior(prompt.question, options))]
+    if options:
+        found = option_support(prompt.question, prompt.records, options)
     else:
         found = candidates(prompt.question, prompt.records)
-    return found[choose([support for _, support in found])][0] if found else UNKNOWN
+    return found[choose([support for _, support in found])][0] if found else unknown
+
+
+def draft(question: str, most: int) -> str:
+    """Return possible answers to a question, one a line, out of public lists.
+
+    The question must name the kind of thing that a list is of; of several lists, the
+    one whose kind it asks for ("which side effect"), and whose subject it names.
+
+    Example:
+        >>> draft("Which sport do patients prefer?", 3).split()
+        ['walking', 'swimming', 'cycling']
+        >>> draft("What is the phone number of Theo?", 3)
+        "I can't list the possible answers to that."
+    """
+    phrase = _ASKED.search(" ".join(words(question)))
+    asked, held = set(stems(phrase[1]) if phrase else ()), set(stems(question))
+    found = []
+    for at, listed in enumerate(builtin_options()):
+        about = len(held & {stem(word) for word in listed.subjects})
+        for kind in map(set, map(stems, listed.kinds)):
+            if kind <= held and (about or not listed.subjects):
+                found.append((kind <= asked, about, len(kind), -at))
+    if not found:
+        return UNLISTED
+    return "\n".join(builtin_options()[-max(found)[-1]].texts[:most])
 
 
 def candidates(question: str, records: Sequence[str]) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""The built-in public background: passages and words, written for this library.
+"""The built-in public background: passages, words and lists, written for this library.
 
 Names in it are made up. It is covered by the library's license, like any other file.
 """
@@ -51,6 +51,35 @@ def builtin_words() -> tuple[str, ...]:
     marks = [*".,;:!?()$%&/-", "\u2013", "'s"]
     words = _read("words.txt").split()
     return tuple(dict.fromkeys([*marks, *words, *map(str, [*numbers, *years])]))
+
+
+class Options(NamedTuple):
+    """A public list of what may answer questions of one kind."""
+
+    kinds: tuple[str, ...]
+    """Names of the kind: "drug", "medicine"."""
+
+    subjects: tuple[str, ...]
+    """Words of which a question must hold one; any question will do without them."""
+
+    texts: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def builtin_options() -> tuple[Options, ...]:
+    """Return the built-in lists of options.
+
+    Example:
+        >>> [found.texts[0] for found in builtin_options() if "hobby" in found.kinds]
+        ['reading']
+    """
+    found = []
+    for line in _read("options.txt").splitlines():
+        about, _, texts = line.partition(": ")
+        kinds, _, subjects = about.partition("; ")
+        named = tuple(kinds.split(" / "))
+        found.append(Options(named, tuple(subjects.split()), tuple(texts.split(", "))))
+    return tuple(found)
 
 
 def _read(name: str) -> str:

@@ -45,9 +45,12 @@ class OfflineChatModel(BaseChatModel):
       exemplars (`Labels: a, b`) with the label whose name the text holds, ties broken
       by a hash of the text;
     * from options (`Options: a, b`) and records with the option that most records
-      on the subject state, or that it does not know where none states any; without
-      records with the option whose name the question holds, else the first, or a
-      random one at a temperature above 0;
+      on the subject state; where none states any, with "none of these" if that is an
+      option, else that it does not know; without records, and without that option, with
+      the one whose name the question holds, else the first, or a random one at a
+      temperature above 0;
+    * to a request to list possible answers with one a line of a small public list (side
+      effects, drugs, triggers, sports, ...), or that it can't list them;
     * from word suggestions with a sentence made of them;
     * to a request to rewrite a follow-up question with the question before, its words
       replaced where the follow-up names others;

@@ -18,7 +18,12 @@ _CONTEXT = re.compile(
     r"^[ \t]*(?:records|context|documents|passages|notes)[ \t]*:", _FLAGS
 )
 _QUESTION = re.compile(r"^[ \t]*question[ \t]*:[ \t]*", _FLAGS)
-_ANSWER = re.compile(r"\n[ \t]*(?:helpful )?answer[ \t]*:?[ \t]*\Z", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"\n[ \t]*(?:helpful |possible )?answers?[ \t]*:?[ \t]*\Z", re.IGNORECASE
+)
+_DRAFTING = re.compile(
+    r"\blist the possible answers\b[^.\n]*?\bat most\s+(\d+)", re.IGNORECASE
+)
 _RULE = re.compile(r"\n[ \t]*\n?[ \t]*-{3,}[ \t]*\n")
 _BLANK = re.compile(r"\n[ \t]*\n")
 _SUGGESTIONS = re.compile(
@@ -60,6 +65,9 @@ class Reading(NamedTuple):
     suggestions: tuple[str, ...] = ()
     """Words that the answer must be made of, in the prompt's order."""
 
+    drafts: int = 0
+    """How many possible answers are to be listed at most, where that is asked for."""
+
     labeling: bool = False
     """Whether the prompt ends with a text that waits for its label."""
 
@@ -93,11 +101,13 @@ def read(system: str, human: str) -> Reading:
     # Records stand between rules, or between blank lines where there is no rule.
     records = _RULE.split(context) if _RULE.search(context) else _BLANK.split(context)
     suggestions = _SUGGESTIONS.search(frame)
+    drafting = _DRAFTING.search(frame)
     return Reading(
         question=_BLANK.split(question.strip(), maxsplit=1)[0].strip(),
         records=tuple(record.strip() for record in records if record.strip()),
         choices=_choices(frame),
         suggestions=_items(suggestions[1]) if suggestions else (),
+        drafts=int(drafting[1]) if drafting else 0,
     )
 
 

@@ -9,7 +9,10 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from pydantic import ValidationError
 
+from langchain_dpicl import VoteOutputParser
+from langchain_dpicl.common.prompts import DRAFT_PROMPT
 from langchain_dpicl.offline import UNKNOWN, OfflineChatModel
+from langchain_dpicl.parsers.reading.drafts import read_drafts
 
 GROUP = (
     "Answer the question from the records below in one short sentence. "
@@ -218,6 +221,36 @@ def test_options_without_records_follow_the_question_or_vary() -> None:
     assert MODEL.invoke(OPTIONS + "Question: Is a cough worse?").text == "cough"
     varied = OfflineChatModel(temperature=1.0)
     assert len({varied.invoke(prompt).text for _ in range(60)}) == 3
+
+
+def test_none_of_these_is_chosen_where_no_option_is_supported() -> None:
+    parser = VoteOutputParser(labels=["rash", "cough"])
+    head = parser.get_format_instructions() + "\n\n"
+    record = "Side effect of lisinopril: {}; none of these is new."
+    for effect, chosen in (("cough", "cough"), ("thirst", "none of these")):
+        prompt = head + group_prompt(SIDE_EFFECT, record.format(effect))
+        assert MODEL.invoke(prompt).text == chosen
+    assert MODEL.invoke(head + group_prompt(SIDE_EFFECT)).text == "none of these"
+
+
+def draft(question: str, max_labels: int = 8) -> list[str]:
+    prompt = DRAFT_PROMPT.invoke({"question": question, "max_labels": max_labels})
+    return read_drafts(MODEL.invoke(prompt).text, max_labels)
+
+
+def test_options_are_drafted_from_the_kind_and_the_subject_of_a_question() -> None:
+    assert "cough" in draft(SIDE_EFFECT)
+    assert draft(SIDE_EFFECT, 3) == draft(SIDE_EFFECT)[:3]
+    assert len(draft(SIDE_EFFECT)) == 8
+    assert "tremor" in draft("Name the side effect of the drug salbutamol.")
+    assert "salbutamol" in draft("Which medicine is used most against asthma?")
+    assert "nausea" in draft("Which side effects do they report?")
+
+
+def test_no_option_is_drafted_for_what_is_one_persons_or_on_no_list() -> None:
+    assert draft("What is the phone number of Theo Ivanova?") == []
+    assert draft("Which bank locker does Ann keep from the family?") == []
+    assert draft("Why?") == []
 
 
 @pytest.mark.parametrize("how", ["", " ranked by their frequency from high to low"])
