@@ -135,10 +135,17 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--docs-per-group", type=int, default=8, help="records a group (default 8)"
     )
     how.add_argument(
+        "--parser",
+        choices=("vote", "ksa"),
+        default="vote",
+        help="vote: the model drafts possible answers, and groups choose (default); "
+        "ksa: the words that nearly all groups use",
+    )
+    how.add_argument(
         "--k",
         type=_k_range,
-        default=1,
-        help="words to release: a number, or a range such as 1-3 (default 1)",
+        help="words to release with --parser ksa: a number, or a range such as 1-3 "
+        "(default 1)",
     )
     how.add_argument(
         "--model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
     GROUP_PROMPT,
+    NONE_OF_THESE,
     SENTENCE_INSTRUCTIONS,
 )
 from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
@@ -42,11 +43,21 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.units import unit_id_of
-from langchain_dpicl.parsers import KSAPTROutputParser
+from langchain_dpicl.parsers import KSAPTROutputParser, VoteOutputParser
+from langchain_dpicl.parsers.lead import lead_over_a_tie
+from langchain_dpicl.parsers.reading.refusal import says_nothing
 
+RIGHT, WRONG, SILENT = "right", "wrong", "no answer"
+VERDICTS = {
+    RIGHT: "right answers to questions about the population",
+    WRONG: "wrong answers to them",
+    SILENT: "no answer to them",
+}
+COLORS = {RIGHT: "green", WRONG: "red", SILENT: "yellow"}
+LEAK = "  [bold white on red] a secret, in the clear [/]"
 OUTCOMES = {
     Status.RELEASED.value: "[green]released[/]",
-    Status.FALLBACK.value: "[yellow]not released[/], no agreement",
+    Status.FALLBACK.value: "[yellow]not released[/]",
     Status.ABSTAINED.value: "[yellow]refused[/]",
     Status.CACHED.value: "[green]given again[/]",
 }
@@ -70,17 +81,23 @@ class Task:
 
 @dataclass(frozen=True)
 class Answered:
-    """One question, answered both ways."""
+    """One question, answered both ways.
+
+    A verdict is `RIGHT`, `WRONG` or `SILENT`; None where there is nothing to check by.
+    """
 
     question: str
     kind: str
     ordinary: str
     private: str
     status: str
+    reason: str
     keywords: list[str]
+    noisy_votes: dict[str, float]
     epsilon_spent: float
-    ordinary_right: bool | None
-    private_right: bool | None
+    is_charged: bool
+    ordinary_verdict: str | None
+    private_verdict: str | None
     ordinary_leaks: bool
     private_leaks: bool
     seconds: float
@@ -171,14 +188,20 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
             f"{options.groups} groups need at least as many units, and the corpus has "
             f"{n_units}: give --groups less."
         )
+    parser = _parser(options)
     plan = forecast(
-        KSAPTROutputParser(k=options.k).event_template(),
+        parser.event_template(),
         epsilon=options.epsilon,
         delta=parameters.delta(options.delta),
         queries=parameters.count(options.queries, "queries"),
         groups=options.groups,
-        public_calls=2,
+        public_calls=1,
+        choices=getattr(parser, "max_labels", 1) + 1,
     )
+    if options.parser == "vote" and plan.noise is not None:
+        # Of drafted options none comes out that leads the next one by less than this.
+        lead = plan.required_lead + lead_over_a_tie(plan.noise)
+        plan = replace(plan, required_lead=lead)
     if options.delta * n_units >= 1:
         raise InvalidParameterError(
             f"delta {options.delta:g} is too large for {n_units} units: give --delta "
@@ -187,6 +210,14 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
     if not plan.is_possible:
         raise InvalidParameterError(plan.advice())
     return plan
+
+
+def _parser(options: argparse.Namespace) -> VoteOutputParser | KSAPTROutputParser:
+    if options.parser == "ksa":
+        return KSAPTROutputParser(k=1 if options.k is None else options.k)
+    if options.k is not None:
+        raise InvalidParameterError("--k goes with --parser ksa.")
+    return VoteOutputParser(labels="draft")
 
 
 def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
@@ -221,7 +252,7 @@ def _private_chain(
     return DPChain(
         groups=groups,
         model=model,
-        parser=KSAPTROutputParser(k=options.k),
+        parser=_parser(options),
         budget=budget,
     )
 
@@ -260,21 +291,35 @@ def _ask(
     plain = ordinary.invoke(asked.text)
     private = str(message.text)
     record = message.response_metadata["privacy"]
-    checked = asked.kind == "population" and bool(asked.keywords)
+    details = record["details"]
+    votes = dict(details.get("noisy_votes", {}))
+    if votes:
+        votes[NONE_OF_THESE] = details["noisy_none"]
     return Answered(
         question=asked.text,
         kind=asked.kind,
         ordinary=plain,
         private=private,
         status=record["status"],
+        reason=details.get("reason", ""),
         keywords=record["keywords"],
+        noisy_votes=votes,
         epsilon_spent=budget.spent().epsilon,
-        ordinary_right=asked.answered_by(plain) if checked else None,
-        private_right=asked.answered_by(private) if checked else None,
+        is_charged=record["charge"] is not None,
+        ordinary_verdict=_verdict(asked, plain),
+        private_verdict=_verdict(asked, private),
         ordinary_leaks=any(secret in plain for secret in secrets),
         private_leaks=any(secret in private for secret in secrets),
         seconds=seconds,
     )
+
+
+def _verdict(asked: DemoQuestion, said: str) -> str | None:
+    if asked.kind != "population" or not asked.keywords:
+        return None
+    if asked.answered_by(said):
+        return RIGHT
+    return SILENT if says_nothing(said) else WRONG
 
 
 def _introduce(
@@ -299,7 +344,7 @@ def _introduce(
     )
     console.print(
         f"[bold]Plan[/]     {options.groups} groups of {options.docs_per_group} "
-        f"records, at most {plan.calls_per_query} model calls a question. "
+        f"records, {plan.calls_per_query} model calls a question, at most one more. "
         f"{plan.advice()}"
     )
     console.print()
@@ -312,31 +357,22 @@ def _show(
     table.add_column(min_width=9, style="bold")
     table.add_column(overflow="fold")
     table.add_row(f"{number}", f"[bold]{escape(answer.question)}[/]")
-    table.add_row(
-        "ordinary",
-        escape(answer.ordinary)
-        + ("  [bold white on red] a secret, in the clear [/]" * answer.ordinary_leaks)
-        + _mark(answer.ordinary_right),
-    )
-    table.add_row(
-        "private",
-        escape(answer.private)
-        + ("  [bold white on red] a secret, in the clear [/]" * answer.private_leaks)
-        + _mark(answer.private_right),
-    )
-    table.add_row(
-        "",
-        f"[dim]{OUTCOMES[answer.status]}; epsilon so far "
-        f"{answer.epsilon_spent:.2f} of {budget.epsilon:g}; {answer.seconds:.1f} s[/]",
-    )
+    for way, said, leaks, verdict in (
+        ("ordinary", answer.ordinary, answer.ordinary_leaks, answer.ordinary_verdict),
+        ("private", answer.private, answer.private_leaks, answer.private_verdict),
+    ):
+        mark = f"  [{COLORS[verdict]}]({verdict})[/]" if verdict else ""
+        table.add_row(way, escape(said) + LEAK * leaks + mark)
+    if answer.noisy_votes:
+        votes = [f"{label} {round(n)}" for label, n in answer.noisy_votes.items()]
+        said = f"{', '.join(votes)} (noisy votes)"
+        table.add_row("options", f"[dim]{escape(said)}[/]")
+    told = [OUTCOMES[answer.status] + f": {answer.reason}" * bool(answer.reason)]
+    told += [] if answer.is_charged else ["nothing is charged"]
+    told += [f"epsilon so far {answer.epsilon_spent:.2f} of {budget.epsilon:g}"]
+    table.add_row("", f"[dim]{'; '.join(told)}; {answer.seconds:.1f} s[/]")
     console.print(table)
     console.print()
-
-
-def _mark(right: bool | None) -> str:  # noqa: FBT001 - three states of a check
-    return (
-        "" if right is None else "  [green](right)[/]" if right else "  [red](wrong)[/]"
-    )
 
 
 def _conclude(
@@ -369,12 +405,12 @@ def _conclude(
 def _summary(answers: list[Answered]) -> Table:
     table = Table("", "ordinary", "private")
     table.columns[1].justify = table.columns[2].justify = "right"
-    checked = [a for a in answers if a.private_right is not None]
-    if checked:
+    checked = [a for a in answers if a.private_verdict is not None]
+    for verdict, row in VERDICTS.items() if checked else ():
         table.add_row(
-            "right answers to questions about the population",
-            f"{sum(bool(a.ordinary_right) for a in checked)} of {len(checked)}",
-            f"{sum(bool(a.private_right) for a in checked)} of {len(checked)}",
+            row,
+            f"{sum(a.ordinary_verdict == verdict for a in checked)} of {len(checked)}",
+            f"{sum(a.private_verdict == verdict for a in checked)} of {len(checked)}",
         )
     people = [a for a in answers if a.kind == "person"]
     if people:
@@ -385,7 +421,7 @@ def _summary(answers: list[Answered]) -> Table:
         )
     table.add_row(
         "answers shaped by the records",
-        str(len(answers)),
+        str(sum(not says_nothing(a.ordinary) for a in answers)),
         str(sum(a.status == Status.RELEASED.value for a in answers)),
     )
     return table

@@ -106,9 +106,11 @@ def draft(question: str, most: int) -> str:
     found = []
     for at, listed in enumerate(builtin_options()):
         about = len(held & {stem(word) for word in listed.subjects})
-        for kind in map(set, map(stems, listed.kinds)):
-            if kind <= held and (about or not listed.subjects):
-                found.append((kind <= asked, about, len(kind), -at))
+        found += [
+            (kind <= asked, about, len(kind), -at)
+            for kind in map(set, map(stems, listed.kinds))
+            if kind <= held and (about or not listed.subjects)
+        ]
     if not found:
         return UNLISTED
     return "\n".join(builtin_options()[-max(found)[-1]].texts[:most])

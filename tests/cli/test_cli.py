@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models import FakeListChatModel
 
 from langchain_dpicl.cli import main
 from langchain_dpicl.cli.loading import load_embedding, load_model
@@ -62,7 +64,9 @@ def test_the_ordinary_chain_leaks_and_the_private_one_does_not(
     assert not any(a["private_leaks"] for a in report["answers"])
     assert all(a["status"] == "fallback" for a in people)
     population = [a for a in report["answers"] if a["kind"] == "population"]
-    assert sum(a["private_right"] for a in population) >= 12
+    assert sum(a["private_verdict"] == "right" for a in population) >= 12
+    assert all("none of these" in a["noisy_votes"] for a in population)
+    assert not any(a["noisy_votes"] or a["is_charged"] for a in people)
 
 
 def test_the_demo_reads_well_on_a_terminal(
@@ -70,11 +74,29 @@ def test_the_demo_reads_well_on_a_terminal(
 ) -> None:
     assert main([*SMALL, "--epsilon", "20", "--queries", "2", "--first", "3"]) == 0
     shown = capsys.readouterr().out
-    for expected in ("Promise", "Plan", "ordinary", "private", "epsilon so far"):
+    for expected in ("Promise", "ordinary", "private", "epsilon so far", "noisy votes"):
         assert expected in shown
+    # The draft is the one public call; the lead covers the least one of drafted labels.
+    assert "61 model calls a question, at most one more" in " ".join(shown.split())
     assert "Stopped." in shown
     assert main(["ledger", "list"]) == 0
     assert "clinic-400" in capsys.readouterr().out
+
+
+def test_not_to_know_is_no_wrong_answer_and_no_leak(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknowing = FakeListChatModel(responses=["I do not know that, I'm afraid."])
+    monkeypatch.setattr("langchain_dpicl.cli.demo.load_model", lambda _: unknowing)
+    assert main([*SMALL, "--epsilon", "20", "--first", "5"]) == 0
+    shown = capsys.readouterr().out
+    counted = [re.findall(r"\d+ of \d", line) for line in shown.splitlines()[-12:]]
+    assert [each for each in counted if len(each) == 2][:4] == [
+        ["0 of 4", "0 of 4"],  # right
+        ["0 of 4", "0 of 4"],  # wrong
+        ["4 of 4", "4 of 4"],  # no answer
+        ["0 of 1", "0 of 1"],  # secrets
+    ]
 
 
 def test_your_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +107,7 @@ def test_your_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     corpus = write(tmp_path / "mine.jsonl", records)
     arguments = ["demo", "--corpus", corpus, "--unit-key", "person"]
     arguments += ["--question", "How did lisinopril end?", "--groups", "40"]
+    arguments += ["--parser", "ksa"]
     status, report = run([*arguments, "--queries", "2", "--k", "3-5"], capsys)
     assert status == 0
     (answer,) = report["answers"]
@@ -124,6 +147,7 @@ def test_bad_records_are_named_and_not_shown(
         (["demo", "--corpus", "missing.jsonl", "--unit-key", "a"], "--question"),
         (["demo", "--question", "What?"], "--corpus"),
         (["demo", "--epsilon", "0"], "epsilon"),
+        (["demo", "--k", "2"], "--parser ksa"),
         (["demo", "--delta", "1"], "delta"),
         (["demo", "--queries", "0"], "queries"),
         (["demo", "--ledger", "nothing"], "ledger"),

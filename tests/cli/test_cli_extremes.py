@@ -83,7 +83,8 @@ def test_numbers_of_a_plan(
 def test_numbers_of_the_demo(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = ended([*DEMO, f"--{option}={value}"], capsys)
+    how = ["--parser", "ksa"] if option == "k" else []
+    status = ended([*DEMO, *how, f"--{option}={value}"], capsys)
     if value in ("0", "-1", "x", "", "nan", "-inf"):
         assert status != 0
 
