@@ -20,9 +20,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from langchain_dpicl import (
     DPChain,
-    KSAPTROutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
+    VoteOutputParser,
 )
 from langchain_dpicl.agents import PrivacyBudgetMiddleware
 from langchain_dpicl.demo import clinic
@@ -76,10 +76,10 @@ def main() -> None:
         docs_per_group=8,
     )
     chain = DPChain(
-        groups=groups, model=OfflineChatModel(), parser=KSAPTROutputParser(k=1)
+        groups=groups, model=OfflineChatModel(), parser=VoteOutputParser(labels="draft")
     )
     budget = PrivacyBudgetHandler(
-        epsilon=4, delta=1e-6, queries=3, ledger=":memory:", account="example"
+        epsilon=4, delta=1e-6, queries=2, ledger=":memory:", account="example"
     )
     agent = create_agent(
         ScriptedAgentModel(),

@@ -37,11 +37,11 @@ from langchain_dpicl import (
     DPChain,
     DPError,
     InvalidParameterError,
-    KSAPTROutputParser,
     LedgerError,
     NoBudgetError,
     PrivacyBudgetHandler,
     RetrievedGroups,
+    VoteOutputParser,
 )
 from langchain_dpicl.demo import clinic, questions
 from langchain_dpicl.ledger import SQLLedger
@@ -84,7 +84,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.chain = DPChain(
         groups=open_groups(),
         model=OfflineChatModel(),  # yours
-        parser=KSAPTROutputParser(k=1),
+        parser=VoteOutputParser(labels="draft"),
         budget=app.state.budget,
         cache=True,
         max_group_concurrency=25,
@@ -153,7 +153,7 @@ async def until_charged(chunks: AsyncIterator[AIMessage]) -> list[AIMessage]:
     async for chunk in chunks:
         begun.append(chunk)
         steps = chunk.response_metadata.get("privacy_steps", [])
-        if [step["step"] for step in steps] != ["public"]:
+        if not {step["step"] for step in steps} <= {"public", "drafts"}:
             break
     return begun
 

@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from langchain_dpicl import (
     BudgetExhaustedError,
     DPChain,
-    KSAThresholdOutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
+    VoteOutputParser,
 )
 from langchain_dpicl.demo import clinic, questions
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
@@ -48,7 +48,7 @@ def main() -> None:
             chain = DPChain(
                 groups=groups,
                 model=OfflineChatModel(),
-                parser=KSAThresholdOutputParser(items_per_answer=2),
+                parser=VoteOutputParser(labels="draft"),
                 budget=budget,
                 cache=True,
             )

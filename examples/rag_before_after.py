@@ -17,9 +17,9 @@ from langchain_dpicl import (
     DPChain,
     DPRetriever,
     ESAOutputParser,
-    KSAPTROutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
+    VoteOutputParser,
 )
 from langchain_dpicl.demo import clinic
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
@@ -71,14 +71,13 @@ def main() -> None:
     budget = PrivacyBudgetHandler(
         epsilon=8,
         delta=1e-6,
-        queries=4,
-        accounting="zcdp",  # (a) and (b) release different things out of one account
+        queries=4,  # (a) and (b) release the same kind of thing: noisy votes
         ledger=":memory:",  # "sqlite:///clinic.db" remembers
         account="clinic",
     )
 
     # (a) The chain stays. Its documents are the public sentences that the records bear
-    # out; for a question about one person, any of them, and the model does not know.
+    # out; for a question about one person there are none, and the model does not know.
     retriever = DPRetriever(
         groups=groups,
         model=model,
@@ -89,13 +88,13 @@ def main() -> None:
     )
     new_retriever = rag_chain(retriever, model)
 
-    # (b) No list of sentences: the words that nearly all groups use, or nothing.
+    # (b) No list of sentences: the model lists possible answers from the question
+    # alone, and the groups choose. About one person it has none to list.
     dp_chain = (
         DPChain(
             groups=groups,
             model=model,
-            parser=KSAPTROutputParser(k=1),
-            prompt=PROMPT,
+            parser=VoteOutputParser(labels="draft"),
             budget=budget,
         )
         | StrOutputParser()
@@ -108,9 +107,10 @@ def main() -> None:
         print("  (b) DPChain:      ", dp_chain.invoke(question))
         print(f"  epsilon spent:     {budget.spent():.2f} of {budget.epsilon:g}\n")
 
-    print("Once more, with the account spent:")
+    print("Once more, until the account is spent:")
     try:
-        dp_chain.invoke(POPULATION)
+        while True:
+            print("  answered:", dp_chain.invoke(POPULATION))
     except BudgetExhaustedError as error:
         print("  refused:", error)
 

@@ -22,9 +22,9 @@ from langchain_dpicl import (
     BudgetExhaustedError,
     DPChain,
     DPRetriever,
-    KSAPTROutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
+    VoteOutputParser,
     create_question_condenser,
 )
 from langchain_dpicl.budget import forecast
@@ -59,11 +59,12 @@ print(
 
 # %% [markdown]
 # ## 3. What will a budget buy?
-# Known before any record is read: in how many groups the right word must lead.
+# Known before any record is read: the noise on the count of groups that choose an
+# option. The option must lead the next one by about six times that.
 
 # %%
 print("\n3. What will a budget buy?")
-parser = KSAPTROutputParser(k=1)
+parser = VoteOutputParser(labels="draft")  # the model lists the options
 for queries in (5, 20, 80):
     plan = forecast(
         parser.event_template(),
@@ -72,12 +73,13 @@ for queries in (5, 20, 80):
         queries=queries,
         groups=groups.n_groups,
     )
-    print(f"{queries:2} answers: {plan.advice()}")
+    print(f"{queries:2} answers: a count of {plan.groups} is off by {plan.noise:.1f}")
 
 # %% [markdown]
 # ## 4. Open an account and ask
-# The account is a promise to every patient, over all answers together. It is charged,
-# durably, before the model is asked.
+# The account is a promise to every patient, over all answers together. The model lists
+# possible answers from the question alone. The account is charged, durably. Then each
+# group chooses one of the options, and their noisy counts decide.
 
 # %%
 print("\n4. Open an account and ask")
@@ -99,14 +101,16 @@ print(answer.content)
 # %%
 print("\n5. Every answer has a public record")
 record = answer.response_metadata["privacy"]
-for name in ("status", "mechanism", "keywords", "parameters", "unit_key", "charge"):
+for name in ("status", "mechanism", "details", "parameters", "unit_key", "charge"):
     print(f"{name:10} {record[name]}")
 account = record["account"]
 print(f"epsilon    {account['epsilon_spent']:.2f} of {account['epsilon']:g}")
 
 # %% [markdown]
 # ## 6. What one patient alone knows does not come out
-# The groups do not agree, and the model's own answer is given, labeled so.
+# The model lists no options for a phone number: no group is asked, and nothing is
+# charged. Options that it makes up would get few votes, and none would come out. Either
+# way the model's own answer is given, labeled so.
 
 # %%
 print("\n6. What one patient alone knows does not come out")
@@ -115,8 +119,7 @@ print(answer.content, "-", answer.response_metadata["privacy"]["status"])
 
 # %% [markdown]
 # ## 7. Streaming
-# First the steps of the query, then the words of the last call, which sees the question
-# and the released words and nothing else.
+# First the steps of the query, the drafted options among them, then the answer.
 
 # %%
 print("\n7. Streaming")
@@ -138,6 +141,7 @@ questions = [
     "Which hobby do patients with depression mention most?",
     "Which sport do patients with arthritis prefer most?",
     "Which trigger do patients with migraine name most?",
+    "Which drug do patients with diabetes take most?",
     "Which drug do patients with asthma take most?",
 ]
 for question in questions:
@@ -212,7 +216,7 @@ condenser = create_question_condenser(model)
 turn = {
     "chat_history": [
         HumanMessage("Which side effect do patients on lisinopril report most?"),
-        AIMessage("The records point to: cough."),
+        AIMessage("cough"),
     ],
     "question": "And on salbutamol?",
 }
