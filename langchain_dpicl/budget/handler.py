@@ -316,6 +316,14 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         """
         return self._account.quote(template)
 
+    def price(self, template: Template[Any]) -> tuple[Event, ...]:
+        """Return what `charge` would charge; charge nothing; raises as `quote`."""
+        return self._account.price(template)
+
+    def in_memory(self) -> PrivacyBudgetHandler:
+        """Return a new account of the same terms in memory, for a rehearsal."""
+        return _open_handler(self._terms, self._queries, open_ledger(":memory:"))
+
     def has_left_for(self, template: Template[Any]) -> bool:
         """Return whether the account is not spent for a release; charge nothing.
 

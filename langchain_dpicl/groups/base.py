@@ -15,6 +15,8 @@ from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.release.flow import Do, aresult, result
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from langchain_core.documents import Document
     from typing_extensions import Self
 
@@ -213,6 +215,18 @@ class GroupSource(ABC):
         given = {} if charge_units is None else {"charge_units": charge_units}
         return await asyncio.to_thread(
             partial(self.draw_prepared, prepared, **given),
+        )
+
+    def over(self, documents: Sequence[Document]) -> GroupSource:  # noqa: ARG002
+        """Return a source with these terms over other records, for a rehearsal.
+
+        Raises:
+            UnitError: If a record has no usable unit id, or there are too few units.
+            InvalidParameterError: If this kind of source can't be made of documents.
+        """
+        raise InvalidParameterError(
+            f"{type(self).__name__} can't be made of other records. Rehearse with a "
+            "chain over RetrievedGroups or SampledGroups."
         )
 
     def draw(self, question: str) -> list[list[Document]]:

@@ -23,7 +23,7 @@ from langchain_dpicl.release.flow import aresult, result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from langchain_core.embeddings import Embeddings
     from langchain_core.vectorstores import VectorStore
@@ -270,6 +270,11 @@ class RetrievedGroups(RetrievingSource):
         ).check()
         opened = partial(open_records, embedding=embedding, salt=salt, exact=exact)
         return cls(terms, await asyncio.to_thread(opened, store, terms), random)
+
+    def over(self, documents: Sequence[Document]) -> RetrievedGroups:
+        """Return groups with these terms over other records; see `GroupSource.over`."""
+        terms = vars(self._terms)
+        return RetrievedGroups.from_documents(documents, self._embedding, **terms)
 
     @classmethod
     def load(

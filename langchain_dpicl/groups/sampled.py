@@ -26,7 +26,7 @@ from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.mechanisms.source import checked_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
     from typing_extensions import Self
@@ -157,6 +157,10 @@ class SampledGroups(TermedSource):
                 f"over {units} units; it can be 1 at most. Ask for less."
             )
         return rate
+
+    def over(self, documents: Sequence[Document]) -> SampledGroups:
+        """Return groups with these terms over other records; see `GroupSource.over`."""
+        return SampledGroups.from_documents(documents, **vars(self._terms))
 
     def add_documents(self, documents: Iterable[Document]) -> int:
         """Add documents, of new units or of known ones.

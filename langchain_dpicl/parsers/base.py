@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 from langchain_core.messages import BaseMessage
 from langchain_core.output_parsers import BaseGenerationOutputParser
@@ -33,7 +33,12 @@ from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
+
+Reading = Literal["answer", "loose", "nothing", "unreadable"]
+"""What a reply is to a parser: an answer as it asks for, one that counts all the same,
+"I don't know", or something else."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +147,15 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     def instructions(self, prepared: Any) -> str:  # noqa: ARG002 - overridden
         """Return how a group should answer one question; see `prepare`."""
         return self.get_format_instructions()
+
+    def reads(self, reply: str, prepared: Any) -> Reading:  # noqa: ARG002 - overridden
+        """Return how one reply is read: for `DPChain.check`, on made-up records.
+
+        Args:
+            reply: The reply.
+            prepared: What `prepare` returned.
+        """
+        return "nothing" if says_nothing(reply) else "answer"
 
     @property
     def rewrite_prompt(self) -> BasePromptTemplate[Any] | None:

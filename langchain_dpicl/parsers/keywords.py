@@ -14,7 +14,12 @@ from typing_extensions import override
 from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
+from langchain_dpicl.parsers.base import (
+    DPOutputParser,
+    PublicAnswer,
+    PublicInput,
+    Reading,
+)
 from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, items_of
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
@@ -61,6 +66,16 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     def get_format_instructions(self) -> str:
         """Return that a group should answer in a few words."""
         return KEYWORD_INSTRUCTIONS
+
+    @override
+    def reads(self, reply: str, prepared: frozenset[str]) -> Reading:
+        """Return whether a reply is one item, as asked for, or counts word by word."""
+        if says_nothing(reply):
+            return "nothing"
+        if self.tokenizer is not None:
+            return "answer" if set(self.tokenizer(reply)) - prepared else "unreadable"
+        items = items_of(reply, prepared, self.language)
+        return ("loose" if len(items) > 1 else "answer") if items else "unreadable"
 
     @property
     @override

@@ -20,8 +20,9 @@ from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import ExponentialNoise
-from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading.keywords import lemma
+from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
     Tokenizer,
     domain_counts,
@@ -101,6 +102,14 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     def rewrite_prompt(self) -> BasePromptTemplate[Any]:
         """The rewriting prompt."""
         return self.prompt
+
+    @override
+    def reads(self, reply: str, prepared: tuple[str, ...]) -> Reading:
+        """Return whether a reply names a word of the domain."""
+        words = self.tokenizer or _lemmas
+        if any(domain_counts([reply], prepared, tokenizer=words)):
+            return "answer"
+        return "nothing" if says_nothing(reply) else "unreadable"
 
     @override
     def get_format_instructions(self) -> str:

@@ -25,7 +25,12 @@ from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
-from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer, PublicInput
+from langchain_dpicl.parsers.base import (
+    DPOutputParser,
+    PublicAnswer,
+    PublicInput,
+    Reading,
+)
 from langchain_dpicl.parsers.lead import lead_over_a_tie, nobody_score, verdict
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
@@ -185,6 +190,14 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     def _instructions(self, labels: tuple[str, ...]) -> str:
         options = "".join(f"- {label}\n" for label in (*labels, NONE_OF_THESE))
         return CHOICE_INSTRUCTIONS.format(options=options.rstrip())
+
+    @override
+    def reads(self, reply: str, prepared: tuple[str, ...]) -> Reading:
+        """Return whether a reply chooses an option, none of them, or can't be read."""
+        choice = self._choice(reply, prepared)
+        if isinstance(choice, int):
+            return "answer"
+        return "nothing" if choice is NoChoice.NONE else "unreadable"
 
     @property
     @override
