@@ -1,7 +1,17 @@
 """The runnable that applications use, and what goes before it in a conversation."""
 
+from langchain_dpicl.chain.check_report import CheckedQuestion, CheckReport, Finding
 from langchain_dpicl.chain.dp_chain import DPChain
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.history import create_question_condenser
+from langchain_dpicl.chain.rehearsing import Rehearsal
 
-__all__ = ["DPChain", "PublicFirstGate", "create_question_condenser"]
+__all__ = [
+    "CheckReport",
+    "CheckedQuestion",
+    "DPChain",
+    "Finding",
+    "PublicFirstGate",
+    "Rehearsal",
+    "create_question_condenser",
+]

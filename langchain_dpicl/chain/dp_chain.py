@@ -22,6 +22,7 @@ from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.sealed_query import SealedQuery
+from langchain_dpicl.chain.trying import TriedOut
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.prompts import (
@@ -43,7 +44,9 @@ _INSTEAD = {
 }
 
 
-class DPChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]):
+class DPChain(
+    TriedOut, FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]
+):
     """Answer questions over private records with a proof of (epsilon, delta).
 
     It takes a question (a string, or a mapping with `question` and what else the prompt

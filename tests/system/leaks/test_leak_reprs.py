@@ -93,6 +93,9 @@ PUBLIC = {
     "tabular.rows.wanted": {"WantedColumns"},
     # the question, the prompts' fixed text, the model's answer to the question alone
     "chain.gate": {"PublicFirstGate"},
+    # what is said of made-up records, and of synthetic ones
+    "chain.check_report": {"CheckReport", "CheckedQuestion", "Finding"},
+    "chain.rehearsing": {"Rehearsal"},
     "chain.prompting": {"Prompting", "Question"},
     "chain.answers": {"AnswerStore"},
     "chain.steps": {"PreparedQuery", "Released", "Step", "Wording"},

@@ -1,0 +1,404 @@
+"""Trying a chain out on made-up public records, free of charge.
+
+The made-up records go down the very path of group calls: the same prompts, parser
+instructions and sealed model. The sealed region tells no error, and is not weakened
+for a check: where a call fails, the same public prompt is asked again by an ordinary
+call, whose error may be shown.
+
+Privacy:
+    No record of the group source takes part, no length and no count of one: a check
+    reads the source's public parameters and draws nothing. It charges nothing and
+    writes nothing to a ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.prompt_values import PromptValue
+
+from langchain_dpicl import accounting
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.chain.check_report import (
+    CheckedQuestion,
+    CheckReport,
+    Finding,
+    Severity,
+)
+from langchain_dpicl.chain.made_up import CHARACTERS
+from langchain_dpicl.chain.prompting import Question, read_question
+from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.progress import Advance, progress_bar
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.parsers import PublicInput
+from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, lemma
+from langchain_dpicl.parsers.reading.refusal import says_nothing
+from langchain_dpicl.parsers.words import tokenize
+from langchain_dpicl.release.flow import Do, Flow, in_thread
+from langchain_dpicl.sealed import arun_sealed, sealed
+
+_TOO_LONG = re.compile(
+    r"context[ _-]?(length|window|size)|maximum context|max_model_len|n_ctx|"
+    r"(prompt|input)\w* (is |are )?too long|too many (input )?tokens|longer than|"
+    r"reduce the length|exceed\w* the (model|maximum|context)",
+    re.IGNORECASE,
+)
+_CUT = frozenset({"length", "max_tokens", "MAX_TOKENS"})
+_ENDS = ("finish_reason", "stop_reason", "done_reason")
+_MOST_OF_A_TOKEN = 10
+"""Characters of a token, in any language, at the most that a whole prompt has."""
+
+
+@dataclass(repr=False)
+class ChainCheck:
+    """One check of a chain.
+
+    Attributes:
+        query: The chain's parts.
+        model: Its model, for ordinary calls.
+        groups: Groups of public records.
+        tokens: Declared tokens of a record.
+        budget: An account to read, if there is one.
+        shown: Whether to draw a progress bar.
+        findings: What has been found.
+    """
+
+    query: QueryRunner
+    model: Any
+    groups: Sequence[Sequence[Document]]
+    tokens: int | None
+    budget: PrivacyBudgetHandler | None
+    shown: bool
+    findings: dict[Finding, None] = field(default_factory=dict)
+
+    def steps(self, questions: Sequence[Any]) -> Flow[None]:
+        """Ask the questions; hand on the report."""
+        read = [read_question(value, self.query.longest) for value in questions]
+        total = len(read) * len(self.groups)
+        checked, known, prompt = [], set[str](), None
+        with progress_bar("Checking", total, shown=self.shown) as done:
+            for question in read:
+                found, prompts = yield from self._ask(question, done)
+                checked.append(found)
+                if found.failed < len(prompts):
+                    prompt = prompts[0]
+                known.update((question.text, *found.options))
+                known.update(asked.to_string() for asked in prompts)
+            if prompt is not None:
+                yield from self._loops(prompt)
+        self._boilerplate(checked, known)
+        charge = yield in_thread(self._charge)
+        yield self._report(checked, charge)
+
+    def _found(self, code: str, what: str, severity: Severity | None = None) -> None:
+        self.findings.setdefault(Finding.of(code, what, severity))
+
+    # -- one question ------------------------------------------------------------------
+
+    def _ask(
+        self, question: Question, done: Advance
+    ) -> Flow[tuple[CheckedQuestion, list[PromptValue]]]:
+        parser, prompting = self.query.private.parser, self.query.private.prompting
+        nothing = CheckedQuestion(question.text, ())
+        try:
+            prepared = yield from self._prepared(question)
+            question = replace(question, instructions=parser.instructions(prepared))
+            prompts = [prompting.group(question, group) for group in self.groups]
+        except Exception as error:  # noqa: BLE001 - a prompt, a parser, an embedding
+            self._found("preparation", _told(error))
+            return nothing, []
+        if prepared is None:
+            return nothing, []
+        options = _options(prepared)
+        outcome = parser.public_outcome(prepared)
+        if outcome is not None:
+            reason = outcome.details.get("reason", "public input decides")
+            self._found("no-options", f"{question.text!r}: {reason}.")
+            return replace(nothing, options=options), []
+        # Before the sealed calls: a server that keeps prompts counts this one whole.
+        message, failure = yield from self._plain(prompts[0])
+        slots = yield from self._slots(prompts, done)
+        yield from self._failures(prompts, slots, failure)
+        return self._read(nothing, options, prepared, slots, prompts[0], message), (
+            prompts
+        )
+
+    def _prepared(self, question: Question) -> Flow[Any]:
+        """Do the public part; return None where the model fails in it."""
+        parser, prompting = self.query.private.parser, self.query.private.prompting
+        template = parser.draft_prompt
+        prompting.rewrite(parser.rewrite_prompt, question, "")
+        asked = [
+            (prompting.public(question), self._zero_shot),
+            (prompting.draft(template, question), int(template is not None)),
+        ]
+        answers: list[tuple[str, ...]] = []
+        for prompt, count in asked:
+            found: tuple[str, ...] = ()
+            if prompt is not None and count:
+                found, error = yield from self._public(prompt, count)
+                if error is not None:
+                    self._failed(error)
+                    return None
+            answers.append(found)
+        public = PublicInput(
+            question=question.text,
+            prompt_text=prompting.fixed_text(question),
+            zero_shot=answers[0],
+            draft="".join(answers[1]),
+        )
+        return (
+            yield Do(partial(parser.prepare, public), partial(parser.aprepare, public))
+        )
+
+    def _slots(self, prompts: list[PromptValue], done: Advance) -> Flow[list[Slot]]:
+        model = self.query.private.sealed
+
+        def asking() -> Flow[list[Slot]]:
+            found: list[Slot] = yield Do(
+                partial(model.answer, prompts, done),
+                partial(model.aanswer, prompts, done),
+            )
+            return found
+
+        slots: list[Slot] = yield sealed(asking)
+        return slots
+
+    def _public(
+        self, prompt: PromptValue, count: int
+    ) -> Flow[tuple[tuple[str, ...], str | None]]:
+        """Ask as the chain asks in public; return the answers, or the error's text."""
+        public = self.query.public
+        try:
+            answers = yield Do(
+                partial(public.answers, prompt, count, {}),
+                partial(public.aanswers, prompt, count, {}),
+            )
+        except DPError as error:
+            _, raw = yield from self._plain(prompt)
+            return (), raw or str(error)
+        return answers, None
+
+    def _plain(self, prompt: PromptValue) -> Flow[tuple[Any, str | None]]:
+        """Ask by an ordinary call; return the reply, or the error's text."""
+        try:
+            reply = yield in_thread(partial(self.model.invoke, prompt))
+        except Exception as error:  # noqa: BLE001 - shown, whatever it is
+            return None, _told(error)
+        return reply, None
+
+    # -- what is found -----------------------------------------------------------------
+
+    def _failed(self, error: str) -> None:
+        self._found("context" if _TOO_LONG.search(error) else "no-answer", error)
+
+    def _failures(
+        self, prompts: list[PromptValue], slots: list[Slot], error: str | None
+    ) -> Flow[None]:
+        failed = [i for i, slot in enumerate(slots) if slot.failed]
+        if not failed and error is None:
+            return
+        if len(failed) == len(slots):
+            if error is not None:
+                self._failed(error)
+            else:
+                what = "Every group call failed, and an ordinary one was answered."
+                self._found("sealed", what)
+            return
+        if failed:
+            _, error = yield from self._plain(prompts[failed[0]])
+            if error is not None and _TOO_LONG.search(error):
+                self._found("context", error)
+        again = error or "asked again, the model answered"
+        self._found(
+            "some-failed", f"{len(failed)} of {len(slots)} group calls failed: {again}"
+        )
+
+    def _read(
+        self,
+        blank: CheckedQuestion,
+        options: tuple[str, ...],
+        prepared: Any,
+        slots: list[Slot],
+        prompt: PromptValue,
+        message: Any,
+    ) -> CheckedQuestion:
+        parser = self.query.private.parser
+        replies = tuple(slot.text for slot in slots)
+        kinds = [(r, parser.reads(r, prepared)) for r in replies if r is not None]
+        count = Counter(kind for _, kind in kinds)
+        failed = sum(slot.failed for slot in slots)
+        usage = getattr(message, "usage_metadata", None) or {}
+        found = replace(
+            blank,
+            options=options,
+            replies=replies,
+            readable=count["answer"],
+            says_nothing=count["nothing"],
+            unreadable=len(kinds) - count["answer"] - count["nothing"],
+            failed=failed,
+            input_tokens=usage.get("input_tokens"),
+            output_tokens=usage.get("output_tokens"),
+        )
+        said, asked = len(kinds), f"{blank.question!r}: "
+        if empty := len(replies) - said - failed:
+            self._found("empty", f"{asked}{empty} of {len(replies)} replies are empty.")
+        odd = [text for text, kind in kinds if kind in {"loose", "unreadable"}]
+        if len(odd) * 10 > said:
+            severity: Severity = (
+                "error" if count["unreadable"] * 2 > said else "warning"
+            )
+            what = f"{asked}{len(odd)} of {said} replies are not as asked, such as"
+            self._found("format", f"{what} {odd[0][:200]!r}.", severity)
+        if said and found.says_nothing == said:
+            self._found("says-nothing", f"{asked}all replies say so.")
+        metadata = getattr(message, "response_metadata", {})
+        if any(metadata.get(name) in _CUT for name in _ENDS):
+            self._found("cut", f"{asked}the reply was cut at the model's limit.")
+        text = prompt.to_string()
+        if found.input_tokens and len(text) > _MOST_OF_A_TOKEN * found.input_tokens:
+            self._found(
+                "truncated",
+                f"{asked}the prompt has {len(text)} characters, about "
+                f"{len(text) // CHARACTERS} tokens, and the server says that it read "
+                f"{found.input_tokens}: it may have dropped the rest.",
+            )
+        return found
+
+    def _loops(self, prompt: PromptValue) -> Flow[None]:
+        """Ask the model on two event loops, one after the other has closed."""
+        model, public = self.query.private.sealed, self.query.public
+
+        async def once() -> str | None:
+            try:
+                (slot,) = await arun_sealed(lambda: model.aanswer([prompt]))
+                await public.aanswers(prompt, 1, {})
+                if not slot.failed:
+                    return None
+            except DPError:
+                pass
+            try:
+                # For the raw error, which neither path tells.
+                await self.model.ainvoke(prompt)
+            except Exception as error:  # noqa: BLE001 - shown, whatever it is
+                return _told(error)
+            return "a call failed."
+
+        def both() -> list[str | None]:
+            # On another thread, as this one may have a running loop.
+            with ThreadPoolExecutor(1) as pool:
+                return [pool.submit(asyncio.run, once()).result() for _ in range(2)]
+
+        first, second = yield in_thread(both)
+        if error := first or second:
+            which = "first" if first else "second"
+            self._found("event-loop", f"On a {which} event loop: {error}")
+
+    def _boilerplate(self, checked: list[CheckedQuestion], known: set[str]) -> None:
+        """Find words that come over and over, and that nothing public explains."""
+        explained = _forms(known) | STOP_WORDS
+        said = [
+            {word for word in tokenize(reply) if not {word, lemma(word)} & explained}
+            for question in checked
+            for reply in question.replies
+            if reply is not None and not says_nothing(reply)
+        ]
+        counts = Counter(word for words in said for word in words)
+        often = [w for w, n in counts.most_common() if n >= max(3, len(said) / 2)]
+        if often:
+            listed = ", ".join(sorted(often))
+            self._found("boilerplate", f"Most replies have the words: {listed}.")
+
+    # -- what a question costs ---------------------------------------------------------
+
+    @property
+    def _zero_shot(self) -> int:
+        private = self.query.private
+        return max(private.parser.zero_shot_answers, int(private.gate is not None))
+
+    def _charge(self) -> dict[str, Any] | None:
+        private, budget = self.query.private, self.budget
+        if budget is None:
+            self._found("no-budget", "No account was given.")
+            return None
+        rate = private.groups.sampling_rate
+        gate = private.gate and private.gate.event_template(rate)
+        own = private.parser.event_template(rate)
+        templates = [t for t in (private.groups.preliminary, gate, own) if t]
+        try:
+            if len(templates) > 1:
+                budget.require_filter("A chain with a gate or a noisy threshold")
+            budget.require_payable(templates[0])
+            events = [event for t in templates for event in budget.price(t)]
+            left = budget.remaining()
+            epsilon = accounting.spent(events, 1, budget.delta)
+        except (DPError, ParameterError) as error:
+            self._found("budget", str(error))
+            return None
+        return {
+            "account": budget.account,
+            "mechanisms": [template.mechanism for template in templates],
+            "events": [str(event) for event in events],
+            "epsilon": epsilon,
+            "epsilon_left": left.epsilon,
+            "queries_left": left.queries,
+        }
+
+    def _report(
+        self, checked: list[CheckedQuestion], charge: dict[str, Any] | None
+    ) -> CheckReport:
+        private = self.query.private
+        size = len(self.groups[0])
+        if "docs_per_group" not in private.groups.description:
+            self._found("group-size", f"Made-up groups have {size} records.")
+        if self.tokens is None:
+            longest = max(len(d.page_content) for group in self.groups for d in group)
+            self._found(
+                "record-length",
+                f"Made-up records have {longest // CHARACTERS} tokens at most, about.",
+            )
+        order: Iterable[str] = ("error", "warning", "info")
+        ranked = [
+            f for severity in order for f in self.findings if f.severity == severity
+        ]
+        # A gate and the release share their answers unless units pay or are sampled.
+        twice = private.gate is not None and (
+            private.groups.sampling_rate < 1
+            or (self.budget is not None and self.budget.scope == "unit")
+        )
+        parser = private.parser
+        drafts = parser.draft_prompt is not None
+        words = parser.rewrite_prompt is not None
+        return CheckReport(
+            findings=tuple(ranked),
+            questions=tuple(checked),
+            group_calls=private.groups.n_groups * (1 + twice),
+            public_calls=max(self._zero_shot, 1) + drafts + words,
+            records_per_group=size,
+            tokens_per_record=self.tokens,
+            charge=charge,
+        )
+
+
+def _options(prepared: Any) -> tuple[str, ...]:
+    texts = getattr(prepared, "texts", prepared)
+    return texts if isinstance(texts, tuple) else ()
+
+
+def _forms(texts: Iterable[str]) -> frozenset[str]:
+    words = {word for text in texts for word in tokenize(text)}
+    return frozenset(words | {lemma(word) for word in words})
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:500]}"
