@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_demo(commands)
+    _add_check(commands)
     _add_plan(commands)
     _add_ledger(commands)
     return parser
@@ -174,6 +175,27 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.set_defaults(run=_run_demo)
 
 
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="try a chain of yours out on made-up records, free of charge",
+        description=(
+            "Load a chain (or a function that makes one) from a module, send made-up "
+            "public records down the path of its group calls, and tell what is wrong. "
+            "Its own records are not looked at and nothing is charged."
+        ),
+    )
+    parser.add_argument("chain", metavar="MODULE:CHAIN", help="such as app:chain")
+    parser.add_argument(
+        "--question", action="append", metavar="TEXT", help="may be given several times"
+    )
+    parser.add_argument(
+        "--tokens-per-record", type=int, metavar="N", help="length of a made-up record"
+    )
+    _json_option(parser)
+    parser.set_defaults(run=_run_check)
+
+
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "plan",
@@ -259,6 +281,12 @@ def _k_range(text: str) -> int | tuple[int, int]:
 
 def _run_demo(options: argparse.Namespace) -> int:
     from langchain_dpicl.cli.demo import run
+
+    return run(options)
+
+
+def _run_check(options: argparse.Namespace) -> int:
+    from langchain_dpicl.cli.check import run
 
     return run(options)
 

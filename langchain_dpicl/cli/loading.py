@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import suppress
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import Runnable, RunnableBinding
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.chain import DPChain
+from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
 
@@ -117,6 +122,44 @@ def load_model(name: str) -> Any:
             "are openai:NAME and offline."
         ) from None
     return _made(lambda: init_chat_model(name, temperature=0), name)
+
+
+def load_chain(name: str) -> tuple[DPChain, list[Any]]:
+    """Return the chain that `module:chain` names, and the callbacks bound to it.
+
+    The module is looked for in the current folder first; a function is called.
+
+    Raises:
+        InvalidParameterError: If there is no such chain.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InvalidParameterError("Name a chain as MODULE:CHAIN, such as app:chain.")
+    sys.path.insert(0, str(Path.cwd()))
+    failed = f"{name} can't be loaded"
+    try:
+        found: Any = import_module(module)
+        found = reduce(getattr, attribute.split("."), found)
+        if not isinstance(found, Runnable) and callable(found):
+            found = found()
+    except Exception as error:  # noqa: BLE001 - a module raises what it likes
+        is_public = isinstance(error, (ImportError, AttributeError, DPError))
+        why = f"{type(error).__name__}{f': {error}' if is_public else ''}"
+        raise InvalidParameterError(
+            f"{failed} ({why}). Import it in Python to see more."
+        ) from None
+    finally:
+        sys.path.pop(0)
+    handlers: list[Any] = []
+    while isinstance(found, RunnableBinding):
+        callbacks: Any = found.config.get("callbacks") or ()
+        handlers += getattr(callbacks, "handlers", callbacks)
+        found = found.bound
+    if not isinstance(found, DPChain):
+        raise InvalidParameterError(
+            f"{failed}: it is a {type(found).__name__}, and no DPChain."
+        )
+    return found, handlers
 
 
 def load_embedding(name: str) -> Embeddings:
