@@ -20,7 +20,6 @@ FINDINGS: dict[str, tuple[Severity, str]] = {
     "no-options": ("error", "Give labels=, extra_labels= or candidates=."),
     "preparation": ("error", "Mend the prompt, the parser or its embedding."),
     "sealed": ("error", "Use a model that needs no callbacks or context variables."),
-    "event-loop": ("error", "Keep one event loop, or ask by invoke and batch."),
     "boilerplate": ("info", "Add those that can be no answer to stop_words=."),
     "budget": ("error", "Do what the message says, or open another account."),
     "no-budget": ("info", "Pass budget= to see what a question would be charged."),

@@ -13,11 +13,9 @@ Privacy:
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -45,7 +43,7 @@ from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, lemma
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.flow import Do, Flow, in_thread
-from langchain_dpicl.sealed import arun_sealed, sealed
+from langchain_dpicl.sealed import sealed
 
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|max_model_len|n_ctx|"
@@ -85,17 +83,13 @@ class ChainCheck:
         """Ask the questions; hand on the report."""
         read = [read_question(value, self.query.longest) for value in questions]
         total = len(read) * len(self.groups)
-        checked, known, prompt = [], set[str](), None
+        checked, known = [], set[str]()
         with progress_bar("Checking", total, shown=self.shown) as done:
             for question in read:
                 found, prompts = yield from self._ask(question, done)
                 checked.append(found)
-                if found.failed < len(prompts):
-                    prompt = prompts[0]
                 known.update((question.text, *found.options))
                 known.update(asked.to_string() for asked in prompts)
-            if prompt is not None:
-                yield from self._loops(prompt)
         self._boilerplate(checked, known)
         charge = yield in_thread(self._charge)
         yield self._report(checked, charge)
@@ -275,35 +269,6 @@ class ChainCheck:
             )
         return found
 
-    def _loops(self, prompt: PromptValue) -> Flow[None]:
-        """Ask the model on two event loops, one after the other has closed."""
-        model, public = self.query.private.sealed, self.query.public
-
-        async def once() -> str | None:
-            try:
-                (slot,) = await arun_sealed(lambda: model.aanswer([prompt]))
-                await public.aanswers(prompt, 1, {})
-                if not slot.failed:
-                    return None
-            except DPError:
-                pass
-            try:
-                # For the raw error, which neither path tells.
-                await self.model.ainvoke(prompt)
-            except Exception as error:  # noqa: BLE001 - shown, whatever it is
-                return _told(error)
-            return "a call failed."
-
-        def both() -> list[str | None]:
-            # On another thread, as this one may have a running loop.
-            with ThreadPoolExecutor(1) as pool:
-                return [pool.submit(asyncio.run, once()).result() for _ in range(2)]
-
-        first, second = yield in_thread(both)
-        if error := first or second:
-            which = "first" if first else "second"
-            self._found("event-loop", f"On a {which} event loop: {error}")
-
     def _boilerplate(self, checked: list[CheckedQuestion], known: set[str]) -> None:
         """Find words that come over and over, and that nothing public explains."""
         explained = _forms(known) | STOP_WORDS
@@ -334,7 +299,7 @@ class ChainCheck:
         rate = private.groups.sampling_rate
         gate = private.gate and private.gate.event_template(rate)
         own = private.parser.event_template(rate)
-        templates = [t for t in (private.groups.preliminary, gate, own) if t]
+        templates = [t for t in (private.groups.threshold_template, gate, own) if t]
         try:
             if len(templates) > 1:
                 budget.require_filter("A chain with a gate or a noisy threshold")

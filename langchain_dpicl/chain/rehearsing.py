@@ -16,9 +16,9 @@ from typing import Any
 from langchain_core.messages import AIMessage
 
 from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.chain.private_part import PrivatePart
 from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.chain.steps import Asked
+from langchain_dpicl.chain.sealed_query import SealedQuery
+from langchain_dpicl.chain.steps import PreparedQuery
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.release.flow import Flow
 
@@ -92,12 +92,12 @@ class Rehearsal:
 
 
 @dataclass(frozen=True, repr=False)
-class ShownPart(PrivatePart):
+class ShownPart(SealedQuery):
     """A private part that also shows its groups' answers: for rehearsals alone."""
 
     seen: list[list[Slot]] = field(default_factory=list)
 
-    def _answers(self, asked: Asked, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
+    def _answers(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
         slots = yield from super()._answers(asked, paid)
         self.seen[:] = [slots]
         return slots
@@ -105,7 +105,7 @@ class ShownPart(PrivatePart):
 
 def showing(query: QueryRunner) -> tuple[QueryRunner, list[list[Slot]]]:
     """Return a query runner that shows the groups' answers, and where they appear."""
-    parts = {f.name: getattr(query.private, f.name) for f in fields(PrivatePart)}
+    parts = {f.name: getattr(query.private, f.name) for f in fields(SealedQuery)}
     shown = ShownPart(**parts)
     return replace(query, private=shown), shown.seen
 

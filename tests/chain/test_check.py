@@ -14,7 +14,6 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompts import PromptTemplate
-from pydantic import PrivateAttr
 from support.chain_parts import PARSERS
 from support.check_types import ROOT
 from support.fakes import AsyncScriptedModel, ScriptedModel
@@ -124,20 +123,6 @@ class Telling(ScriptedModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-class OneLoop(AsyncScriptedModel):
-    """Works on the first event loop that it meets, as pooled connections do."""
-
-    _loops: list[Any] = PrivateAttr(default_factory=list)
-
-    async def _agenerate(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> ChatResult:
-        self._loops.append(asyncio.get_running_loop())
-        if self._loops[0] is not self._loops[-1]:
-            raise RuntimeError("Event loop is closed")
-        return self._generate(messages)
-
-
 class NeedsCaller(ScriptedModel):
     """Works only where the caller's context is."""
 
@@ -225,7 +210,6 @@ def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
         ),
         "preparation": (chain(said("beans"), prompt=filled), {}),
         "sealed": (chain(NeedsCaller(reply=lambda _: "beans")), {}),
-        "event-loop": (chain(OneLoop(reply=lambda _: "beans")), {}),
         "boilerplate": (
             chain(said("Happily sharing insight: beans prevail."), ksa),
             {},
@@ -263,7 +247,6 @@ def test_everything_that_can_be_wrong_is_found(
         ("no-answer", "no such model"),
         ("context", "512 tokens"),
         ("some-failed", "no such model"),
-        ("event-loop", "Event loop is closed"),
         ("preparation", "tone"),
         ("boilerplate", "happily, insight, prevail, sharing"),
     ],

@@ -143,7 +143,7 @@ PUBLIC = {
     "demo.questions": {"DemoQuestion"},
     "demo.wording": {"Condition"},
     # the offline models' vocabulary and numbers
-    "offline.background": {"Passages"},
+    "offline.background": {"Options", "Passages"},
     "offline.next_token": {"_Step"},
     "offline.ngrams": {"Places"},
 }

@@ -103,7 +103,7 @@ async def test_a_cancelled_question_says_nothing_of_the_groups() -> None:
             if "Records:" not in str(messages):
                 return await super()._agenerate(messages, *args, **kwargs)
             started.set()
-            await asyncio.sleep(3600)
+            return await asyncio.sleep(3600)
 
     chain = DPChain(
         groups=groups(RetrievedGroups),
