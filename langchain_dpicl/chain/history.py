@@ -13,7 +13,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messag
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from langchain_dpicl.chain.public_model import PublicModel
+from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.prompts import CONDENSE_PROMPT
 from langchain_dpicl.common.validation import checked
@@ -86,7 +86,9 @@ def create_question_condenser(
     def condense(value: Any, config: RunnableConfig) -> dict[str, Any]:
         given, filled = prompted(value)
         return (
-            given if filled is None else _with(given, public.answers(filled, 1, config))
+            given
+            if filled is None
+            else _with(given, public.answers(filled, 1, config, Use()))
         )
 
     async def acondense(value: Any, config: RunnableConfig) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def create_question_condenser(
         return (
             given
             if filled is None
-            else _with(given, await public.aanswers(filled, 1, config))
+            else _with(given, await public.aanswers(filled, 1, config, Use()))
         )
 
     return RunnableLambda(condense, acondense, name="condense_question")

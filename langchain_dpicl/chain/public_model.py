@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata, add_usage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs
@@ -31,6 +33,25 @@ TAGS = ["dpicl:public", "nostream", "langsmith:nostream"]
 
 It shows the chain's own message, which may say something else than the model said.
 """
+
+
+@dataclass
+class Use:
+    """What one question has taken of the model, as far as that is public.
+
+    Attributes:
+        calls: Calls so far: public ones, and the padded slots of each group asking.
+        usage: Tokens of the public calls, as far as the model tells them. Those of
+            group calls are private, and never in here.
+    """
+
+    calls: int = 0
+    usage: UsageMetadata | None = None
+
+    def add(self, output: Any) -> None:
+        """Add up the tokens of a public call's output, or of a piece of it."""
+        if isinstance(output, AIMessage) and output.usage_metadata:
+            self.usage = add_usage(self.usage, output.usage_metadata)
 
 
 class PublicModel:
@@ -58,6 +79,7 @@ class PublicModel:
         prompt: PromptValue,
         count: int,
         config: RunnableConfig,
+        use: Use,
         *,
         drafted: bool = True,
     ) -> tuple[str, ...]:
@@ -72,12 +94,15 @@ class PublicModel:
         if not count:
             return ()
         model = self._asked(count, drafted=drafted)
+        use.calls += count
         try:
             found = model.batch([prompt] * count, _tagged(config))
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             self.has_answered = True
+            for answer in found:
+                use.add(answer)
             return tuple(answer_of(answer) for answer in found)
         raise _public_call_error(failure)
 
@@ -86,6 +111,7 @@ class PublicModel:
         prompt: PromptValue,
         count: int,
         config: RunnableConfig,
+        use: Use,
         *,
         drafted: bool = True,
     ) -> tuple[str, ...]:
@@ -93,12 +119,15 @@ class PublicModel:
         if not count:
             return ()
         model = _on_loop(self._asked(count, drafted=drafted))
+        use.calls += count
         try:
             found = await model.abatch([prompt] * count, _tagged(config))
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             self.has_answered = True
+            for answer in found:
+                use.add(answer)
             return tuple(answer_of(answer) for answer in found)
         raise _public_call_error(failure)
 
@@ -106,15 +135,19 @@ class PublicModel:
         model = self._model if count == 1 else self._varied
         return _silent(model) if drafted else model
 
-    def stream(self, prompt: PromptValue, config: RunnableConfig) -> Iterator[str]:
+    def stream(
+        self, prompt: PromptValue, config: RunnableConfig, use: Use
+    ) -> Iterator[str]:
         """Yield the model's answer piece by piece.
 
         Raises:
             PublicCallError: If the model fails.
         """
+        use.calls += 1
         try:
             pieces = AnswerPieces()
             for piece in self._model.stream(prompt, _tagged(config)):
+                use.add(piece)
                 if said := pieces.next(_text_of(piece)):
                     yield said
             if said := pieces.rest():
@@ -126,12 +159,14 @@ class PublicModel:
         raise _public_call_error(failure)
 
     async def astream(
-        self, prompt: PromptValue, config: RunnableConfig
+        self, prompt: PromptValue, config: RunnableConfig, use: Use
     ) -> AsyncIterator[str]:
         """Yield the model's answer piece by piece; see `stream`."""
+        use.calls += 1
         try:
             pieces = AnswerPieces()
             async for piece in _on_loop(self._model).astream(prompt, _tagged(config)):
+                use.add(piece)
                 if said := pieces.next(_text_of(piece)):
                     yield said
             if said := pieces.rest():

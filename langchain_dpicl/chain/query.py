@@ -40,7 +40,7 @@ from langchain_dpicl.chain.answers import (
     wording_of,
 )
 from langchain_dpicl.chain.prompting import Question, read_question
-from langchain_dpicl.chain.public_model import PublicModel
+from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
 from langchain_dpicl.common.outcome import Status
@@ -146,7 +146,7 @@ class QueryRunner:
             released = yield from self._ask(asked, child, is_paid=found is not None)
             yield released.step
         wording = self._word(released)
-        spoken = self._spoken(wording, child, whole=whole)
+        spoken = self._spoken(wording, child, asked.use, whole=whole)
         failed = False
         try:
             yield spoken
@@ -162,20 +162,22 @@ class QueryRunner:
             yield in_thread(keep, shielded=True)
         yield self._message((said + rest if whole else rest, status), released)
 
-    def _spoken(self, wording: Wording, child: RunnableConfig, *, whole: bool) -> Each:
+    def _spoken(
+        self, wording: Wording, child: RunnableConfig, use: Use, *, whole: bool
+    ) -> Each:
         public, prompt = self.public, wording.prompt
         if prompt is None:
             return Each(tuple, partial(_aeach, _anothing))
         if whole:
             return Each(
-                partial(public.answers, prompt, 1, child, drafted=False),
+                partial(public.answers, prompt, 1, child, use, drafted=False),
                 partial(
-                    _aeach, partial(public.aanswers, prompt, 1, child, drafted=False)
+                    _aeach, partial(public.aanswers, prompt, 1, child, use, drafted=False)
                 ),
             )
         return Each(
-            partial(public.stream, prompt, child),
-            partial(public.astream, prompt, child),
+            partial(public.stream, prompt, child, use),
+            partial(public.astream, prompt, child, use),
         )
 
     def _ask(
@@ -199,11 +201,11 @@ class QueryRunner:
         )
         if count:
             yield Step("public", {"answers": count})
-        zero_shot = yield self._answers(prompt, count, child)
+        zero_shot = yield self._answers(prompt, count, child, asked.use)
         draft: tuple[str, ...] = ()
         if drafting is not None:
             yield Step("public", {"answers": 1})
-            draft = yield self._answers(drafting, 1, child)
+            draft = yield self._answers(drafting, 1, child, asked.use)
         public = self._public_input(question, zero_shot, *draft)
         prepared = yield Do(
             partial(private.parser.prepare, public),
@@ -214,10 +216,12 @@ class QueryRunner:
         asked = self._prepared(asked, embedded, public, prepared)
         return (yield from private.release(asked))
 
-    def _answers(self, prompt: PromptValue, count: int, child: RunnableConfig) -> Do:
+    def _answers(
+        self, prompt: PromptValue, count: int, child: RunnableConfig, use: Use
+    ) -> Do:
         return Do(
-            partial(self.public.answers, prompt, count, child),
-            partial(self.public.aanswers, prompt, count, child),
+            partial(self.public.answers, prompt, count, child, use),
+            partial(self.public.aanswers, prompt, count, child, use),
         )
 
     # -- public decisions --------------------------------------------------------------
@@ -310,8 +314,14 @@ class QueryRunner:
 
     def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
         text, status = said
-        record = self.private.record(released, status)
-        return AIMessage(content=text, response_metadata={"privacy": record})
+        record, use = self.private.record(released, status), released.asked.use
+        if self.private.has_public_calls:
+            record["calls"] = use.calls
+        return AIMessage(
+            content=text,
+            response_metadata={"privacy": record},
+            usage_metadata=use.usage,
+        )
 
 
 async def _aeach(call: Callable[[], Awaitable[Iterable[str]]]) -> AsyncIterator[str]:
@@ -329,6 +339,7 @@ def _chunk(message: AIMessage | str) -> AIMessageChunk:
     return AIMessageChunk(
         content=message.content,
         response_metadata=message.response_metadata,
+        usage_metadata=message.usage_metadata,
         chunk_position="last",
     )
 

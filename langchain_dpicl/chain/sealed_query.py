@@ -32,6 +32,7 @@ from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery, Released, S
 from langchain_dpicl.chain.unit_charging import UnitCharging
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import DPError, LedgerError
 from langchain_dpicl.groups import GroupSource, ThresholdRelease
@@ -72,6 +73,14 @@ class SealedQuery:
             return first
         return (self.gate or self.parser).event_template(rate)
 
+    @property
+    def has_public_calls(self) -> bool:
+        """Whether the number of group calls is the public number of groups.
+
+        Units that have a slot each may be more than that.
+        """
+        return self.pad_calls and self.groups.relation is Relation.REPLACE
+
     def resumes(self, budget: PrivacyBudgetHandler) -> bool:
         """Whether a charge is everybody's and the answer's alone."""
         is_first = self.gate is None and self.groups.threshold_template is None
@@ -99,7 +108,7 @@ class SealedQuery:
             paid = bought.paid
             charges = (*charges, paid)
             yield _charged(template, paid)
-            yield self._asking()
+            yield self._asking(asked)
             tested = Hidden((yield self._test(asked, asked.public_answer, bought)))
             agreed, answers = tested.value[0], self._kept(tested, paid)
             yield Step("gate", {"agreed": agreed})
@@ -115,7 +124,7 @@ class SealedQuery:
             charges = (*charges, bought.paid)
             yield _charged(template, bought.paid)
         if answers is None:
-            yield self._asking()
+            yield self._asking(asked)
         outcome = yield from self._merged(asked, bought, answers)
         return Released(
             asked, outcome, charges, entry=bought.entry, is_again=not bought.is_new
@@ -244,7 +253,8 @@ class SealedQuery:
             )
         return prompts.slots(answers)
 
-    def _asking(self) -> Step:
+    def _asking(self, asked: PreparedQuery) -> Step:
+        asked.use.calls += self.groups.n_groups
         return Step("groups", {"groups": self.groups.n_groups})
 
     def _payers(self) -> dict[str, Any]:

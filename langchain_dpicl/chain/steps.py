@@ -12,6 +12,7 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
+from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.parsers.base import PublicAnswer
@@ -36,6 +37,7 @@ class PreparedQuery:
         public_answer: What a public-first gate tests, where there is one.
         details: What was released before the parser's own release.
         answers: What is stored of this question, with a cache.
+        use: What it has taken of the model so far.
     """
 
     question: Question
@@ -46,6 +48,7 @@ class PreparedQuery:
     public_answer: PublicAnswer | None = None
     details: dict[str, Any] = field(default_factory=dict)
     answers: Answers | None = None
+    use: Use = field(default_factory=Use)
 
     def knowing(self, details: dict[str, Any]) -> PreparedQuery:
         """Return the same question with more that is public about it."""

@@ -124,6 +124,10 @@ class ReleaseRecord(BaseModel):
     library: Release
     """The version of the library."""
 
+    calls: Annotated[int, Field(ge=0)] | None = None
+    """How many calls of the model an answer took, by public numbers: one for each
+    padded slot, and the public ones. Absent where calls are not padded."""
+
 
 def release_record(  # noqa: D417, PLR0913  # the fields of a record
     *,

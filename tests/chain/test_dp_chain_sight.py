@@ -84,6 +84,7 @@ def test_the_answer_is_a_message_with_no_usage_of_group_calls(
     chain = DPChain(
         groups=groups, model=OfflineChatModel(), parser=PARSERS["vote"](), budget=rich()
     )
+    chain.invoke(QUESTION)  # The first one is asked alone, which is public.
     answer = chain.invoke(QUESTION)
     assert isinstance(answer, AIMessage)
     assert answer.usage_metadata is None
