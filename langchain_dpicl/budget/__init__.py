@@ -2,7 +2,7 @@
 
 from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.budget.charge import PaidCharge
-from langchain_dpicl.budget.forecast import Forecast, forecast
+from langchain_dpicl.budget.forecast import Cost, Forecast, forecast
 from langchain_dpicl.budget.handler import PrivacyBudgetHandler
 from langchain_dpicl.budget.lookup import find_budget
 from langchain_dpicl.budget.planning import plan_queries
@@ -11,6 +11,7 @@ from langchain_dpicl.budget.state import BudgetState
 __all__ = [
     "BudgetState",
     "Bundle",
+    "Cost",
     "Forecast",
     "PaidCharge",
     "PrivacyBudgetHandler",

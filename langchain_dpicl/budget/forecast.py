@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
+from functools import partial
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
@@ -26,16 +26,51 @@ from langchain_dpicl.mechanisms import (
     PTRNoise,
     PureNoise,
     ThresholdNoise,
+    VectorNoise,
     sensitivity,
 )
+from langchain_dpicl.mechanisms.voting import NOBODY
 
 PASS_RATE = 0.95
+
+PROMPT_TOKENS = 200
+"""Tokens of a prompt besides its records: question, instructions, options."""
+
+ANSWER_TOKENS = 50
+"""Tokens of an answer: a few words, or a sentence."""
+
+UNSEEN = (
+    "No plan can see how much the groups agree, how many of them find no record, and "
+    "whether the model answers in the form that it is asked for."
+)
+"""What every forecast leaves open."""
 
 CountNoise = GaussianNoise | ExponentialNoise | PureNoise | PTRNoise | ThresholdNoise
 """The noise of releases that choose by counts of groups."""
 
 THRESHOLD = "ksa/threshold"
 """The mechanism whose words stand on their own: there is no lead over a next one."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan's model calls take, where every group has all its records.
+
+    Attributes:
+        input_tokens: Tokens that one question sends.
+        output_tokens: Tokens that come back.
+        price: What they cost, in the prices' currency; None without prices.
+        total_input_tokens: The same of all questions together.
+        total_output_tokens: The same.
+        total_price: The same.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    price: float | None
+    total_input_tokens: int
+    total_output_tokens: int
+    total_price: float | None
 
 
 @dataclass(frozen=True)
@@ -51,7 +86,7 @@ class Forecast:
         required_lead: By how many groups the right answer must lead for 95 %; for a
             threshold release the number of groups with the word, whatever the others.
         groups: The number of groups.
-        calls_per_query: Model calls of one query: groups, public answers, rewriting.
+        calls_per_query: Model calls of one query: groups and public ones.
         queries: The number of queries.
     """
 
@@ -69,6 +104,59 @@ class Forecast:
     def is_possible(self) -> bool:
         """Whether a unanimous answer would be released."""
         return self.required_lead <= self.groups
+
+    def cost(
+        self,
+        *,
+        records_per_group: int,
+        tokens_per_record: int,
+        tokens_per_prompt: int = PROMPT_TOKENS,
+        tokens_per_answer: int = ANSWER_TOKENS,
+        price_in: float | None = None,
+        price_out: float | None = None,
+    ) -> Cost:
+        """Return the tokens and the price of the plan's questions.
+
+        Args:
+            records_per_group: Records in the prompt of one group.
+            tokens_per_record: Tokens of one record, on average.
+            tokens_per_prompt: Tokens of a prompt besides its records.
+            tokens_per_answer: Tokens of an answer, hidden reasoning included.
+            price_in: Price of a million tokens that are sent.
+            price_out: Price of a million tokens that come back; both or none.
+
+        Raises:
+            InvalidParameterError: If a number is out of its range.
+
+        Example:
+            >>> vote = mechanisms.vote_template("vote")
+            >>> found = forecast(vote, epsilon=8, delta=1e-6, queries=20, groups=100)
+            >>> found.cost(records_per_group=8, tokens_per_record=50).input_tokens
+            60000
+        """
+        count = partial(checked, parameters.count)
+        records = count(records_per_group, "records_per_group")
+        record = count(tokens_per_record, "tokens_per_record")
+        prompt = count(tokens_per_prompt, "tokens_per_prompt", minimum=0)
+        answer = count(tokens_per_answer, "tokens_per_answer", minimum=0)
+        sent = self.calls_per_query * prompt + self.groups * records * record
+        back = self.calls_per_query * answer
+        price: float | None = None
+        if price_in is not None or price_out is not None:
+            into, out = (
+                checked(parameters.extended, name, value)
+                for name, value in (("price_in", price_in), ("price_out", price_out))
+            )
+            price = (sent * into + back * out) / 1e6
+            checked(parameters.finite, "price", price * self.queries)
+        return Cost(
+            sent,
+            back,
+            price,
+            sent * self.queries,
+            back * self.queries,
+            None if price is None else price * self.queries,
+        )
 
     def advice(self) -> str:
         """Return what the numbers mean, in a sentence."""
@@ -101,6 +189,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     public_calls: int = 0,
     choices: int = 2,
     items_per_answer: int = 2,
+    drafted: bool = False,
 ) -> Forecast:
     """Return what each query of a plan can do.
 
@@ -114,16 +203,19 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         public_calls: Model calls without records, for one query.
         choices: Labels, candidates or domain words to choose among.
         items_per_answer: For a threshold release: how many words an answer counts for.
+        drafted: For a vote: whether the model drafts the labels. Then a label must
+            also lead by more than one of two equal labels does.
 
     Returns:
-        The forecast. It is exact for propose-test-release with a given k and for one
-        word of a threshold release, and a normal approximation for the others.
+        The forecast. It is exact for propose-test-release with a given k, for one word
+        of a threshold release, and for a vote in which all other groups find no record;
+        for pure and exponential mechanisms it is an upper bound.
 
     Raises:
         PlanMismatchError: If there is no such plan.
         InvalidParameterError: If an argument is out of its range (there is a group and
             two choices at least), or the release is not a choice among counts (ESA by
-            cosine).
+            cosine) or not a vote where labels are drafted.
         ParameterError: If `items_per_answer` is out of its range.
 
     Example:
@@ -136,14 +228,18 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     groups = checked(parameters.count, groups, "groups")
     choices = checked(parameters.count, choices, "choices", minimum=2)
     public_calls = checked(parameters.count, public_calls, "public_calls", minimum=0)
-    if template.mechanism == "esa/cosine":
+    events = plan_queries(template, epsilon=epsilon, delta=delta, queries=queries)
+    found = template.read(events)
+    if isinstance(found, VectorNoise):
         raise InvalidParameterError(
             "What a noisy sum of embeddings can tell apart depends on the candidates: "
             "there is no lead to forecast for ESA by cosine. With select='vote' there "
             "is."
         )
-    events = plan_queries(template, epsilon=epsilon, delta=delta, queries=queries)
-    found = template.read(events)
+    if drafted and not isinstance(found, GaussianNoise | PureNoise):
+        raise InvalidParameterError(
+            f"drafted= goes with a vote, and {template.mechanism} is none."
+        )
     noise: float | None = None
     if isinstance(found, ThresholdNoise):
         noise = found.noise_multiplier * sensitivity.keyword_l2(
@@ -166,14 +262,21 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         )
     elif isinstance(found, GaussianNoise):
         noise = found.noise_multiplier * sensitivity.vote_l2(relation)
-        # Two noisy counts, each against the winner's: a union bound over the others.
-        tail = (1 - PASS_RATE) / (choices - 1)
-        # Of a tail so thin that 1 - tail is 1 there is a quantile all the same.
-        lead = noise * math.sqrt(2) * -NormalDist().inv_cdf(tail)
+        lead = mechanisms.required_lead(
+            choices,
+            sigma=noise,
+            min_lead=mechanisms.lead_over_a_tie(noise) if drafted else 0.0,
+            pass_rate=PASS_RATE,
+        )
     else:
         # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
-        scale = 2 * sensitivity.joint_utility(relation) / found.epsilon
-        lead = scale * math.log((choices - 1) * PASS_RATE / (1 - PASS_RATE))
+        # The others are all choices but one, and "none of them". A vote has "nobody"
+        # besides, whose public score counts for 1 / (2 NOBODY) of each label.
+        is_vote = isinstance(found, PureNoise)
+        moved = 1 if is_vote else sensitivity.joint_utility(relation)
+        others = choices * (1 + 1 / (2 * NOBODY)) if is_vote else choices
+        odds = others * PASS_RATE / (1 - PASS_RATE)
+        lead = 2 * moved / found.epsilon * math.log(odds)
     return Forecast(
         mechanism=template.mechanism,
         noise_multiplier=getattr(found, "noise_multiplier", None),

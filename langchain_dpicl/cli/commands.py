@@ -222,6 +222,14 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--plot", metavar="FILE.png", help="draw the required lead over epsilon"
     )
+    cost = parser.add_argument_group("what the model calls cost")
+    for option, kind, meaning in (
+        ("--records-per-group", int, "records in a group's prompt"),
+        ("--tokens-per-record", int, "tokens of a record, on average"),
+        ("--price-in", float, "price of a million tokens that are sent"),
+        ("--price-out", float, "price of a million tokens that come back"),
+    ):
+        cost.add_argument(option, type=kind, metavar="N", help=meaning)
     _json_option(parser)
     parser.set_defaults(run=_run_plan)
 

@@ -13,7 +13,13 @@ from rich.table import Table
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import forecast
-from langchain_dpicl.budget.forecast import Forecast
+from langchain_dpicl.budget.forecast import (
+    ANSWER_TOKENS,
+    PROMPT_TOKENS,
+    UNSEEN,
+    Cost,
+    Forecast,
+)
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.validation import checked
@@ -37,27 +43,30 @@ class Method(NamedTuple):
     Attributes:
         template: What a release is charged, by name and sampling rate.
         mechanism: The release's public name.
-        public_calls: How many public model calls one query makes.
+        public_calls: How many public model calls one query makes, if it is released.
         items_per_answer: How many words an answer counts for, where there is a limit.
+        drafted: Whether the model drafts the labels.
     """
 
     template: Callable[..., EventTemplate[Any]]
     mechanism: str
     public_calls: int
     items_per_answer: int = 2
+    drafted: bool = False
 
 
 METHODS = {
-    "KSA-PTR, one k": Method(ptr_template, "ksa/ptr", 2),
-    "KSA-PTR, range of k": Method(ptr_range_template, "ksa/ptr range", 2),
+    "KSA-PTR, one k": Method(ptr_template, "ksa/ptr", 1),
+    "KSA-PTR, range of k": Method(ptr_range_template, "ksa/ptr range", 1),
     "KSA-threshold, 1 word": Method(
-        threshold_template, "ksa/threshold", 2, items_per_answer=1
+        threshold_template, "ksa/threshold", 1, items_per_answer=1
     ),
     "KSA-threshold, 2 words": Method(
-        threshold_template, "ksa/threshold", 2, items_per_answer=2
+        threshold_template, "ksa/threshold", 1, items_per_answer=2
     ),
     "KSA-joint": Method(joint_template, "ksa/joint", 1),
     "voting, ESA by vote": Method(vote_template, "vote", 0),
+    "voting, drafted labels": Method(vote_template, "vote", 1, drafted=True),
 }
 """The methods by name."""
 
@@ -74,7 +83,9 @@ def run(options: argparse.Namespace) -> int:
         print(  # noqa: T201 - the command's output
             json.dumps(
                 {
-                    name: asdict(item) | {"advice": item.advice()}
+                    name: asdict(item)
+                    | {"advice": item.advice(), "unseen": UNSEEN}
+                    | ({"cost": asdict(cost)} if (cost := _cost(item, options)) else {})
                     if isinstance(item, Forecast)
                     else {"error": str(item)}
                     for name, item in found.items()
@@ -99,6 +110,26 @@ def _check(options: argparse.Namespace) -> None:
     parameters.count(options.groups, "groups")
     parameters.count(options.choices, "choices", minimum=2)
     parameters.sampling_rate(options.sampling_rate)
+    sizes = (options.records_per_group, options.tokens_per_record)
+    prices = (options.price_in, options.price_out)
+    if None in sizes and {*sizes, *prices} != {None}:
+        raise InvalidParameterError(
+            "What the calls cost follows from both --records-per-group and "
+            "--tokens-per-record."
+        )
+    if prices.count(None) == 1:
+        raise InvalidParameterError("Give both --price-in and --price-out, or none.")
+
+
+def _cost(item: Forecast, options: argparse.Namespace) -> Cost | None:
+    if options.records_per_group is None:
+        return None
+    return item.cost(
+        records_per_group=options.records_per_group,
+        tokens_per_record=options.tokens_per_record,
+        price_in=options.price_in,
+        price_out=options.price_out,
+    )
 
 
 def _forecast(
@@ -117,6 +148,7 @@ def _forecast(
             public_calls=method.public_calls,
             choices=options.choices,
             items_per_answer=method.items_per_answer,
+            drafted=method.drafted,
         )
     except (PlanMismatchError, InvalidParameterError) as error:
         if rate == 1:
@@ -168,11 +200,52 @@ def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) ->
         "z: noise multiplier. epsilon: of one query's exponential mechanism. noise: "
         "standard deviation on a count of groups. lead: by how many groups the answer "
         "must be ahead of the next one to come out in 95 % of cases; for KSA-threshold "
-        "how many groups must use a word, whatever else they say. With less, KSA-PTR "
-        "and KSA-threshold give the public answer and the others choose more or less "
-        "at random. KSA-threshold counts only an answer's first words. calls: model "
-        "calls a query; ESA asks for its candidates besides."
+        "how many groups must use a word, whatever else they say. With less, KSA-joint "
+        "and voting over labels that you give may choose another one; the others give "
+        "the public answer. KSA-threshold counts only an answer's first words. calls: "
+        "model calls of a query that is released; ESA asks for its candidates besides, "
+        "and a chain's first question, or a vote without an answer, is asked alone."
     )
+    console.print(UNSEEN)
+    _print_costs(console, options, found)
+
+
+def _print_costs(
+    console: Console, options: argparse.Namespace, found: dict[str, Forecast | DPError]
+) -> None:
+    if options.records_per_group is None:
+        return
+    table = Table("calls", title="what the calls take", title_justify="left")
+    for heading in ("tokens in", "out", "price", "in all: in", "out", "price"):
+        table.add_column(heading, justify="right")
+    costs = {
+        item.calls_per_query: _cost(item, options)
+        for item in found.values()
+        if isinstance(item, Forecast)
+    }
+    for calls, cost in sorted(costs.items()):
+        if cost is not None:
+            table.add_row(
+                str(calls),
+                f"{cost.input_tokens:,}",
+                f"{cost.output_tokens:,}",
+                _money(cost.price),
+                f"{cost.total_input_tokens:,}",
+                f"{cost.total_output_tokens:,}",
+                _money(cost.total_price),
+            )
+    console.print(table)
+    console.print(
+        f"A question, and all {options.queries}: every group with "
+        f"{options.records_per_group} records of {options.tokens_per_record} tokens. "
+        f"Assumed: {PROMPT_TOKENS} tokens of question and instructions in every call, "
+        f"and {ANSWER_TOKENS} of answer. A model that reasons writes many more, and "
+        "embeddings come besides. Prices are for a million tokens."
+    )
+
+
+def _money(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
 
 
 def _figure(value: Any) -> str:

@@ -70,6 +70,7 @@ from langchain_dpicl.mechanisms.noise import (
     ExponentialNoise,
     GaussianNoise,
     PureNoise,
+    VectorNoise,
 )
 from langchain_dpicl.mechanisms.randomized_response import (
     randomize,
@@ -90,8 +91,11 @@ from langchain_dpicl.mechanisms.table_statistics import (
     tallies_template,
 )
 from langchain_dpicl.mechanisms.voting import (
+    lead_over_a_tie,
+    least_votes,
     noisy_argmax,
     noisy_counts,
+    required_lead,
     vote_template,
 )
 
@@ -104,6 +108,7 @@ __all__ = [
     "SecureRandom",
     "SeededRandom",
     "ThresholdNoise",
+    "VectorNoise",
     "agreement_template",
     "choose_k",
     "exceeds",
@@ -111,6 +116,8 @@ __all__ = [
     "flip_template",
     "joint_template",
     "joint_top_k",
+    "lead_over_a_tie",
+    "least_votes",
     "max_token_template",
     "next_token_template",
     "noisy_argmax",
@@ -128,6 +135,7 @@ __all__ = [
     "reports_template",
     "required_count",
     "required_gap",
+    "required_lead",
     "response_chances",
     "sum_template",
     "system_random",

@@ -27,7 +27,7 @@ from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.inputs import vector_rows
-from langchain_dpicl.mechanisms.noise import GaussianNoise
+from langchain_dpicl.mechanisms.noise import VectorNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.source import checked_source
 
@@ -45,7 +45,7 @@ def sum_template(
     noise_multiplier: float | None = None,
     *,
     sampling_rate: float = 1.0,
-) -> EventTemplate[GaussianNoise]:
+) -> EventTemplate[VectorNoise]:
     """Return what `noisy_sum` is charged: Gaussian(z).
 
     Args:
@@ -54,7 +54,7 @@ def sum_template(
         sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
     """
     part = GaussianPart(noise_multiplier)
-    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate)
+    return EventTemplate(mechanism, (part,), VectorNoise, sampling_rate)
 
 
 def noisy_sum(

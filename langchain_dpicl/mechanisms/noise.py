@@ -18,6 +18,11 @@ class GaussianNoise:
 
 
 @dataclass(frozen=True)
+class VectorNoise(GaussianNoise):
+    """The noise of a sum of vectors: there are no counts in it, and no lead."""
+
+
+@dataclass(frozen=True)
 class PureNoise:
     """The noise of a pure-epsilon release."""
 

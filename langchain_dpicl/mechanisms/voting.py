@@ -9,11 +9,14 @@ Models*, ICLR 2024, Algorithm 1 and Theorem 3.
 2. *Noise.* Independent rounded Gaussians of scale sigma = z * sensitivity on a public
    grid of 1 / weight votes: exactly post-processing of a Gaussian mechanism.
 3. *Event* (`vote_template`). Gaussian with noise multiplier z. The argmax is
-   post-processing.
+   post-processing. So is a rule that gives no label out of nothing: `least_votes` and
+   `lead_over_a_tie` are public numbers.
 """
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +36,15 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.mechanisms.source import SecureRandom
+
+
+NOBODY = 0.01
+"""How often a label may come out that no group chose."""
+
+TIE = 0.05
+"""How often one of two labels with the same votes may come out."""
+
+_NORMAL = NormalDist()
 
 
 def vote_template(
@@ -135,3 +147,59 @@ def noisy_argmax(
         counts, noise_multiplier=noise_multiplier, relation=relation, random=random
     )
     return int(np.argmax(noisy))
+
+
+def least_votes(sigma: float, labels: int) -> float:
+    """Return the noisy count below which a label is taken for one that nobody chose.
+
+    With no vote at all, some label's noisy count reaches it in `NOBODY` of cases; where
+    others have votes, a label without any comes out more rarely.
+
+    Args:
+        sigma: Standard deviation of the noise of one count.
+        labels: How many labels there are.
+    """
+    # Of so many labels that the rate is 1 there is a quantile all the same.
+    return sigma * -_NORMAL.inv_cdf(-math.expm1(math.log1p(-NOBODY) / labels))
+
+
+def lead_over_a_tie(sigma: float) -> float:
+    """Return the noisy lead that one of two equal labels reaches in `TIE` of cases."""
+    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / 2)
+
+
+def required_lead(
+    labels: int, *, sigma: float, min_lead: float = 0.0, pass_rate: float = 0.95
+) -> float:
+    """Return the lead with which a label comes out in `pass_rate` of questions.
+
+    It holds however many groups have no records: the winner has the lead alone, and
+    the other labels and "none of these" have nothing. With more votes on both sides it
+    comes out at least as often.
+
+    Args:
+        labels: How many labels there are.
+        sigma: Standard deviation of the noise of one count.
+        min_lead: Least noisy lead over every other bin.
+        pass_rate: How often it comes out.
+
+    Example:
+        >>> 19 < required_lead(10, sigma=4.1) < 20
+        True
+        >>> 26 < required_lead(8, sigma=4.1, min_lead=lead_over_a_tie(4.1)) < 27
+        True
+    """
+    from scipy import optimize, special
+
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    least, margin = least_votes(1.0, labels), min_lead / sigma
+
+    def missing(lead: float) -> float:
+        # Over the winner's noise x: lead + x is enough, and beats all others' noise.
+        low = min(max(least - lead, -9.0), 9.0)
+        x = low + (9.0 - low) * (nodes + 1) / 2
+        beats = np.exp(labels * special.log_ndtr(lead + x - margin) - x * x / 2)
+        rate = (9.0 - low) / 2 * float(weights @ beats) / math.sqrt(2 * math.pi)
+        return rate - pass_rate
+
+    return sigma * float(optimize.brentq(missing, 0.0, margin + 40.0))

@@ -9,15 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
-NOBODY = 0.01
-"""How often a label may come out that no group chose."""
-
-TIE = 0.05
-"""How often one of two labels with the same votes may come out."""
-
-_NORMAL = NormalDist()
+from langchain_dpicl.mechanisms import least_votes
+from langchain_dpicl.mechanisms.voting import NOBODY
 
 
 @dataclass(frozen=True)
@@ -34,24 +28,6 @@ class Verdict:
     winner: int | None
     confidence: float
     reason: str = ""
-
-
-def least_votes(sigma: float, labels: int) -> float:
-    """Return the noisy count below which a label is taken for one that nobody chose.
-
-    With no vote at all, some label's noisy count reaches it in `NOBODY` of cases; where
-    others have votes, a label without any comes out more rarely.
-
-    Args:
-        sigma: Standard deviation of the noise of one count.
-        labels: How many labels there are.
-    """
-    return sigma * _NORMAL.inv_cdf((1 - NOBODY) ** (1 / labels))
-
-
-def lead_over_a_tie(sigma: float) -> float:
-    """Return the noisy lead that one of two equal labels reaches in `TIE` of cases."""
-    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / 2)
 
 
 def verdict(

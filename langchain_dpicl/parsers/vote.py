@@ -31,7 +31,7 @@ from langchain_dpicl.parsers.base import (
     PublicInput,
     Reading,
 )
-from langchain_dpicl.parsers.lead import lead_over_a_tie, nobody_score, verdict
+from langchain_dpicl.parsers.lead import nobody_score, verdict
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
 from langchain_dpicl.parsers.words import tokenize
@@ -276,7 +276,7 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
         min_lead = self.min_lead
         if min_lead is None:
-            min_lead = lead_over_a_tie(sigma) if drafted else 0.0
+            min_lead = mechanisms.lead_over_a_tie(sigma) if drafted else 0.0
         said = verdict(votes, none, sigma=sigma, min_lead=min_lead)
         details = {
             **drafted,

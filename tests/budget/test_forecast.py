@@ -1,21 +1,27 @@
-"""What a plan with a threshold release can answer."""
+"""What a plan can answer, and what it costs."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from scipy import stats
 from support.release_templates import template
 
+from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, mechanisms
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import forecast
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import answered
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.parsers import KSAThresholdOutputParser
 
+VOTE = template("vote", (GaussianPart(),))
 THRESHOLD = template("ksa/threshold", (GaussianPart(),), needs_delta0=True)
-TERMS = {"epsilon": 8.0, "delta": 1e-6, "queries": 20, "groups": 100}
+TERMS: Any = {"epsilon": 8.0, "delta": 1e-6, "queries": 20, "groups": 100}
 
 
 @pytest.mark.parametrize("relation", list(Relation))
@@ -56,3 +62,111 @@ def test_more_words_than_groups_can_carry_are_hopeless() -> None:
 def test_numbers_of_words_are_checked(items_per_answer: object) -> None:
     with pytest.raises(ParameterError, match="items_per_answer"):
         forecast(THRESHOLD, items_per_answer=items_per_answer, **TERMS)
+
+
+def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
+    """Return how often a vote gives its first label, at the forecast's terms."""
+    budget = PrivacyBudgetHandler(
+        epsilon=8, delta=1e-6, queries=20, ledger=":memory:", account="a"
+    )
+    paid = budget.charge(parser.event_template())
+    labels = tuple(f"label{n}" for n in range(len(counts)))
+    slots = [
+        answered(label)
+        for label, count in zip(labels, counts, strict=True)
+        for _ in range(count)
+    ]
+    found = [
+        parser.release(
+            slots,
+            paid=paid,
+            relation=Relation.REPLACE,
+            slot_count=100,
+            prepared=labels,
+        ).text
+        for _ in range(runs)
+    ]
+    return found.count(labels[0]) / runs
+
+
+@pytest.mark.parametrize("choices", [2, 8])
+@pytest.mark.parametrize("kind", ["given", "drafted", "flip"])
+def test_a_vote_comes_out_at_its_required_lead(kind: str, choices: int) -> None:
+    random = SeededRandom(7)
+    given = [f"label{n}" for n in range(choices)]
+    parser = VoteOutputParser(
+        labels="draft" if kind == "drafted" else given,
+        mechanism="permute_and_flip" if kind == "flip" else "gaussian",
+        random=random,
+    )
+    found = forecast(
+        parser.event_template(),
+        choices=choices,
+        drafted=kind == "drafted",
+        **{**TERMS, "groups": 1000},
+    )
+    lead = math.ceil(found.required_lead)
+    # The hardest case: all other groups found no record.
+    rate = votes_out(parser, [lead] + [0] * (choices - 1), 600)
+    assert rate > 0.92
+    if kind != "flip":  # There it is a bound.
+        assert rate < 0.98
+    # With others voting it is as safe.
+    assert votes_out(parser, [lead + 10] + [10] * (choices - 1), 600) > 0.92
+
+
+def test_a_drafted_vote_needs_more_than_a_given_one() -> None:
+    given, drafted = (
+        forecast(VOTE, choices=8, drafted=drafted, **TERMS) for drafted in (False, True)
+    )
+    assert given.required_lead == pytest.approx(19.4, abs=0.2)
+    assert drafted.required_lead == pytest.approx(25.4, abs=0.2)
+    with pytest.raises(InvalidParameterError, match="drafted"):
+        forecast(THRESHOLD, drafted=True, **TERMS)
+
+
+def test_a_sum_of_vectors_is_known_by_its_noise_and_not_by_its_name() -> None:
+    with pytest.raises(InvalidParameterError, match="select='vote'"):
+        forecast(mechanisms.sum_template("mine"), **TERMS)
+    assert forecast(mechanisms.vote_template("esa/cosine"), **TERMS).is_possible
+
+
+def test_it_says_what_the_questions_cost() -> None:
+    found = forecast(VOTE, public_calls=1, **TERMS)
+    cost = found.cost(
+        records_per_group=8,
+        tokens_per_record=50,
+        tokens_per_prompt=100,
+        tokens_per_answer=10,
+        price_in=2.0,
+        price_out=10.0,
+    )
+    assert cost.input_tokens == 100 * (8 * 50 + 100) + 100
+    assert cost.output_tokens == 101 * 10
+    expected = (cost.input_tokens * 2.0 + cost.output_tokens * 10.0) / 1e6
+    assert cost.price == pytest.approx(expected)
+    assert cost.total_input_tokens == 20 * cost.input_tokens
+    assert cost.total_output_tokens == 20 * cost.output_tokens
+    assert cost.total_price == pytest.approx(20 * expected)
+    free = found.cost(records_per_group=8, tokens_per_record=50)
+    assert free.price is free.total_price is None
+    assert free.input_tokens > 40_000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"records_per_group": 0},
+        {"tokens_per_record": 1.5},
+        {"price_in": -1.0, "price_out": 1.0},
+        {"price_in": math.inf, "price_out": 1.0},
+        {"price_in": 1e308, "price_out": 1e308},
+        {"price_in": 1.0},
+        {"price_out": 1.0},
+    ],
+)
+def test_costs_of_nothing_known_are_refused(wrong: Any) -> None:
+    found = forecast(VOTE, **TERMS)
+    terms: Any = {"records_per_group": 8, "tokens_per_record": 50, **wrong}
+    with pytest.raises(InvalidParameterError, match=next(iter(wrong))[:5]):
+        found.cost(**terms)

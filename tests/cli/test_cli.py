@@ -205,10 +205,15 @@ def test_plan_states_noise_lead_and_calls(capsys: pytest.CaptureFixture[str]) ->
     assert status == 0
     ptr = report["KSA-PTR, one k"]
     assert 40 < ptr["required_lead"] < 50
-    assert ptr["calls_per_query"] == 102
+    assert ptr["calls_per_query"] == 101
+    vote, drafted = (report[f"voting, {n}"] for n in ("ESA by vote", "drafted labels"))
+    assert (vote["calls_per_query"], drafted["calls_per_query"]) == (100, 101)
+    assert vote["required_lead"] < drafted["required_lead"] < ptr["required_lead"]
+    assert "how much the groups agree" in vote["unseen"]
+    assert "cost" not in vote
     one, two = (report[f"KSA-threshold, {n}"] for n in ("1 word", "2 words"))
     assert one["required_lead"] < two["required_lead"] < ptr["required_lead"]
-    assert one["calls_per_query"] == 102
+    assert one["calls_per_query"] == 101
     assert "A word must be in the answers of 31 of 100 groups" in one["advice"]
     status, tight = run(["plan", "--epsilon", "0.5"], capsys)
     assert "Not even a unanimous answer" in tight["KSA-PTR, one k"]["advice"]
@@ -217,6 +222,43 @@ def test_plan_states_noise_lead_and_calls(capsys: pytest.CaptureFixture[str]) ->
     assert "single" in shown
     assert "add/remove" in shown
     assert "KSA-threshold" in shown
+
+
+def test_plan_states_tokens_and_prices(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["plan", "--records-per-group", "8", "--tokens-per-record", "50"]
+    prices = ["--price-in", "2", "--price-out", "10"]
+    status, report = run([*sizes, *prices], capsys)
+    assert status == 0
+    cost = report["voting, drafted labels"]["cost"]
+    assert cost["input_tokens"] == 100 * 8 * 50 + 101 * 200
+    assert cost["output_tokens"] == 101 * 50
+    assert cost["price"] == pytest.approx((60200 * 2 + 5050 * 10) / 1e6)
+    assert cost["total_price"] == pytest.approx(20 * cost["price"])
+    assert run(sizes, capsys)[1]["KSA-joint"]["cost"]["price"] is None
+    assert main([*sizes, *prices]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for expected in ("60,200", "1,204,000", "3.42", "No plan can see"):
+        assert expected in shown
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--records-per-group", "8"], "--tokens-per-record"),
+        (["--tokens-per-record", "8"], "--records-per-group"),
+        (["--price-in", "8", "--price-out", "8"], "--records-per-group"),
+        (
+            ["--records-per-group=8", "--tokens-per-record=8", "--price-in=2"],
+            "--price-out",
+        ),
+        (["--records-per-group=0", "--tokens-per-record=8"], "records_per_group"),
+    ],
+)
+def test_costs_need_sizes_and_both_prices(
+    more: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, report = run(["plan", *more], capsys)
+    assert (status, named in report["message"]) == (1, True)
 
 
 def test_plan_draws_its_plot(

@@ -68,6 +68,20 @@ def test_numbers_of_a_plan(
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize(
+    "option", ["records-per-group", "tokens-per-record", "price-in", "price-out"]
+)
+def test_sizes_and_prices_of_a_plan(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = ["--records-per-group=8", "--tokens-per-record=50"]
+    good += ["--price-in=2", "--price-out=2"]
+    status = ended(["plan", *good, f"--{option}={value}"], capsys)
+    if value in ("-1", "x", "", "nan", "-inf", "inf", "1e400"):
+        assert status != 0
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(
     "option",
     [
         "patients",
