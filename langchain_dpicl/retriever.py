@@ -27,7 +27,11 @@ from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError
 
-DEFAULT_K = 4
+DEFAULT_K = 1
+"""What comes behind the first may be in no record."""
+
+SOURCE = "released answer"
+"""What the metadata of each document says of where it comes from."""
 
 
 class DPRetriever(FrozenModel, BaseRetriever):
@@ -37,17 +41,22 @@ class DPRetriever(FrozenModel, BaseRetriever):
     Each question is one query of a `DPChain`, and costs what that one costs. What comes
     back depends on the chain's parser:
 
-    * `ESAOutputParser`: the k best of its public candidates, in the order of their
-      cosines with one noisy sum, as far as they reach the parser's `min_score`. One
-      charge, whatever k is. With `select="vote"` the winner alone.
-    * keyword parsers: the answer, and then the released words.
+    * `ESAOutputParser`: the best of its public candidates; with `k=` the k best, in the
+      order of their cosines with one noisy sum, as far as they reach the parser's
+      `min_score`. One charge, whatever k is. With `select="vote"` the winner alone.
+    * keyword parsers: the answer, and with `k=2` the released words.
     * `VoteOutputParser`: the winning label.
+
+    No document is a record, and none is evidence beside another: all of one question
+    are one released answer. Each says so in `metadata["source"]` and has the answer's
+    record in `metadata["privacy"]`; its text is the answer alone.
 
     Where nothing is released there are no documents: the public answer that a `DPChain`
     falls back to is no evidence from the records, and the model that follows says so or
-    answers by itself. `KSAPTROutputParser`, `KSAThresholdOutputParser` and an ESA with
-    `min_score` release nothing where the groups do not agree. The others always release
-    something: the nearest candidate may be far, and what comes second in no record.
+    answers by itself. Voting, `KSAPTROutputParser`, `KSAThresholdOutputParser` and an
+    ESA with `min_score` release nothing where the groups do not answer.
+    `KSAJointOutputParser` and ESA by cosine may: the nearest candidate may be far, and
+    what comes second in no record.
 
     With keyword parsers the chain's own call that puts words into a sentence is made as
     well; its sentence is the first document.
@@ -55,7 +64,8 @@ class DPRetriever(FrozenModel, BaseRetriever):
     Args:
         chain: The chain; or instead of it, the parts that `DPChain` takes (`groups`,
             `model`, `parser`, ...).
-        k: Most documents for one question; also an argument of `invoke`.
+        k: Most documents for one question, one by default; also an argument of
+            `invoke`.
 
     Raises:
         InvalidParameterError: If k is not a positive number, or there are both a chain
@@ -157,7 +167,7 @@ def _documents(answer: AIMessage, most: int) -> list[Document]:
     if words and words not in texts:
         texts.append(words)
     return [
-        Document(text, metadata={"rank": rank, "privacy": record})
+        Document(text, metadata={"source": SOURCE, "rank": rank, "privacy": record})
         for rank, text in enumerate(texts[:most], 1)
     ]
 

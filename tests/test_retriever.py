@@ -87,8 +87,16 @@ async def test_the_k_best_candidates_come_for_one_charge() -> None:
     assert len(await retriever.ainvoke(QUESTION, k=99)) == len(CANDIDATES)
 
 
+@pytest.mark.parametrize("select", ["cosine", "vote"])
+def test_one_document_comes_by_default_and_says_what_it_is(select: Any) -> None:
+    (found,) = made(esa(select=select), budget=rich()).invoke(QUESTION)
+    assert found.page_content == "A dry cough."
+    assert found.metadata["source"] == "released answer"
+    assert found.metadata["privacy"]["mechanism"] == f"esa/{select}"
+
+
 def test_keyword_parsers_give_the_answer_and_the_words() -> None:
-    found = made(KSAPTROutputParser(k=1), budget=rich()).invoke(QUESTION)
+    found = made(KSAPTROutputParser(k=1), budget=rich(), k=2).invoke(QUESTION)
     assert [document.page_content for document in found] == [
         "They coughed: cough",
         "cough",

@@ -49,8 +49,8 @@ class DPChain(
 ):
     """Answer questions over private records with a proof of (epsilon, delta).
 
-    It takes a question (a string, or a mapping with `question` and what else the prompt
-    needs) and returns an `AIMessage`, so that it stands in a chain wherever a chat
+    It takes a question (a string, or a mapping with `question`, or `input` instead of
+    it, and what else the prompt needs) and returns an `AIMessage`, so that it stands in a chain wherever a chat
     model stands. The answer's `response_metadata["privacy"]` is its public record. A
     chain can't be changed; `model_copy(update={...})` makes another one.
 

@@ -13,6 +13,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, convert_to_messag
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
+from langchain_dpicl.chain.prompting import with_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.prompts import CONDENSE_PROMPT
@@ -106,7 +107,8 @@ def _read(value: Any, history_key: str) -> tuple[dict[str, Any], list[BaseMessag
     if isinstance(value, str):
         return {"question": value}, []
     if isinstance(value, Mapping):
-        given = {key: item for key, item in value.items() if key != history_key}
+        given = with_question(value)
+        given.pop(history_key, None)
         history = _messages(value.get(history_key) or [], history_key)
     else:
         messages = _messages(value, "the input")

@@ -30,11 +30,23 @@ class Question:
     """How the parser wants to be answered."""
 
 
+def with_question(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return an input with its question under `question`.
+
+    LangChain's agents and retrieval chains call it `input`. Beside a `question` that is
+    another variable of the prompt.
+    """
+    named = {str(key): item for key, item in given.items()}
+    if "question" not in named and "input" in named:
+        named["question"] = named.pop("input")
+    return named
+
+
 def read_question(value: Any, longest: int | None = None) -> Question:
     """Read a chain's input.
 
     Args:
-        value: A string, or a mapping with `question`.
+        value: A string, or a mapping with `question`, or else `input`.
         longest: Most characters of a question; None: any number.
 
     Raises:
@@ -46,14 +58,14 @@ def read_question(value: Any, longest: int | None = None) -> Question:
     """
     variables: dict[str, Any] = {}
     text = value
-    if isinstance(value, Mapping) and "question" not in value:
-        raise InvalidParameterError(
-            "The input has no 'question'. Pass a string, or a mapping with the "
-            "question under 'question'."
-        )
     if isinstance(value, Mapping):
-        variables = {str(key): item for key, item in value.items() if key != "question"}
-        text = value.get("question")
+        variables = with_question(value)
+        if "question" not in variables:
+            raise InvalidParameterError(
+                "The input has no 'question'. Pass a string, or a mapping with the "
+                "question under 'question' or 'input'."
+            )
+        text = variables.pop("question")
     if not isinstance(text, str) or not text.strip():
         raise InvalidParameterError(
             "The question is empty."

@@ -127,6 +127,51 @@ def test_it_stands_in_a_chain_on_both_sides(groups: RetrievedGroups) -> None:
     assert "".join(chain.stream(QUESTION)) == "THEY COUGHED: COUGH"
 
 
+@pytest.mark.parametrize("name", sorted(PARSERS))
+async def test_the_question_may_come_as_the_input_of_langchains_chains(
+    groups: RetrievedGroups, name: str
+) -> None:
+    model = ScriptedModel(reply=reply)
+    chain = DPChain(groups=groups, model=model, parser=PARSERS[name](), budget=rich())
+    given = {"input": QUESTION, "chat_history": []}
+    for answer in (chain.invoke(given), await chain.ainvoke(given)):
+        assert "cough" in answer.content
+    assert QUESTION in model.asked[0]
+
+
+def test_a_question_beside_an_input_is_the_question(groups: RetrievedGroups) -> None:
+    prompt = PromptTemplate.from_template("{context} {question} About: {input}")
+    model = ScriptedModel(reply=reply)
+    chain = DPChain(
+        groups=groups,
+        model=model,
+        parser=PARSERS["vote"](),
+        prompt=prompt,
+        budget=rich(),
+    )
+    chain.invoke({"question": QUESTION, "input": "drugs"})
+    assert model.asked[0].endswith(f"{QUESTION} About: drugs")
+    with pytest.raises(InvalidParameterError, match="input"):
+        chain.invoke({"input": QUESTION})
+    for empty in ({"input": ""}, {"input": [QUESTION]}, {"question": "", "input": "a"}):
+        with pytest.raises(InvalidParameterError, match="question"):
+            chain.invoke(empty)
+
+
+def test_an_input_finds_the_cached_answer_to_the_same_question(
+    groups: RetrievedGroups,
+) -> None:
+    chain = DPChain(
+        groups=groups,
+        model=ScriptedModel(reply=reply),
+        parser=PARSERS["vote"](),
+        budget=rich(),
+        cache=True,
+    )
+    chain.invoke(QUESTION)
+    assert record(chain.invoke({"input": QUESTION}))["status"] == "cached"
+
+
 def test_the_number_of_calls_does_not_depend_on_the_corpus(
     groups: RetrievedGroups,
 ) -> None:

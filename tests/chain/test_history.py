@@ -38,6 +38,7 @@ class Condensing(ScriptedModel):
     "value",
     [
         {"question": "What did it give?", "chat_history": HISTORY},
+        {"input": "What did it give?", "chat_history": HISTORY},
         [*HISTORY, HumanMessage("What did it give?")],
         {
             "question": "What did it give?",
@@ -47,7 +48,7 @@ class Condensing(ScriptedModel):
             ],
         },
     ],
-    ids=["mapping", "messages", "tuples"],
+    ids=["mapping", "input", "messages", "tuples"],
 )
 async def test_a_follow_up_becomes_a_whole_question(value: Any) -> None:
     model = Condensing(reply=lambda _text: f"  {QUESTION}\n")
