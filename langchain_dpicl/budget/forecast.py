@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
@@ -134,11 +133,15 @@ class Forecast:
             >>> found.cost(records_per_group=8, tokens_per_record=50).input_tokens
             60000
         """
-        count = partial(checked, parameters.count)
-        records = count(records_per_group, "records_per_group")
-        record = count(tokens_per_record, "tokens_per_record")
-        prompt = count(tokens_per_prompt, "tokens_per_prompt", minimum=0)
-        answer = count(tokens_per_answer, "tokens_per_answer", minimum=0)
+        records, record, prompt, answer = (
+            checked(parameters.count, value, name, minimum=least)
+            for value, name, least in (
+                (records_per_group, "records_per_group", 1),
+                (tokens_per_record, "tokens_per_record", 1),
+                (tokens_per_prompt, "tokens_per_prompt", 0),
+                (tokens_per_answer, "tokens_per_answer", 0),
+            )
+        )
         sent = self.calls_per_query * prompt + self.groups * records * record
         back = self.calls_per_query * answer
         price: float | None = None

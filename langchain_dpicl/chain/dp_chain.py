@@ -50,9 +50,10 @@ class DPChain(
     """Answer questions over private records with a proof of (epsilon, delta).
 
     It takes a question (a string, or a mapping with `question`, or `input` instead of
-    it, and what else the prompt needs) and returns an `AIMessage`, so that it stands in a chain wherever a chat
-    model stands. The answer's `response_metadata["privacy"]` is its public record. A
-    chain can't be changed; `model_copy(update={...})` makes another one.
+    it, and what else the prompt needs) and returns an `AIMessage`, so that it stands in
+    a chain wherever a chat model stands. The answer's `response_metadata["privacy"]` is
+    its public record, and its `usage_metadata` the tokens of the public calls. A chain
+    can't be changed; `model_copy(update={...})` makes another one.
 
     Args:
         groups: Where the groups of records come from.

@@ -36,6 +36,7 @@ def test_it_states_in_how_many_groups_a_word_must_be(
         items_per_answer if relation is Relation.ADD_REMOVE else 2 * items_per_answer
     )
     assert found.noise_multiplier is not None
+    assert found.delta0 is not None
     sigma = found.noise_multiplier * math.sqrt(moved)
     assert found.noise == pytest.approx(sigma)
     quantiles = stats.norm.isf(found.delta0 / items_per_answer) + stats.norm.ppf(0.95)
@@ -59,7 +60,7 @@ def test_more_words_than_groups_can_carry_are_hopeless() -> None:
 
 
 @pytest.mark.parametrize("items_per_answer", [0, 1.5, None])
-def test_numbers_of_words_are_checked(items_per_answer: object) -> None:
+def test_numbers_of_words_are_checked(items_per_answer: Any) -> None:
     with pytest.raises(ParameterError, match="items_per_answer"):
         forecast(THRESHOLD, items_per_answer=items_per_answer, **TERMS)
 

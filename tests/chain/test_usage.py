@@ -53,7 +53,7 @@ class MeteredModel(ScriptedModel):
         said = str(super()._generate(messages).generations[0].message.content)
         more = PRIVATE if "Lisinopril" in text else 0
         usage = {name: count + more for name, count in PUBLIC.items()}
-        return AIMessage(said, usage_metadata=usage)  # type: ignore[arg-type]
+        return AIMessage(said, usage_metadata=usage)
 
     def _generate(
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any
