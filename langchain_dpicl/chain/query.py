@@ -315,7 +315,7 @@ class QueryRunner:
     def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
         text, status = said
         record, use = self.private.record(released, status), released.asked.use
-        if self.private.has_public_calls:
+        if self.private.call_count_is_public:
             record["calls"] = use.calls
         return AIMessage(
             content=text,

@@ -74,7 +74,7 @@ class SealedQuery:
         return (self.gate or self.parser).event_template(rate)
 
     @property
-    def has_public_calls(self) -> bool:
+    def call_count_is_public(self) -> bool:
         """Whether the number of group calls is the public number of groups.
 
         Units that have a slot each may be more than that.
