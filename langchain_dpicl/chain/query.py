@@ -172,7 +172,8 @@ class QueryRunner:
             return Each(
                 partial(public.answers, prompt, 1, child, use, drafted=False),
                 partial(
-                    _aeach, partial(public.aanswers, prompt, 1, child, use, drafted=False)
+                    _aeach,
+                    partial(public.aanswers, prompt, 1, child, use, drafted=False),
                 ),
             )
         return Each(

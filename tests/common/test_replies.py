@@ -10,7 +10,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.prompt_values import StringPromptValue
 from support.fakes import ScriptedModel
 
-from langchain_dpicl.chain.public_model import PublicModel
+from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.common.replies import AnswerPieces, answer_of
 from langchain_dpicl.common.slots import ABSTAIN, Slot
 from langchain_dpicl.sealed import SealedModel
@@ -88,11 +88,11 @@ async def test_groups_and_public_calls_read_answers_alike(
     assert SealedModel(model).answer([prompt]) == [slot]
     assert await SealedModel(model).aanswer([prompt]) == [slot]
     public = PublicModel(model)
-    assert public.answers(prompt, 1, {}) == (answer,)
-    assert await public.aanswers(prompt, 1, {}) == (answer,)
+    assert public.answers(prompt, 1, {}, Use()) == (answer,)
+    assert await public.aanswers(prompt, 1, {}, Use()) == (answer,)
     if content != ALONE:
-        assert "".join(public.stream(prompt, {})) == answer
-        assert "".join([p async for p in public.astream(prompt, {})]) == answer
+        assert "".join(public.stream(prompt, {}, Use())) == answer
+        assert "".join([p async for p in public.astream(prompt, {}, Use())]) == answer
 
 
 @pytest.mark.parametrize(("reply", "answer"), CASES)
