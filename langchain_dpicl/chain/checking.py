@@ -33,6 +33,7 @@ from langchain_dpicl.chain.check_report import (
 )
 from langchain_dpicl.chain.made_up import CHARACTERS
 from langchain_dpicl.chain.prompting import Question, read_question
+from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.progress import Advance, progress_bar
@@ -175,8 +176,8 @@ class ChainCheck:
         public = self.query.public
         try:
             answers = yield Do(
-                partial(public.answers, prompt, count, {}),
-                partial(public.aanswers, prompt, count, {}),
+                partial(public.answers, prompt, count, {}, Use()),
+                partial(public.aanswers, prompt, count, {}, Use()),
             )
         except DPError as error:
             _, raw = yield from self._plain(prompt)

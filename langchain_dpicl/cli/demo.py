@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.parsers import KSAPTROutputParser, VoteOutputParser
-from langchain_dpicl.parsers.lead import lead_over_a_tie
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 
 RIGHT, WRONG, SILENT = "right", "wrong", "no answer"
@@ -196,12 +195,9 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
         queries=parameters.count(options.queries, "queries"),
         groups=options.groups,
         public_calls=1,
-        choices=getattr(parser, "max_labels", 1) + 1,
+        choices=getattr(parser, "max_labels", 2),
+        drafted=options.parser == "vote",
     )
-    if options.parser == "vote" and plan.noise is not None:
-        # Of drafted options none comes out that leads the next one by less than this.
-        lead = plan.required_lead + lead_over_a_tie(plan.noise)
-        plan = replace(plan, required_lead=lead)
     if options.delta * n_units >= 1:
         raise InvalidParameterError(
             f"delta {options.delta:g} is too large for {n_units} units: give --delta "
