@@ -191,7 +191,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     relation: Relation = Relation.REPLACE,
     public_calls: int = 0,
     choices: int = 2,
-    items_per_answer: int = 2,
+    items_per_answer: int = 1,
     drafted: bool = False,
 ) -> Forecast:
     """Return what each query of a plan can do.

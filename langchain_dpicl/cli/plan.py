@@ -51,7 +51,7 @@ class Method(NamedTuple):
     template: Callable[..., EventTemplate[Any]]
     mechanism: str
     public_calls: int
-    items_per_answer: int = 2
+    items_per_answer: int = 1
     drafted: bool = False
 
 

@@ -163,9 +163,14 @@ def least_votes(sigma: float, labels: int) -> float:
     return sigma * -_NORMAL.inv_cdf(-math.expm1(math.log1p(-NOBODY) / labels))
 
 
-def lead_over_a_tie(sigma: float) -> float:
-    """Return the noisy lead that one of two equal labels reaches in `TIE` of cases."""
-    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / 2)
+def lead_over_a_tie(sigma: float, labels: int = 2) -> float:
+    """Return the noisy lead that a label reaches in `TIE` of cases, out of a tie.
+
+    Args:
+        sigma: Standard deviation of the noise of one count.
+        labels: Of the two bins that tie: two labels, or one and "none of these".
+    """
+    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / labels)
 
 
 def required_lead(
@@ -180,7 +185,8 @@ def required_lead(
     Args:
         labels: How many labels there are.
         sigma: Standard deviation of the noise of one count.
-        min_lead: Least noisy lead over every other bin.
+        min_lead: Least noisy lead over every other label. Over "none of these" it is
+            that of a label out of a tie with it, at least.
         pass_rate: How often it comes out.
 
     Example:
@@ -193,12 +199,17 @@ def required_lead(
 
     nodes, weights = np.polynomial.legendre.leggauss(200)
     least, margin = least_votes(1.0, labels), min_lead / sigma
+    over_none = max(margin, lead_over_a_tie(1.0, labels=1))
 
     def missing(lead: float) -> float:
         # Over the winner's noise x: lead + x is enough, and beats all others' noise.
         low = min(max(least - lead, -9.0), 9.0)
         x = low + (9.0 - low) * (nodes + 1) / 2
-        beats = np.exp(labels * special.log_ndtr(lead + x - margin) - x * x / 2)
+        beats = np.exp(
+            (labels - 1) * special.log_ndtr(lead + x - margin)
+            + special.log_ndtr(lead + x - over_none)
+            - x * x / 2
+        )
         rate = (9.0 - low) / 2 * float(weights @ beats) / math.sqrt(2 * math.pi)
         return rate - pass_rate
 

@@ -313,7 +313,8 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         # From here on everything is post-processing of the noisy histogram. Candidates
         # may say the same in other words: a race between two is no reason to be silent.
         sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
-        said = verdict(votes, none, sigma=sigma, min_lead=0.0)
+        over_none = mechanisms.lead_over_a_tie(sigma, labels=1)
+        said = verdict(votes, none, sigma=sigma, min_lead=0.0, over_none=over_none)
         details = {"confidence": said.confidence}
         if said.winner is None:
             reason = _TELL if none >= max(votes) else said.reason

@@ -19,18 +19,17 @@ from langchain_dpicl.parsers.keywords import KeywordOutputParser
 
 
 class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
-    """Release every word that enough groups used, for answers of a word or two.
+    """Release every answer of a few words that enough groups gave.
 
-    It needs no list of possible answers and no gap: several right items, tied or not,
-    come out side by side, each one by itself. In return an answer counts for its first
-    `items_per_answer` different items only: an answer of up to three words is one item,
-    of a longer one each word is. *A longer answer is cut there*: the words that matter
-    may be those that are cut off.
+    It is the parser for open answers. It needs no list of possible answers and no gap:
+    several right items, tied or not, come out side by side, each one by itself. In
+    return an answer counts for its first `items_per_answer` different items only: an
+    answer of up to three words is one item, of a longer one each word is. *A longer
+    answer is cut there*: the words that matter may be those that are cut off.
 
-    Use it for names, drugs, codes, yes and no. Use `KSAPTROutputParser` for sentences,
-    and where three words or more belong together and lead the others clearly: its noise
-    does not grow with their number, this one's grows with the square root of
-    `items_per_answer`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for
+    Use `KSAPTROutputParser` for sentences, and where three words or more belong
+    together and lead the others clearly: its noise does not grow with their number,
+    this one's grows with the square root of `items_per_answer`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for
     one item and the same for two; under `ADD_REMOVE`, the same for one and 1.4 times
     for two. `dpicl plan` shows both.
 
@@ -56,8 +55,9 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
         'dry cough, nausea'
     """
 
-    items_per_answer: int = 2
-    """How many different items one answer counts for, its first ones."""
+    items_per_answer: int = 1
+    """How many different items one answer counts for, its first ones. Groups are asked
+    for an answer of up to three words, which is one item; each more costs noise."""
 
     noise_multiplier: float | None = None
     """z of the counts; None leaves it to the budget's plan."""

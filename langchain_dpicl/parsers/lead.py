@@ -31,7 +31,12 @@ class Verdict:
 
 
 def verdict(
-    noisy: Sequence[float], none: float, *, sigma: float, min_lead: float
+    noisy: Sequence[float],
+    none: float,
+    *,
+    sigma: float,
+    min_lead: float,
+    over_none: float,
 ) -> Verdict:
     """Return the label that a noisy vote releases, if it releases one.
 
@@ -39,24 +44,25 @@ def verdict(
         noisy: Noisy votes of the labels.
         none: Noisy number of the groups that chose none of them.
         sigma: Standard deviation of the noise of one count.
-        min_lead: Least noisy lead over every other bin.
+        min_lead: Least noisy lead over every other label.
+        over_none: Least noisy lead over "none of them".
 
     Example:
-        >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0).winner
+        >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0, over_none=9.0).winner
         0
-        >>> verdict([4.2, 3.1], 49.0, sigma=4.0, min_lead=11.0).reason
+        >>> verdict([4.2, 3.1], 49.0, sigma=4.0, min_lead=11.0, over_none=9.0).reason
         'most groups chose none of the labels'
     """
     best = max(range(len(noisy)), key=noisy.__getitem__)
-    others = [none, *noisy[:best], *noisy[best + 1 :]]
-    lead = noisy[best] - max(others)
-    confidence = round(abs(lead) / (sigma * math.sqrt(2)), 2)
+    lead = noisy[best] - max([*noisy[:best], *noisy[best + 1 :]], default=-math.inf)
+    ahead = noisy[best] - none
+    confidence = round(abs(min(lead, ahead)) / (sigma * math.sqrt(2)), 2)
     least = least_votes(sigma, len(noisy))
     if none >= max(noisy[best], least):
         return Verdict(None, confidence, "most groups chose none of the labels")
     if noisy[best] < least:
         return Verdict(None, confidence, "too few groups chose a label")
-    if lead < min_lead:
+    if lead < min_lead or ahead < over_none:
         return Verdict(None, confidence, "no label leads the others by enough")
     return Verdict(best, confidence)
 

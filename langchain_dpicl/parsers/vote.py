@@ -63,7 +63,8 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     A label comes out if its noisy count is above what noise alone makes of no votes
     (a label that nobody chose comes out in at most 1 % of questions) and leads every
     other bin by `min_lead`. One of the bins is "none of these": groups that chose
-    nothing, or whose reply can't be read.
+    nothing, or whose reply can't be read. A label with as many votes as that bin comes
+    out in at most 5 % of questions.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -104,9 +105,10 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     """Further public spellings of a label: {"COPD": ["chronic obstructive ..."]}."""
 
     min_lead: float | None = Field(default=None, ge=0)
-    """Least noisy lead, in groups. None is 0 for given labels, so that a classifier
-    chooses the larger count; for drafted ones it is such that of two labels with the
-    same votes one comes out in at most 5 % of questions."""
+    """Least noisy lead, in groups. None is 0 among given labels, so that a classifier
+    chooses the larger count; among drafted ones it is such that of two labels with the
+    same votes one comes out in at most 5 % of questions, as it always is over "none of
+    these"."""
 
     draft_template: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=DRAFT_PROMPT, exclude=True, repr=False
@@ -274,10 +276,11 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         # From here on everything is post-processing of the noisy histogram.
         *votes, none, failed = map(float, noisy)
         sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
-        min_lead = self.min_lead
-        if min_lead is None:
+        min_lead = over_none = self.min_lead
+        if min_lead is None or over_none is None:
             min_lead = mechanisms.lead_over_a_tie(sigma) if drafted else 0.0
-        said = verdict(votes, none, sigma=sigma, min_lead=min_lead)
+            over_none = max(min_lead, mechanisms.lead_over_a_tie(sigma, labels=1))
+        said = verdict(votes, none, sigma=sigma, min_lead=min_lead, over_none=over_none)
         details = {
             **drafted,
             "noisy_votes": {

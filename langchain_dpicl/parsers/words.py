@@ -17,6 +17,7 @@ from langchain_dpicl.sealed import attempt
 
 Tokenizer = Callable[[str], Sequence[str]]
 
+_BRACKETED = re.compile(r"([^()]+)\(([^()]+)\)\s*")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 
 
@@ -78,7 +79,9 @@ def domain_counts(
 ) -> list[int]:
     """Count in how many answers each entry of a public domain occurs.
 
-    An entry of several words counts where they occur one after the other.
+    An entry of several words counts where they occur one after the other; one with
+    brackets, "silent (no pain)", also where the words outside or inside them do. Such a
+    name of two entries is a name of neither.
 
     Args:
         answers: One text per slot that answered.
@@ -92,13 +95,23 @@ def domain_counts(
         >>> domain_counts(["A dry cough."], ["dry cough", "cough", "rash"])
         [1, 1, 0]
     """
-    entries = [tuple(tokenizer(entry)) for entry in domain]
-    wanted = set(entries)
-    lengths = sorted({len(entry) for entry in entries if entry})
-    counts: Counter[tuple[str, ...]] = Counter()
+    whole = [tuple(tokenizer(entry)) for entry in domain]
+    parts = [
+        {tuple(tokenizer(part)) for part in (found.groups() if found else ())}
+        for found in map(_BRACKETED.fullmatch, domain)
+    ]
+    often = Counter([*whole, *(name for names in parts for name in names)])
+    each = [
+        {one, *(name for name in names if often[name] == 1)} - {()}
+        for one, names in zip(whole, parts, strict=True)
+    ]
+    lengths = sorted({len(name) for names in each for name in names})
+    counts = [0] * len(each)
     for answer in answers:
-        counts.update(_entries(answer, tokenizer, lengths) & wanted)
-    return [counts[entry] for entry in entries]
+        said = _entries(answer, tokenizer, lengths)
+        for place, names in enumerate(each):
+            counts[place] += not names.isdisjoint(said)
+    return counts
 
 
 def refuse_unnamed(tokenizer: Tokenizer | None) -> None:

@@ -57,6 +57,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, int], int]]
     return seen
 
 
+def test_by_default_an_answer_counts_for_one_item(counted: list[Any]) -> None:
+    release(KSAThresholdOutputParser(), ["No chest pain", "Slow routers everywhere"])
+    assert counted == [({"no chest pain": 1, "slow router everywhere": 1}, 1)]
+
+
 def test_several_right_words_come_out_without_a_gap() -> None:
     texts = ["cough"] * 40 + ["rash"] * 40 + ["nausea"] * 39 + ["canary"]
     outcome = release(KSAThresholdOutputParser(), texts, z=1.0)
@@ -163,7 +168,7 @@ def test_the_cut_looks_at_one_answer_only(counted: list[Any]) -> None:
 def test_abstaining_and_failed_slots_count_for_nothing(counted: list[Any]) -> None:
     slots = [ABSTAIN, FAILED, Slot("cough"), Slot("I don't know"), Slot("?!"), ABSTAIN]
     release(KSAThresholdOutputParser(), slots)
-    assert counted == [({"cough": 1}, 2)]
+    assert counted == [({"cough": 1}, 1)]
 
 
 def test_words_of_any_script_and_a_megabyte(counted: list[Any]) -> None:
@@ -188,7 +193,9 @@ def test_a_tokenizer_that_breaks_on_one_answer_silences_no_other(
             raise RuntimeError(text)
         return text.split("/")
 
-    parser = KSAThresholdOutputParser(tokenizer=fragile, stop_words=())
+    parser = KSAThresholdOutputParser(
+        items_per_answer=2, tokenizer=fragile, stop_words=()
+    )
     release(parser, ["a b/c", "poison", "c"])
     assert counted == [({"a b": 1, "c": 2}, 2)]
     with pytest.raises(InvalidParameterError, match="tokenizer"):
@@ -220,7 +227,7 @@ def test_a_charge_for_another_mechanism_releases_nothing() -> None:
 def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
     makes: list[dict[str, Any]] = [
         {},
-        {"items_per_answer": 1},
+        {"items_per_answer": 2},
         {"noise_multiplier": 2.0},
         {"delta0": 1e-9},
         {"stop_words": ("the",)},
@@ -231,7 +238,7 @@ def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
         for terms in makes
     ]
     assert all(a != b for a, b in itertools.combinations(keys, 2))
-    again = KSAThresholdOutputParser(items_per_answer=2).cache_parameters(QUESTION)
+    again = KSAThresholdOutputParser(items_per_answer=1).cache_parameters(QUESTION)
     assert json.dumps(again) == keys[0]
 
 
@@ -246,7 +253,7 @@ def test_words_come_out_as_often_as_was_paid_for(broken: bool) -> None:
     }
     rate = mechanisms.threshold_pass_rate(22, **terms)
     assert 0.1 < rate < 0.4
-    parser = KSAThresholdOutputParser(random=SeededRandom(1))
+    parser = KSAThresholdOutputParser(items_per_answer=2, random=SeededRandom(1))
     found = sum(
         "cough" in release(parser, ["cough"] * 22, z=1.0 if broken else 2.0).keywords
         for _ in range(2000)

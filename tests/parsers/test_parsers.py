@@ -35,6 +35,7 @@ from langchain_dpicl.parsers import (
     PublicInput,
     VoteOutputParser,
 )
+from langchain_dpicl.parsers.words import domain_counts
 
 EXPECTED = {
     "vote": "cough",
@@ -267,6 +268,16 @@ def test_the_joint_domain_is_public_and_large_enough() -> None:
     slots = [Slot("A rash, a rash and cough.")] * 50 + [Slot("rash")] * 20
     outcome = release(parser, slots, prepared=("cough", "rash", "nausea"))
     assert outcome.keywords == ("rash", "cough")
+
+
+@pytest.mark.parametrize(
+    "answer", ["No pain", "silent", "Silent (no pain).", "no pain (silent)"]
+)
+def test_a_joint_entry_with_brackets_counts_by_either_of_its_names(answer: str) -> None:
+    domain = ["silent (no pain)", "angina (typical)", "angina (atypical)", "none"]
+    assert domain_counts([answer], domain) == [1, 0, 0, 0]
+    # A name of two entries is a name of neither.
+    assert domain_counts(["Angina"], domain) == [0] * 4
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,17 @@ def test_a_short_answer_is_one_item(answer: str, item: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["I don't know.", "Not stated", "", "...", "The records do not say."]
+    "answer",
+    [
+        "I don't know.",
+        "Not stated",
+        "",
+        "...",
+        "The records do not say.",
+        "none of these",
+        "**None of these.**",
+        "None of the above (asthma and COPD are tied)",
+    ],
 )
 def test_no_answer_is_no_item(answer: str) -> None:
     assert items_of(answer) == []
@@ -69,6 +79,26 @@ def test_a_longer_answer_counts_for_its_lemmas() -> None:
     assert items_of(said, ["customer", "complain"]) == ["mostly", "slow", "router"]
     assert items_of(said, ["Customers", "complaining"]) == ["mostly", "slow", "router"]
     assert items_of(said, language=None)[:2] == ["customers", "mostly"]
+
+
+def test_none_alone_is_an_answer() -> None:
+    assert items_of("None") == ["none"]
+    assert items_of("None (asymptomatic)") == ["none"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "Based on the given records, {}.",
+        "According to these records, it is {}.",
+        "The records indicate {}.",
+        "It looks like {}.",
+        "It seems to be {}.",
+    ],
+)
+def test_words_around_an_answer_take_no_place_in_front_of_it(frame: str) -> None:
+    said = frame.format("paid leave and not much else")
+    assert items_of(said, ["record"])[0] == "pay"
 
 
 def test_words_that_answer_are_no_stop_words() -> None:

@@ -132,8 +132,17 @@ def test_a_classifier_goes_on_choosing_the_larger_count() -> None:
     assert share_released(outcomes(firm, slots, runs=5)) == 0
 
 
+def test_an_even_race_with_none_of_these_comes_out_in_one_of_twenty() -> None:
+    slots = [Slot("cough")] * 45 + [Slot("none of these")] * 45
+    labels = ["cough", "rash"]
+    found = outcomes(VoteOutputParser(labels=labels, random=SeededRandom(3)), slots)
+    assert 0.03 < share_released(found) < 0.065
+    loose = VoteOutputParser(labels=labels, min_lead=0, random=SeededRandom(3))
+    assert 0.4 < share_released(outcomes(loose, slots)) < 0.6
+
+
 def test_the_lead_is_told_in_deviations_of_the_noise() -> None:
-    said = lead.verdict([40.0, 20.0], 5.0, sigma=4.0, min_lead=0.0)
+    said = lead.verdict([40.0, 20.0], 5.0, sigma=4.0, min_lead=0.0, over_none=0.0)
     assert said.winner == 0
     assert said.confidence == round(20 / (4 * math.sqrt(2)), 2)
     parser = drafting()

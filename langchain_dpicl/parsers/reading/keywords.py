@@ -2,7 +2,8 @@
 
 Public rules about one answer. An answer of up to three words counts as its phrase, so
 that "no chest pain" is one item and not three. Of a longer one, each word counts by
-its lemma, without the words of the question and function words.
+its lemma, without the words of the question, function words, and words that models put
+in front of an answer. "None of these" is no answer.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from langchain_dpicl.parsers.reading.mentions import NONE_PHRASES
 from langchain_dpicl.parsers.reading.refusal import nothing_said
 from langchain_dpicl.parsers.reading.text import Passage, passage, word_set
 
@@ -30,9 +32,11 @@ STOP_WORDS: frozenset[str] = word_set(
     "ourselves own per quite rather same shall she should so some such than that the "
     "their theirs them themselves then there therefore these they this those though "
     "through thus to too upon us very was we were what when where whether which while "
-    "who whom whose why will with within would yet you your yours yourself"
+    "who whom whose why will with within would yet you your yours yourself "
+    # What models put in front of an answer.
+    "according based given indicate look provided seem show suggest"
 )
-"""English function words that answer no question.
+"""English words that answer no question: of grammar, and of where an answer is from.
 
 Words that can be an answer are none of them: "yes", "no", "not", "none", "up", "down",
 "on", "off", "in", "out", "over", "under", "before", "after", "once", "more", "less",
@@ -42,6 +46,7 @@ Words that can be an answer are none of them: "yes", "no", "not", "none", "up", 
 _SHORT_FORMS = word_set(
     "i'm i'd i'll i've it's that's there's he's she's they're we're you're what's let's"
 )
+_FRAMES = {("based", "on"), ("look", "like"), ("looks", "like")}
 _LEADING = word_set(
     "a an answer be is it it's its mostly mainly usually probably likely possibly "
     "perhaps maybe the they they're that's was were are"
@@ -107,6 +112,8 @@ def items_of(
     if nothing_said(read):
         return []
     phrase = _phrase(read)
+    if " ".join(phrase) in NONE_PHRASES:
+        return []
     if 0 < len(phrase) <= MAX_PHRASE:
         return [" ".join(lemma(word, language) for word in phrase)]
     asked = {
@@ -116,11 +123,13 @@ def items_of(
         for form in (token, lemma(token, language))
     }
     found: dict[str, None] = {}
+    before = ""
     for word in _words(read):
         form = lemma(word, language)
+        framing, before = (before, word) in _FRAMES, word
         bare = word.replace("n't", "").removesuffix("'s")
         stop = {word, form, bare} & STOP_WORDS or word in _SHORT_FORMS
-        if not stop and not {word, form} & asked:
+        if not stop and not framing and not {word, form} & asked:
             found.setdefault(form)
     return list(found)
 

@@ -85,7 +85,9 @@ _NONE_TEXT = (
     "option matches, none apply, none applies, none fits, none fit, none match, not "
     "any of these, no answer"
 )
-_NONE = _NONE_TEXT.split(", ")
+NONE_PHRASES = frozenset(_NONE_TEXT.split(", "))
+"""Public ways to choose none of the options."""
+
 _AFTER_NONE = word_set(
     "applies apply are as based because can clearly fit fits for from given here i is "
     "match matches since the they"
@@ -176,7 +178,7 @@ def options_of(
             for part, marks in _spellings(spelling):
                 _add(forms, Form(option, _row(part, "word"), marks), part)
                 longest = max(longest, len(part))
-    for phrase in _NONE:
+    for phrase in sorted(NONE_PHRASES):
         tokens = passage(phrase).tokens
         if _row(tokens, "stem") not in forms:
             _add(forms, Form(NOTHING_FITS, _row(tokens, "word"), ""), tokens)
