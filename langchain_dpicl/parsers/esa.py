@@ -30,7 +30,9 @@ from langchain_dpicl.parsers.answer_vectors import (
 )
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.lead import verdict
+from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import says_nothing
+from langchain_dpicl.parsers.reading.text import passage
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import aresult, result
 from langchain_dpicl.sealed import attempt
@@ -313,8 +315,7 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         # From here on everything is post-processing of the noisy histogram. Candidates
         # may say the same in other words: a race between two is no reason to be silent.
         sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
-        over_none = mechanisms.lead_over_a_tie(sigma, labels=1)
-        said = verdict(votes, none, sigma=sigma, min_lead=0.0, over_none=over_none)
+        said = verdict(votes, none, sigma=sigma, min_lead=0.0, over_none=0.0)
         details = {"confidence": said.confidence}
         if said.winner is None:
             reason = _TELL if none >= max(votes) else said.reason
@@ -405,8 +406,12 @@ def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
     Those count as the public `NOTHING`, however they are worded.
     """
     texts = [slot.text for slot in slots if slot.text and slot.text.strip()]
-    known = [text for text in texts if not attempt(partial(says_nothing, text))]
+    known = [text for text in texts if not attempt(partial(_tells_nothing, text))]
     return known, len(texts) - len(known)
+
+
+def _tells_nothing(text: str) -> bool:
+    return says_nothing(text) or chooses_none(passage(text))
 
 
 def _nearest(row: Vectors, vectors: Vectors) -> int:

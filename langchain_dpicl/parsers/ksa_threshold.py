@@ -29,9 +29,9 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
 
     Use `KSAPTROutputParser` for sentences, and where three words or more belong
     together and lead the others clearly: its noise does not grow with their number,
-    this one's grows with the square root of `items_per_answer`. Under `REPLACE` it is 0.7 times that of `KSAPTROutputParser` for
-    one item and the same for two; under `ADD_REMOVE`, the same for one and 1.4 times
-    for two. `dpicl plan` shows both.
+    this one's grows with the square root of `items_per_answer`. Under `REPLACE` it is
+    0.7 times that of `KSAPTROutputParser` for one item and the same for two; under
+    `ADD_REMOVE`, the same for one and 1.4 times for two. `dpicl plan` shows both.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:

@@ -206,3 +206,15 @@ def test_the_center_may_be_a_vector_of_the_embeddings_length() -> None:
     for wrong in ([math.nan, *given[1:]], [*given, 0.0]):
         with pytest.raises(InvalidParameterError, match="finite vector"):
             parser(wrong).prepare(PublicInput())
+
+
+@pytest.mark.parametrize(
+    "said", ["I don't know.", "None of these.", "none of these (3)"]
+)
+@pytest.mark.parametrize("name", ["esa", "esa-vote"])
+def test_groups_that_say_nothing_outweigh_a_few_that_say_something(
+    name: str, said: str
+) -> None:
+    found = release(PARSERS[name](), [Slot(said)] * 40 + [Slot("A dry cough.")] * 20)
+    assert found.status is Status.FALLBACK
+    assert "do not tell" in found.details["reason"]

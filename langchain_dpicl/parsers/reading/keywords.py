@@ -12,7 +12,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from langchain_dpicl.parsers.reading.mentions import NONE_PHRASES
+from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import nothing_said
 from langchain_dpicl.parsers.reading.text import Passage, passage, word_set
 
@@ -109,11 +109,9 @@ def items_of(
         ['most', 'two', 'adapter']
     """
     read = passage(answer)
-    if nothing_said(read):
+    if nothing_said(read) or chooses_none(read):
         return []
     phrase = _phrase(read)
-    if " ".join(phrase) in NONE_PHRASES:
-        return []
     if 0 < len(phrase) <= MAX_PHRASE:
         return [" ".join(lemma(word, language) for word in phrase)]
     asked = {

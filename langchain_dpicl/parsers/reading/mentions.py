@@ -85,8 +85,7 @@ _NONE_TEXT = (
     "option matches, none apply, none applies, none fits, none fit, none match, not "
     "any of these, no answer"
 )
-NONE_PHRASES = frozenset(_NONE_TEXT.split(", "))
-"""Public ways to choose none of the options."""
+_NONE = frozenset(_NONE_TEXT.split(", "))
 
 _AFTER_NONE = word_set(
     "applies apply are as based because can clearly fit fits for from given here i is "
@@ -178,7 +177,7 @@ def options_of(
             for part, marks in _spellings(spelling):
                 _add(forms, Form(option, _row(part, "word"), marks), part)
                 longest = max(longest, len(part))
-    for phrase in sorted(NONE_PHRASES):
+    for phrase in sorted(_NONE):
         tokens = passage(phrase).tokens
         if _row(tokens, "stem") not in forms:
             _add(forms, Form(NOTHING_FITS, _row(tokens, "word"), ""), tokens)
@@ -191,6 +190,17 @@ def options_of(
         longest + _EXTRA_WORDS,
         letters,
     )
+
+
+def chooses_none(read: Passage) -> bool:
+    """Return whether a reply is "none of these", by itself or with a remark.
+
+    Example:
+        >>> chooses_none(passage("None of these (all are tied)."))
+        True
+    """
+    told = (token.word for token in read.tokens if not _bracketed(read, token))
+    return " ".join(told) in _NONE
 
 
 def mentions(read: Passage, options: Options) -> list[Mention]:
