@@ -44,7 +44,11 @@ from utility_service import KnownEmbeddings
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.common.outcome import Outcome, Status
-from langchain_dpicl.common.prompts import DOCUMENT_PROMPT, DOCUMENT_SEPARATOR
+from langchain_dpicl.common.prompts import (
+    DOCUMENT_PROMPT,
+    DOCUMENT_SEPARATOR,
+    SENTENCE_INSTRUCTIONS,
+)
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import answered
 from langchain_dpicl.parsers import (
@@ -63,7 +67,6 @@ from langchain_dpicl.parsers.words import tokenize
 DELTA = 1e-6
 EPSILONS = (1.0, 3.0, 8.0)
 QUERIES = (20, 100)
-EARLIER = "KSA-PTR, k from 3 to 8"
 NOISELESS = 10_000.0
 """epsilon of one question, at which the noise is a small part of a group."""
 
@@ -128,6 +131,27 @@ def _lemmas(text: str) -> tuple[str, ...]:
 
 _EMBEDDING = KnownEmbeddings()
 
+
+class _PlainWords(_PTR):
+    """Counts as an earlier version: written words, without those of a public answer."""
+
+    def get_format_instructions(self) -> str:
+        return SENTENCE_INSTRUCTIONS
+
+
+def _plain_words(one: Recording, k: int | tuple[int, int]) -> _PTR:
+    dropped = {*keywords.STOP_WORDS, *_STOPPED.split(), *tokenize(one.zero_shot[0])}
+    return _PlainWords(k=k, tokenizer=tokenize, stop_words=dropped)
+
+
+_STOPPED = (
+    "above after again against all before below between both can't cannot couldn't "
+    "didn't doesn't don't down during few further in isn't it's more most neither nor "
+    "not now off often on once only out over several that's there's under until up "
+    "wasn't weren't without won't wouldn't"
+)
+
+
 PARSERS: dict[str, Callable[[Recording], DPOutputParser[Any]]] = {
     "vote, given options": lambda one: _Vote(labels=one.options),
     "vote, drafted options": lambda _: _Vote(labels="draft"),
@@ -144,13 +168,8 @@ PARSERS: dict[str, Callable[[Recording], DPOutputParser[Any]]] = {
     "ESA, vote": lambda one: _ESA(
         embedding=_EMBEDDING, candidates=one.candidates, select="vote"
     ),
-    # Settings of an earlier version: a range of k, words as they are, and none of the
-    # words of the model's public answer.
-    EARLIER: lambda one: _PTR(
-        k=(3, 8),
-        tokenizer=tokenize,
-        stop_words=keywords.STOP_WORDS | set(tokenize(one.zero_shot[0])),
-    ),
+    "KSA-PTR, k = 1, plain words": lambda one: _plain_words(one, 1),
+    "KSA-PTR, k = 3 to 8, plain words": lambda one: _plain_words(one, (3, 8)),
 }
 
 
