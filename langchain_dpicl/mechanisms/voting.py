@@ -190,9 +190,9 @@ def required_lead(
         pass_rate: How often it comes out.
 
     Example:
-        >>> 19 < required_lead(10, sigma=4.1) < 20
+        >>> 20 < required_lead(10, sigma=4.1) < 21
         True
-        >>> 26 < required_lead(8, sigma=4.1, min_lead=lead_over_a_tie(4.1)) < 27
+        >>> 25 < required_lead(8, sigma=4.1, min_lead=lead_over_a_tie(4.1)) < 26
         True
     """
     from scipy import optimize, special
