@@ -213,7 +213,8 @@ class DPChain(
             self.document_prompt,
             self.document_separator,
         )
-        prompting.check(self.groups.metadata_keys)
+        drafts = self.parser.draft_prompt is not None
+        prompting.check(self.groups.metadata_keys, drafts=drafts)
         private = SealedQuery(
             groups=self.groups,
             parser=self.parser,

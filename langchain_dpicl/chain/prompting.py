@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -106,15 +106,19 @@ class Prompting:
     document_prompt: BasePromptTemplate[str]
     document_separator: str
 
-    def check(self, metadata_keys: frozenset[str] | None = None) -> None:
+    def check(
+        self, metadata_keys: frozenset[str] | None = None, *, drafts: bool = False
+    ) -> None:
         """Refuse prompts that could not be filled for any group.
 
         Args:
             metadata_keys: The keys that records have; None if they are not known.
+            drafts: Whether the model drafts what the groups choose from.
 
         Raises:
-            InvalidParameterError: If the group prompt has no place for the records or
-                the question, or the document prompt wants what no record has.
+            InvalidParameterError: If the group prompt has no place for the records,
+                the question, or drafted options, or the document prompt wants what no
+                record has.
         """
         unknown = set(self.document_prompt.input_variables) - {"page_content"}
         if metadata_keys is not None and not unknown <= metadata_keys:
@@ -130,6 +134,11 @@ class Prompting:
             raise InvalidParameterError(
                 f"The prompt has no variable {' or '.join(sorted(missing))}: "
                 "{context} takes a group's records, {question} the question."
+            )
+        if drafts and _INSTRUCTIONS not in self.prompt.input_variables:
+            raise InvalidParameterError(
+                "The prompt has no variable format_instructions, so that no group would "
+                "see the drafted options: put {format_instructions} into it."
             )
 
     def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
@@ -155,7 +164,9 @@ class Prompting:
         template = self.public_prompt
         if template is None:
             template = PUBLIC_PROMPT if self.prompt is None else self.prompt
-        return _filled(template, question, context="")
+        # How groups answer is no matter of the public answer: it has no records that
+        # could support "none of these".
+        return _filled(template, replace(question, instructions=""), context="")
 
     def draft(
         self, template: BasePromptTemplate[Any] | None, question: Question

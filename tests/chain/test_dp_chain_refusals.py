@@ -24,6 +24,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     SampledGroups,
     UnsealableModelError,
+    VoteOutputParser,
 )
 
 
@@ -166,7 +167,11 @@ def test_delta_too_large_for_the_corpus_is_refused_with_the_number(
 def test_parts_that_do_not_fit_are_refused(
     groups: RetrievedGroups, changes: dict[str, Any], error: type[Exception]
 ) -> None:
-    parts = {"groups": groups, "model": ScriptedModel(), "parser": PARSERS["vote"]()}
+    parts: dict[str, Any] = {
+        "groups": groups,
+        "model": ScriptedModel(),
+        "parser": PARSERS["vote"](),
+    }
     with pytest.raises(error) as caught:
         DPChain(**{**parts, **changes})
     assert "canary" not in str(caught.value)
@@ -203,3 +208,35 @@ def test_an_embedding_server_that_is_down_costs_nothing() -> None:
     with pytest.raises(ConnectionError):
         chain.invoke(QUESTION)
     assert budget.spent().queries == 0
+
+
+def test_drafted_options_need_a_place_in_your_own_prompt(
+    groups: RetrievedGroups,
+) -> None:
+    own = "{context} {question}"
+    parts: dict[str, Any] = {"groups": groups, "model": ScriptedModel(reply=reply)}
+    drafted = VoteOutputParser(labels="draft")
+    with pytest.raises(InvalidParameterError, match="no variable format_instructions"):
+        DPChain(**parts, parser=drafted, prompt=PromptTemplate.from_template(own))
+    placed = PromptTemplate.from_template(own + " {format_instructions}")
+    DPChain(**parts, parser=drafted, prompt=placed)
+
+
+def test_the_public_answer_is_not_asked_to_choose(groups: RetrievedGroups) -> None:
+    """It has no records: of options it could only say that none is supported."""
+
+    def disagreeing(text: str) -> str:
+        return "none of these" if "Options:" in text else "A cough, I think."
+
+    model = ScriptedModel(reply=disagreeing)
+    chain = DPChain(
+        groups=groups,
+        model=model,
+        parser=VoteOutputParser(labels=["cough", "rash"]),
+        prompt=PromptTemplate.from_template(
+            "{context} {question} {format_instructions}"
+        ),
+        budget=rich(),
+    )
+    for _ in range(2):
+        assert chain.invoke(QUESTION).content == "A cough, I think."
