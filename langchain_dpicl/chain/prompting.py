@@ -137,8 +137,8 @@ class Prompting:
             )
         if drafts and _INSTRUCTIONS not in self.prompt.input_variables:
             raise InvalidParameterError(
-                "The prompt has no variable format_instructions, so that no group would "
-                "see the drafted options: put {format_instructions} into it."
+                "The prompt has no variable format_instructions: no group would see "
+                "the drafted options. Put {format_instructions} into it."
             )
 
     def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
