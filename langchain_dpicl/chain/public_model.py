@@ -183,7 +183,7 @@ def _tagged(config: RunnableConfig) -> RunnableConfig:
 
 
 def _silent(model: Any) -> Any:
-    """Return a copy of the model that streams no token, whoever listens."""
+    """Return a copy of the model that streams no tokens."""
     if isinstance(model, RunnableBinding):
         return model.model_copy(update={"bound": _silent(model.bound)})
     if not isinstance(model, BaseChatModel) or not _can_stream(model):
@@ -244,7 +244,7 @@ def _at_home(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Home:
-    """A run manager whose events are told on the loop of the caller."""
+    """A run manager that sends its events on the caller's loop."""
 
     def __init__(self, manager: Any) -> None:
         self._manager, self._loop = manager, asyncio.get_running_loop()

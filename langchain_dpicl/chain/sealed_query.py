@@ -2,9 +2,9 @@
 
 A query is charged once for each thing that it releases:
 
-1. what the group source releases before it draws (`GroupSource.threshold_template`), if
-any; 2. the public-first gate's test, if the chain has one; 3. the parser's release,
-unless the gate has passed.
+1. what the group source releases before it draws (`threshold_template`), if anything;
+2. the public-first gate's test, if the chain has one;
+3. the parser's release, unless the gate has passed.
 
 Each charge is durable before the groups are drawn and asked for it. The gate and the
 release share one set of answers only where that is sound: where a charge is everybody's

@@ -41,9 +41,8 @@ class TriedOut:
     ) -> CheckReport:
         """Try the chain out on made-up public records, free of charge.
 
-        They go down the path of group calls, with drafts and instructions as ever. It
-        makes n + 1 calls for each question, those on the question alone besides, and
-        four more to try two event loops.
+        They go down the path of group calls, with drafts and instructions as ever. A
+        check makes n + 1 calls for each question, and those on the question alone.
 
         Args:
             questions: One or several; None: one that the library's records answer.

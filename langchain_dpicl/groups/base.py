@@ -169,8 +169,8 @@ class GroupSource(ABC):
                 cannot be used.
         """
         raise InvalidParameterError(
-            f"{type(self).__name__} releases nothing before a draw: there is nothing "
-            "to release_threshold, and threshold_template is None."
+            f"{type(self).__name__} releases nothing before a draw: it has no "
+            "threshold_template."
         )
 
     async def arelease_threshold(

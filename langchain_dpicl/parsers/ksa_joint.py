@@ -25,7 +25,7 @@ from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
     Tokenizer,
-    domain_counts,
+    domain_places,
     refuse_unnamed,
     tokenize,
 )
@@ -107,7 +107,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     def reads(self, reply: str, prepared: tuple[str, ...]) -> Reading:
         """Return whether a reply names a word of the domain."""
         words = self.tokenizer or _lemmas
-        if any(domain_counts([reply], prepared, tokenizer=words)):
+        if any(domain_places([reply], prepared, tokenizer=words)):
             return "answer"
         return "nothing" if says_nothing(reply) else "unreadable"
 
@@ -145,15 +145,14 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         prepared: tuple[str, ...],
     ) -> Outcome:
         """Count the domain's words and release the best k, ranked."""
-        each = [
-            domain_counts([slot.text], prepared, tokenizer=self.tokenizer or _lemmas)
-            for slot in slots
-            if slot.text is not None
-        ]
-        counts = [sum(column) for column in zip(*each, strict=True)]
-        none = len(prepared)
+        texts = (slot.text for slot in slots if slot.text is not None)
+        words, none = self.tokenizer or _lemmas, len(prepared)
+        counts = [0] * (none + 1)
+        for places in domain_places(texts, prepared, tokenizer=words):
+            for place in places or {none}:
+                counts[place] += 1
         ranked = mechanisms.joint_top_k(
-            [*(counts or [0] * none), sum(not any(row) for row in each)],
+            counts,
             self.k,
             epsilon=paid.noise.epsilon,
             relation=relation,

@@ -95,23 +95,47 @@ def domain_counts(
         >>> domain_counts(["A dry cough."], ["dry cough", "cough", "rash"])
         [1, 1, 0]
     """
+    named_by = domain_places(answers, domain, tokenizer=tokenizer)
+    counts = Counter(place for places in named_by for place in places)
+    return [counts[place] for place in range(len(domain))]
+
+
+def domain_places(
+    answers: Iterable[str],
+    domain: Sequence[str],
+    *,
+    tokenizer: Tokenizer = tokenize,
+) -> list[set[int]]:
+    """Return for each answer the places of the entries that it names.
+
+    Args:
+        answers: See `domain_counts`.
+        domain: See `domain_counts`.
+        tokenizer: See `domain_counts`.
+
+    Example:
+        >>> domain_places(["A dry cough.", "None."], ["dry cough", "cough", "rash"])
+        [{0, 1}, set()]
+    """
     whole = [tuple(tokenizer(entry)) for entry in domain]
     parts = [
         {tuple(tokenizer(part)) for part in (found.groups() if found else ())}
         for found in map(_BRACKETED.fullmatch, domain)
     ]
     often = Counter([*whole, *(name for names in parts for name in names)])
-    each = [
-        {one, *(name for name in names if often[name] == 1)} - {()}
-        for one, names in zip(whole, parts, strict=True)
+    entries: dict[tuple[str, ...], list[int]] = {}
+    for place, (one, names) in enumerate(zip(whole, parts, strict=True)):
+        for name in {one, *(name for name in names if often[name] == 1)} - {()}:
+            entries.setdefault(name, []).append(place)
+    lengths = sorted({len(name) for name in entries})
+    return [
+        {
+            place
+            for name in _entries(answer, tokenizer, lengths) & entries.keys()
+            for place in entries[name]
+        }
+        for answer in answers
     ]
-    lengths = sorted({len(name) for names in each for name in names})
-    counts = [0] * len(each)
-    for answer in answers:
-        said = _entries(answer, tokenizer, lengths)
-        for place, names in enumerate(each):
-            counts[place] += not names.isdisjoint(said)
-    return counts
 
 
 def refuse_unnamed(tokenizer: Tokenizer | None) -> None:

@@ -37,7 +37,7 @@ def obey(text: str) -> str:
 
 
 class Believer(ScriptedModel):
-    """Keeps what it was told: what a model behind a shared conversation would do."""
+    """Remembers earlier prompts, as a model behind a shared conversation would."""
 
     def _generate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
         told = any("Ignore the instructions" in text for text in self.asked)

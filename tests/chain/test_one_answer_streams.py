@@ -1,4 +1,4 @@
-"""Who streams events or LangGraph's messages is shown one answer, and no draft."""
+"""A stream of events, or of LangGraph's messages, shows one answer and no draft."""
 
 from __future__ import annotations
 

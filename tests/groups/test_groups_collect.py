@@ -180,9 +180,9 @@ async def test_custom_sources_of_the_old_signature_go_on_working() -> None:
     assert contents_of(source.draw("q")) == ["q"]
     assert contents_of(await source.adraw("q")) == ["q"]
     assert contents_of(await source.adraw_prepared("q")) == ["q"]
-    with pytest.raises(InvalidParameterError, match="nothing to release_threshold"):
+    with pytest.raises(InvalidParameterError, match="no threshold_template"):
         source.release_threshold("q", paid=None)
-    with pytest.raises(InvalidParameterError, match="nothing to release_threshold"):
+    with pytest.raises(InvalidParameterError, match="no threshold_template"):
         await source.arelease_threshold("q", paid=None)
 
 

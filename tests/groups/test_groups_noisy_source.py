@@ -135,7 +135,7 @@ async def test_the_async_draw_needs_a_budget() -> None:
 def test_a_threshold_of_its_own_is_not_refined() -> None:
     groups = source(score_threshold=0.5)
     assert groups.threshold_template is None
-    with pytest.raises(InvalidParameterError, match="nothing to release_threshold"):
+    with pytest.raises(InvalidParameterError, match="no threshold_template"):
         groups.release_threshold(groups.prepare("q"), paid=PAID)
 
 

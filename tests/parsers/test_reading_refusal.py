@@ -1,4 +1,4 @@
-"""A reply that says it has no answer is told from one that hedges."""
+"""`says_nothing` separates replies without an answer from hedged answers."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.parser_parts import PARSERS, paid, release
 
+from langchain_dpicl import mechanisms
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
@@ -199,3 +200,69 @@ def test_in_a_per_unit_account_nobody_left_to_pay_is_nobody_voting() -> None:
     parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
     terms = replace(paid(parser, z=4.0), charge_units=lambda _units: [])
     assert share_released(outcomes(parser, [], paid=terms, slot_count=60)) < 0.016
+
+
+REPLIES = [
+    "cough",
+    "**Rash** (2 of 3)",
+    "none of these",
+    "I don't know.",
+    "a, b, c?",
+    "",
+]
+
+
+def histograms(name: str, worlds: list[list[Slot]]) -> list[list[int]]:
+    """Return the exact counts that a parser hands to its mechanism, world by world."""
+    seen: list[list[int]] = []
+    function = "joint_top_k" if name == "joint" else "noisy_counts"
+    original = getattr(mechanisms, function)
+
+    def watched(counts: list[int], *args: Any, **terms: Any) -> Any:
+        seen.append(list(counts))
+        return original(counts, *args, **terms)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mechanisms, function, watched)
+        for slots in worlds:
+            release(PARSERS[name](), slots, slot_count=9)
+    return seen
+
+
+def moved(name: str) -> tuple[int, int]:
+    """Return how far one slot moves the counts: exchanged, and added (L2, squared)."""
+    slots = [*map(Slot, REPLIES[:-1]), ABSTAIN, FAILED]
+    others = [Slot("cough"), Slot("none of these"), FAILED]
+    alone, *each = histograms(name, [others, *([*others, slot] for slot in slots)])
+
+    def far(one: list[int], two: list[int]) -> int:
+        return sum((a - b) ** 2 for a, b in zip(one, two, strict=True))
+
+    exchanged = max(far(one, two) for one in each for two in each)
+    return exchanged, max(far(alone, one) for one in each)
+
+
+@pytest.mark.parametrize("name", ["vote", "esa-vote"])
+def test_one_slot_moves_one_vote(name: str) -> None:
+    assert moved(name) == (2, 1)
+
+
+def test_one_slot_moves_each_count_of_a_domain_by_one() -> None:
+    worlds = [[Slot("cough")], [Slot("cough"), Slot("rash, nausea")], [Slot("hm")]]
+    one, two, none = histograms("joint", worlds)
+    assert (one, two, none) == ([1, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 1])
+
+
+def test_twin_a_failed_call_that_also_counts_as_none_moves_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = VoteOutputParser.release
+
+    def doubled(self: Any, slots: list[Slot], **terms: Any) -> Any:
+        more = [Slot("none of these") for slot in slots if slot.failed]
+        return right(self, [*slots, *more], **terms)
+
+    monkeypatch.setattr(VoteOutputParser, "release", doubled)
+    exchanged, added = moved("vote")
+    assert exchanged > 2
+    assert added > 1

@@ -88,7 +88,7 @@ def test_every_release_has_one_form_of_record(kind: str, made: Any) -> None:
     checked = ReleaseRecord.model_validate(json.loads(json.dumps(found)))
     assert checked.version == 1
     assert checked.kind == kind
-    # Of an answer alone.
+    # Only an answer has `calls`.
     assert set(ReleaseRecord.model_fields) - {"calls"} <= set(found)
     assert ("calls" in found) == (kind == "answer")
 

@@ -120,7 +120,6 @@ def answers_of(model: SealedModel) -> int:
     return sum(slot.text is not None for slot in slots)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="a POSIX system's processes")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_process_has_a_loop_of_its_own(proxy: RecordingProxy) -> None:
     model = SealedModel(model_of(proxy))
