@@ -32,12 +32,13 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from langchain_dpicl.accounting import EventTemplate, event_to_dict
+from langchain_dpicl.accounting import event_to_dict
+from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
@@ -54,6 +55,9 @@ from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.purchase import Purchase, paid_for
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged, read
+
+FIRST, SECOND = "answer", "answer/then"
+"""What makes stored answers: a parser, and its `second` where it is charged alone."""
 
 CLOSED = "null"
 """The last step of a release that is neither given again nor drawn."""
@@ -109,32 +113,54 @@ class AnswerStore(ReleaseStore):
 
     Args:
         resumes: Whether a charge is drawn for whose draw was never stored.
+        draws: How many draws a charge pays for.
     """
 
     resumes: bool = False
+    draws: int = 1
 
     def entries(self) -> list[Entry]:
         """Return the first release that is given again, else those to be drawn."""
-        found = [entry for entry in super().entries() if CLOSED not in entry.steps[-1:]]
-        given = [entry for entry in found if entry.steps and _is_given(entry.steps[0])]
-        return given[:1] or [one for one in found if self.resumes and not one.steps]
+        found = [entry for entry in super().entries() if CLOSED not in entry.steps]
+        given = [entry for entry in found if is_given(entry)]
+        return given[:1] or [
+            one for one in found if self.resumes and not self.is_drawn(one)
+        ]
+
+    def is_drawn(self, entry: Entry) -> bool:
+        """Return whether nothing is left to be drawn for an entry's charge."""
+        drawn = len(_outcomes(entry.steps))
+        return drawn >= self.draws or is_given(entry)
 
 
 @dataclass(frozen=True, repr=False)
 class Bought:
-    """What pays for a draw.
+    """What pays for a draw, or for two.
 
     Attributes:
-        paid: The charge.
+        paid: The charge, with the noise of the (first) draw.
+        then: The same charge with the noise of a second draw, if it pays for one.
         entry: The stored release, if there is a cache.
         is_new: Whether this caller has charged it.
     """
 
     paid: PaidCharge[Any]
+    then: PaidCharge[Any] | None = None
     entry: Entry | None = None
     is_new: bool = True
 
-    def kept(self, outcome: Outcome) -> Outcome:
+    @classmethod
+    def of(cls, paid: PaidCharge[Any], **terms: Any) -> Bought:
+        """Return what a charge of one release, or of two in a bundle, pays for."""
+        each = shared(paid)
+        return cls(each[0], each[1] if each[1:] else None, **terms)
+
+    def drawn(self, place: int) -> Outcome | None:
+        """Return what was drawn and stored before."""
+        stored = self.entry.text(place) if self.entry else None
+        return None if stored is None else outcome_of(stored)
+
+    def kept(self, outcome: Outcome, place: int = 0) -> Outcome:
         """Store what was drawn; return what is released: the first that was stored.
 
         Raises:
@@ -147,39 +173,77 @@ class Bought:
             drawn = json.dumps(asdict(outcome))
         except Exception:  # noqa: BLE001 - whatever it is, it depends on the draw
             drawn = CLOSED
-        return outcome_of(self.entry.keep(0, drawn))
+        return outcome_of(self.entry.keep(place, drawn))
 
-    def close(self) -> None:
+    def close(self, place: int = 0) -> None:
         """Let nothing be drawn for the charge any more."""
         if self.entry is not None:
             with suppress(LedgerError):
-                self.entry.keep(0, CLOSED)
+                self.entry.keep(place, CLOSED)
+
+
+def shared(paid: PaidCharge[Any]) -> list[PaidCharge[Any]]:
+    """Return a charge once for each release that it pays for, with that one's noise."""
+    noises = paid.noise if isinstance(paid.noise, tuple) else (paid.noise,)
+    return [replace(paid, noise=noise) for noise in noises]
 
 
 @dataclass(frozen=True, repr=False)
 class Answers:
-    """The stored answers to one question, and how another one is paid for."""
+    """The stored answers to one question, and how another one is paid for.
+
+    Attributes:
+        purchase: How.
+        then: The same for the parser's `second`, where that is charged by itself.
+    """
 
     purchase: Purchase
+    then: Answers | None = None
 
     @classmethod
-    def of(cls, budget: PrivacyBudgetHandler, key: str, *, resumes: bool) -> Answers:
-        """Return the answers of an account under a key; see `AnswerStore`."""
-        store = AnswerStore(budget, key, "answer", resumes)
-        drawn: Callable[[Entry], bool] = lambda entry: bool(entry.steps)  # noqa: E731
-        return cls(Purchase(store, drawn, "release", "asking again", resume=True))
+    def of(
+        cls, budget: PrivacyBudgetHandler, key: str, *, resumes: bool, goes_on: bool
+    ) -> Answers:
+        """Return the answers of an account under a key; see `AnswerStore`.
+
+        Args:
+            budget: The account.
+            key: The question's key.
+            resumes: Whether a charge is drawn for whose draw was never stored.
+            goes_on: Whether the parser has a `second`.
+        """
+
+        def answers(maker: str, draws: int, then: Answers | None = None) -> Answers:
+            store = AnswerStore(budget, key, maker, resumes, draws)
+            way = "asking again"
+            purchase = Purchase(store, store.is_drawn, "release", way, resume=True)
+            return cls(purchase, then)
+
+        if goes_on and budget.charges_together:
+            return answers(FIRST, 2)
+        return answers(FIRST, 1, answers(SECOND, 1) if goes_on else None)
+
+    def found(self) -> Entry | None:
+        """Return a stored answer to be given again, else one that is paid for."""
+        own = self.purchase.found()
+        if self.then is None or (own is not None and is_given(own)):
+            return own
+        then = self.then.purchase.found()
+        # One that is paid for is gone on with when its turn comes.
+        return then if then is not None and is_given(then) else own
 
     def begun(
         self,
-        template: EventTemplate[Any],
-        record: Callable[[PaidCharge[Any]], dict[str, Any]],
+        template: Template[Any],
+        records: Callable[[PaidCharge[Any]], dict[str, Any]],
         **payers: Any,
     ) -> Bought | Entry:
         """Charge a draw and store the header of its release, or find the stored one.
 
         Args:
             template: What it is charged.
-            record: The answer's record but for the outcome, given the charge.
+            records: The answer's record but for the outcome, given the charge; as
+                `then` that of a second draw for it.
             **payers: See `Purchase.begun`.
 
         Returns:
@@ -188,18 +252,18 @@ class Answers:
         made: list[tuple[PaidCharge[Any], dict[str, Any]]] = []
 
         def terms(paid: PaidCharge[Any]) -> dict[str, Any]:
-            made[:] = [(paid, record(paid))]
-            return {"record": made[0][1]}
+            made[:] = [(paid, records(paid))]
+            return made[0][1]
 
         entry = self.purchase.begun(template, terms, **payers)
         # The very record: one that was read back is another object.
-        if made and entry.header.get("record") is made[0][1]:
-            return Bought(made[0][0], entry)
-        if entry.steps:
+        if made and entry.header.get("record") is made[0][1]["record"]:
+            return Bought.of(made[0][0], entry=entry)
+        if self.purchase.is_complete(entry):
             return entry
         noise, events = paid_for(entry, lambda: template)
         paid = PaidCharge(noise, events, self.purchase.budget.account, entry.charge)
-        return Bought(paid, entry, is_new=False)
+        return Bought.of(paid, entry=entry, is_new=False)
 
 
 def outcome_of(stored: str) -> Outcome:
@@ -228,13 +292,13 @@ def outcome_of(stored: str) -> Outcome:
     raise damaged()
 
 
-def wording_of(entry: Entry | None) -> str | None:
-    """Return the stored wording of a release, or None.
+def wording_of(entry: Entry | None, place: int) -> str | None:
+    """Return the stored wording of an outcome that is stored as a step, or None.
 
     Raises:
         LedgerError: If what is stored makes no sense.
     """
-    stored = entry.text(1) if entry else None
+    stored = entry.text(place + 1) if entry else None
     if stored is None:
         return None
     if not isinstance(said := read(stored), str):
@@ -242,18 +306,33 @@ def wording_of(entry: Entry | None) -> str | None:
     return said
 
 
-def remember(entry: Entry, said: str) -> None:
-    """Store a wording, if it can be stored: what it words is stored before it."""
+def remember(entry: Entry, said: str, place: int) -> None:
+    """Store the wording of an outcome, if it can be stored.
+
+    What it words is stored before it, as step `place`.
+    """
     with suppress(LedgerError):
-        entry.keep(1, json.dumps(said))
+        entry.keep(place + 1, json.dumps(said))
 
 
 def released_before(
     asked: PreparedQuery, entry: Entry, charges: tuple[PaidCharge[Any], ...] = ()
 ) -> Released:
     """Return a stored release as it is given again; see `record_again`."""
-    outcome = outcome_of(entry.steps[0])
-    return Released(asked, outcome, charges, entry=entry, is_again=True)
+    outcomes = _outcomes(entry.steps)
+    if outcomes[1:]:
+        first = entry.header.get("record", {}).get("mechanism")
+        before = {"mechanism": first, **outcome_of(outcomes[0]).details}
+        asked = asked.knowing({"before": before})
+    return Released(
+        asked,
+        outcome_of(outcomes[-1]),
+        charges,
+        entry=entry,
+        place=len(outcomes) - 1,
+        is_again=True,
+        is_second=entry.store.maker == SECOND or len(outcomes) > 1,
+    )
 
 
 def record_again(released: Released, entry: Entry, status: Status) -> dict[str, Any]:
@@ -265,7 +344,7 @@ def record_again(released: Released, entry: Entry, status: Status) -> dict[str, 
         status: How it came about.
     """
     outcome, charges, budget = released.outcome, released.charges, released.asked.budget
-    record = entry.header.get("record")
+    record = entry.header.get("then" if released.place else "record")
     if not isinstance(record, dict) or not isinstance(record.get("details"), dict):
         raise damaged()
     first = {"status": status.value, "charge": entry.charge}
@@ -278,7 +357,12 @@ def record_again(released: Released, entry: Entry, status: Status) -> dict[str, 
         "account": budget.public_state(),
         "keywords": list(outcome.keywords),
         "ranking": list(outcome.ranking),
-        "details": {**record["details"], **outcome.details, "first": first},
+        "details": {
+            **record["details"],
+            **released.asked.details,
+            **outcome.details,
+            "first": first,
+        },
     }
 
 
@@ -296,7 +380,7 @@ def forget(ledger: Ledger, account: str) -> int:
         record = header.get("record") if isinstance(header, dict) else None
         if not isinstance(record, dict) or record.get("kind") != "answer":
             continue
-        if not steps or CLOSED in steps[-1:] or not _is_given(steps[0]):
+        if CLOSED in steps or not _gives(steps):
             continue
         number = len(steps)
         # A wording may be stored meanwhile.
@@ -306,12 +390,24 @@ def forget(ledger: Ledger, account: str) -> int:
     return count
 
 
-def _is_given(stored: str) -> bool:
-    """Return whether an outcome is given again.
+def _outcomes(steps: Sequence[str]) -> list[str]:
+    """Return the outcomes among stored steps: a wording is a text."""
+    return [step for step in steps if not step.startswith('"')]
+
+
+def is_given(entry: Entry) -> bool:
+    """Return whether a stored release is given again."""
+    return _gives(entry.steps)
+
+
+def _gives(steps: Sequence[str]) -> bool:
+    """Return whether stored steps hold an outcome that is given again.
 
     Where the groups did not agree it is not: that may have been a failing model, and
     asking again is worth its price.
     """
-    outcome = outcome_of(stored)
+    if not (outcomes := _outcomes(steps)):
+        return False
+    outcome = outcome_of(outcomes[-1])
     says = (outcome.text or "").strip() or outcome.keywords
     return outcome.status is Status.RELEASED and bool(says)

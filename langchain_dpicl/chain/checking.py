@@ -297,10 +297,7 @@ class ChainCheck:
         if budget is None:
             self._found("no-budget", "No account was given.")
             return None
-        rate = private.groups.sampling_rate
-        gate = private.gate and private.gate.event_template(rate)
-        own = private.parser.event_template(rate)
-        templates = [t for t in (private.groups.threshold_template, gate, own) if t]
+        templates = private.templates(budget)
         try:
             if len(templates) > 1:
                 budget.require_filter("A chain with a gate or a noisy threshold")

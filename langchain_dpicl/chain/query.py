@@ -35,6 +35,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain.answers import (
     Answers,
     answer_key,
+    is_given,
     released_before,
     remember,
     wording_of,
@@ -44,7 +45,7 @@ from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.exceptions import BudgetExhaustedError, PublicCallError
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
 from langchain_dpicl.release.store import Entry
@@ -139,8 +140,8 @@ class QueryRunner:
         asked = self._begin(value, run_manager)
         found: Entry | None = None
         if asked.answers is not None:
-            found = yield in_thread(asked.answers.purchase.found)
-        if found is not None and found.steps:
+            found = yield in_thread(asked.answers.found)
+        if found is not None and is_given(found):
             released = released_before(asked, found)
         else:
             released = yield from self._ask(asked, child, is_paid=found is not None)
@@ -158,7 +159,7 @@ class QueryRunner:
             said, rest = "", rest.lstrip()  # The words themselves are the answer.
         is_worded = status is Status.RELEASED and said and not rest
         if released.entry is not None and is_worded:
-            keep = partial(remember, released.entry, said)
+            keep = partial(remember, released.entry, said, released.place)
             yield in_thread(keep, shielded=True)
         yield self._message((said + rest if whole else rest, status), released)
 
@@ -185,37 +186,56 @@ class QueryRunner:
         self, asked: PreparedQuery, child: RunnableConfig, *, is_paid: bool
     ) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
-        question, private = asked.question, self.private
-        prompt = private.prompting.public(question)
-        drafting = private.prompting.draft(private.parser.draft_prompt, question)
-        count = self._zero_shot_answers
-        if not count and drafting is None and not self.public.has_answered:
-            # A wrong key or URL must cost nothing: until the model has answered once,
-            # the question alone comes before the charge, and is kept as the fallback.
-            count = 1
-        if (count or drafting) and not is_paid:
-            first = private.first_template
+        private, first = self.private, self.private.templates(asked.budget)[0]
+        if not is_paid and self._asks_first(private):
             yield in_thread(partial(asked.budget.require_payable, first))
-        groups, text = private.groups, question.text
+        groups, text = private.groups, asked.question.text
         embedded = yield Do(
             partial(groups.prepare, text), partial(groups.aprepare, text)
         )
-        if count:
+        asked = replace(asked, embedded=embedded)
+        asked = yield from self._prepare(asked, private, child)
+        released = yield from private.release(asked)
+        second, outcome = private.second, released.outcome
+        if second is None or released.is_second or not private.parser.goes_on(outcome):
+            return released
+        before = {"mechanism": private.mechanism, **outcome.details}
+        yield Step("then", {"mechanism": second.mechanism, "before": before})
+        asked = released.asked.knowing({"before": before})
+        asked = yield from self._prepare(asked, second, child)
+        try:
+            return (yield from private.release_second(asked, released))
+        except BudgetExhaustedError:
+            # The first release was paid for: what follows from it is still said.
+            spent = {"then": "the account can't pay for it"}
+            return replace(released, asked=released.asked.knowing(spent))
+
+    def _asks_first(self, private: SealedQuery) -> bool:
+        """Return whether the model is asked anything before the charge."""
+        drafts = private.parser.draft_prompt is not None
+        return bool(self._zero_shot_answers(private)) or drafts
+
+    def _prepare(
+        self, asked: PreparedQuery, private: SealedQuery, child: RunnableConfig
+    ) -> Flow[PreparedQuery]:
+        """Hand on the public steps that a release needs; return the question."""
+        question, parser = asked.question, private.parser
+        drafting = private.prompting.draft(parser.draft_prompt, question)
+        zero_shot, draft = asked.zero_shot, ""
+        if (count := self._zero_shot_answers(private)) > len(zero_shot):
+            prompt = private.prompting.public(question)
             yield Step("public", {"answers": count})
-        zero_shot = yield self._answers(prompt, count, child, asked.use)
-        draft: tuple[str, ...] = ()
+            zero_shot = yield self._answers(prompt, count, child, asked.use)
         if drafting is not None:
             yield Step("public", {"answers": 1})
-            draft = yield self._answers(drafting, 1, child, asked.use)
-        public = self._public_input(question, zero_shot, *draft)
+            (draft,) = yield self._answers(drafting, 1, child, asked.use)
+        public = self._public_input(question, zero_shot, draft)
         prepared = yield Do(
-            partial(private.parser.prepare, public),
-            partial(private.parser.aprepare, public),
+            partial(parser.prepare, public), partial(parser.aprepare, public)
         )
         if drafting is not None:
             yield Step("drafts", {"labels": list(prepared)})
-        asked = self._prepared(asked, embedded, public, prepared)
-        return (yield from private.release(asked))
+        return self._prepared(asked, private, public, prepared)
 
     def _answers(
         self, prompt: PromptValue, count: int, child: RunnableConfig, use: Use
@@ -245,12 +265,12 @@ class QueryRunner:
             gate=self.private.gate,
         )
         resumes = self.private.resumes(budget)
-        return PreparedQuery(
-            question, budget, answers=Answers.of(budget, key, resumes=resumes)
-        )
+        goes_on = self.private.second is not None
+        answers = Answers.of(budget, key, resumes=resumes, goes_on=goes_on)
+        return PreparedQuery(question, budget, answers=answers)
 
     def _public_input(
-        self, question: Question, zero_shot: tuple[str, ...], draft: str = ""
+        self, question: Question, zero_shot: tuple[str, ...], draft: str
     ) -> PublicInput:
         return PublicInput(
             question=question.text,
@@ -259,22 +279,26 @@ class QueryRunner:
             draft=draft,
         )
 
-    @property
-    def _zero_shot_answers(self) -> int:
-        wanted = self.private.parser.zero_shot_answers
-        return max(wanted, 1) if self.private.gate is not None else wanted
+    def _zero_shot_answers(self, private: SealedQuery) -> int:
+        parser = private.parser
+        # A wrong key or URL must cost nothing: until the model has answered once, the
+        # question alone comes before the charge, and is kept as the fallback.
+        is_new = parser.draft_prompt is None and not self.public.has_answered
+        return max(parser.zero_shot_answers, int(is_new or private.gate is not None))
 
     def _prepared(
-        self, asked: PreparedQuery, embedded: Any, public: PublicInput, prepared: Any
+        self,
+        asked: PreparedQuery,
+        private: SealedQuery,
+        public: PublicInput,
+        prepared: Any,
     ) -> PreparedQuery:
-        private = self.private
         # A wording that can't be asked for must not fail after the charge.
         private.prompting.rewrite(private.parser.rewrite_prompt, asked.question, "")
         instructions = private.parser.instructions(prepared)
         return replace(
             asked,
             question=replace(asked.question, instructions=instructions),
-            embedded=embedded,
             zero_shot=public.zero_shot,
             prepared=prepared,
             public_answer=private.parser.public_answer(public)
@@ -282,17 +306,21 @@ class QueryRunner:
             else None,
         )
 
+    def _part(self, released: Released) -> SealedQuery:
+        second = self.private.second if released.is_second else None
+        return second or self.private
+
     def _word(self, released: Released) -> Wording:
         """Decide how a release is put into words; see `Wording`."""
-        outcome, asked = released.outcome, released.asked
-        if (said := wording_of(released.entry)) is not None:
+        outcome, asked, part = released.outcome, released.asked, self._part(released)
+        if (said := wording_of(released.entry, released.place)) is not None:
             return Wording(outcome.status, said)
         if outcome.text is not None:
             return Wording(outcome.status, outcome.text)
         if outcome.keywords:
             words = ", ".join(outcome.keywords)
-            prompt = self.private.prompting.rewrite(
-                self.private.parser.rewrite_prompt, asked.question, words
+            prompt = part.prompting.rewrite(
+                part.parser.rewrite_prompt, asked.question, words
             )
             # The words are paid for: they must not be lost with the wording.
             return Wording(
@@ -315,7 +343,7 @@ class QueryRunner:
 
     def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
         text, status = said
-        record, use = self.private.record(released, status), released.asked.use
+        record, use = self._part(released).record(released, status), released.asked.use
         if self.private.call_count_is_public:
             record["calls"] = use.calls
         return AIMessage(

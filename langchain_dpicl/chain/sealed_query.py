@@ -4,7 +4,9 @@ A query is charged once for each thing that it releases:
 
 1. what the group source releases before it draws (`threshold_template`), if anything;
 2. the public-first gate's test, if the chain has one;
-3. the parser's release, unless the gate has passed.
+3. the parser's release, unless the gate has passed;
+4. that of the parser's `second`, where the first tells nothing (under a plan together
+   with the first: a plan holds the same for every question).
 
 Each charge is durable before the groups are drawn and asked for it. The gate and the
 release share one set of answers only where that is sound: where a charge is everybody's
@@ -17,14 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.accounting import EventTemplate
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
-from langchain_dpicl.chain.answers import Bought, record_again, released_before
+from langchain_dpicl.accounting.template import Template
+from langchain_dpicl.budget import Bundle, PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.chain.answers import (
+    Bought,
+    record_again,
+    released_before,
+    shared,
+)
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.record import privacy_record
@@ -65,13 +72,38 @@ class SealedQuery:
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
 
-    @property
-    def first_template(self) -> EventTemplate[Any]:
-        """What a query's first charge is for, as far as public parameters say."""
+    @cached_property
+    def second(self) -> SealedQuery | None:
+        """The same with the parser's `second`, if it has one."""
+        then = self.parser.second
+        return None if then is None else replace(self, parser=then, gate=None)
+
+    def templates(self, budget: PrivacyBudgetHandler | None) -> list[Template[Any]]:
+        """Return what a query is charged, in order, as far as public parameters say.
+
+        It is charged less where the gate passes, or the first release tells something.
+        """
+        rate, then = self.groups.sampling_rate, []
+        if self.second is not None and budget and not budget.charges_together:
+            then = self.second.templates(budget)
+        gate = self.gate and self.gate.event_template(rate)
+        own = self.template(budget)
+        return [t for t in (self.groups.threshold_template, gate, own, *then) if t]
+
+    def template(self, budget: PrivacyBudgetHandler | None) -> Template[Any]:
+        """Return what the release is charged, with the second one's under a plan."""
         rate = self.groups.sampling_rate
-        if (first := self.groups.threshold_template) is not None:
-            return first
-        return (self.gate or self.parser).event_template(rate)
+        own = self.parser.event_template(rate)
+        if self.second is None or budget is None or not budget.charges_together:
+            return own
+        then = self.second.parser.event_template(rate)
+        name = f"{own.mechanism}, then {then.mechanism}"
+        return Bundle(name, (own, then), disjoint=False)
+
+    @property
+    def mechanism(self) -> str:
+        """The public name of the parser's release."""
+        return self.parser.event_template(self.groups.sampling_rate).mechanism
 
     @property
     def call_count_is_public(self) -> bool:
@@ -102,7 +134,7 @@ class SealedQuery:
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
             template = self.gate.event_template(self.groups.sampling_rate)
-            bought = yield from self._buy(asked, template, charges, MECHANISM)
+            bought = yield from self.buy(asked, template, charges, MECHANISM)
             if isinstance(bought, Released):
                 return bought
             paid = bought.paid
@@ -116,52 +148,105 @@ class SealedQuery:
                 outcome = _agreed(asked.public_answer)
                 return Released(asked, outcome, charges, MECHANISM, bought.entry)
             asked = asked.knowing({"gate": "disagreed"})
-        template = self.parser.event_template(self.groups.sampling_rate)
-        bought = yield from self._buy(asked, template, charges)
+        own = self.template(asked.budget)
+        bought = yield from self.buy(asked, own, charges)
         if isinstance(bought, Released):
             return bought
         if bought.is_new:
             charges = (*charges, bought.paid)
-            yield _charged(template, bought.paid)
-        if answers is None:
-            yield self._asking(asked)
-        outcome = yield from self._merged(asked, bought, answers)
-        return Released(
-            asked, outcome, charges, entry=bought.entry, is_again=not bought.is_new
-        )
+            yield _charged(own, bought.paid)
+        return (yield from self.draw(asked, bought, charges, answers))
 
-    def _merged(
-        self, asked: PreparedQuery, bought: Bought, answers: Hidden[list[Slot]] | None
-    ) -> Flow[Outcome]:
-        try:
-            outcome: Outcome = yield self._merge(asked, bought, answers)
-        except LedgerError:
-            # What could not be stored was dropped whatever it is.
-            raise
-        except DPError:
-            # The region has failed by itself, perhaps by what it drew.
-            yield in_thread(bought.close, shielded=True)
-            raise
-        return outcome
+    def release_second(self, asked: PreparedQuery, first: Released) -> Flow[Released]:
+        """Hand on the private steps of the second release; return it.
 
-    def _buy(
+        Args:
+            asked: The question, prepared for the second parser.
+            first: What the first parser has said.
+        """
+        second, bought, charges = self.second, first.bought, first.charges
+        if second is None:
+            return first
+        template = self.template(asked.budget)
+        if not asked.budget.charges_together:
+            template = second.template(asked.budget)
+            if asked.answers is not None:
+                asked = replace(asked, answers=asked.answers.then)
+            bought = None
+        if bought is None:
+            payer = self if asked.budget.charges_together else second
+            found = yield from payer.buy(asked, template, charges)
+            if isinstance(found, Released):
+                return found
+            bought = found
+            if bought.is_new:
+                charges = (*charges, bought.paid)
+                yield _charged(template, bought.paid)
+            if bought.then is not None and bought.entry is not None:
+                # The first release was decided by public input alone.
+                yield in_thread(partial(bought.kept, first.outcome), shielded=True)
+        place = 0
+        if bought.then is not None:
+            place, charges = 1, (*charges, bought.then) if charges else ()
+            bought = replace(bought, paid=bought.then)
+        released = yield from second.draw(asked, bought, charges, place=place)
+        return replace(released, is_second=True)
+
+    def draw(
         self,
         asked: PreparedQuery,
-        template: EventTemplate[Any],
+        bought: Bought,
+        charges: tuple[PaidCharge[Any], ...],
+        answers: Hidden[list[Slot]] | None = None,
+        place: int = 0,
+    ) -> Flow[Released]:
+        """Draw what was bought, unless it was drawn and stored before."""
+        if (outcome := bought.drawn(place)) is None:
+            if answers is None:
+                yield self._asking(asked)
+            try:
+                outcome = yield self._merge(asked, bought, answers, place)
+            except LedgerError:
+                # What could not be stored was dropped whatever it is.
+                raise
+            except DPError:
+                # The region has failed by itself, perhaps by what it drew.
+                yield in_thread(partial(bought.close, place), shielded=True)
+                raise
+        return Released(
+            asked,
+            outcome,
+            charges,
+            entry=bought.entry,
+            place=place,
+            is_again=not bought.is_new,
+            bought=bought,
+        )
+
+    def buy(
+        self,
+        asked: PreparedQuery,
+        template: Template[Any],
         charges: tuple[PaidCharge[Any], ...],
         mechanism: str | None = None,
     ) -> Flow[Bought | Released]:
         """Charge what gives the answer, or find what was released meanwhile."""
         if asked.answers is None:
-            return Bought((yield self._charge(asked, template)))
+            return Bought.of((yield self._charge(asked, template)))
 
-        def record(paid: PaidCharge[Any]) -> dict[str, Any]:
-            return self.record(
-                Released(asked, Outcome(Status.RELEASED), (*charges, paid), mechanism),
-                Status.RELEASED,
-            )
+        def record(part: SealedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
+            blank, paying = Outcome(Status.RELEASED), (*charges, paid)
+            released = Released(asked, blank, paying, mechanism)
+            return part.record(released, Status.RELEASED)
 
-        begun = partial(asked.answers.begun, template, record, **self._payers())
+        def records(paid: PaidCharge[Any]) -> dict[str, Any]:
+            own, *then = shared(paid)
+            found = {"record": record(self, own)}
+            if then and self.second is not None:
+                found["then"] = record(self.second, then[0])
+            return found
+
+        begun = partial(asked.answers.begun, template, records, **self._payers())
         bought: Bought | Entry = yield in_thread(begun)
         if isinstance(bought, Entry):
             return released_before(asked, bought, charges)
@@ -182,7 +267,7 @@ class SealedQuery:
             mechanism=released.mechanism,
         )
 
-    def _charge(self, asked: PreparedQuery, template: EventTemplate[Any]) -> Do:
+    def _charge(self, asked: PreparedQuery, template: Template[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
         return Do(
             partial(budget.charge, template, **payers),
@@ -216,7 +301,11 @@ class SealedQuery:
         return sealed(test)
 
     def _merge(
-        self, asked: PreparedQuery, bought: Bought, answers: Hidden[list[Slot]] | None
+        self,
+        asked: PreparedQuery,
+        bought: Bought,
+        answers: Hidden[list[Slot]] | None,
+        place: int,
     ) -> Do:
         paid = bought.paid
 
@@ -231,7 +320,7 @@ class SealedQuery:
             )
             if bought.entry is not None:
                 # In here: no traceback shows a draw that could not be stored.
-                kept = partial(bought.kept, outcome)
+                kept = partial(bought.kept, outcome, place)
                 outcome = yield in_thread(kept, shielded=True)
             return outcome
 
@@ -299,7 +388,7 @@ class SealedQuery:
         }
 
 
-def _charged(template: EventTemplate[Any], paid: PaidCharge[Any]) -> Step:
+def _charged(template: Template[Any], paid: PaidCharge[Any]) -> Step:
     details = {"mechanism": template.mechanism, "charge": paid.sequence}
     return Step("charged", details)
 

@@ -21,7 +21,7 @@ from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
 
 if TYPE_CHECKING:
-    from langchain_dpicl.chain.answers import Answers
+    from langchain_dpicl.chain.answers import Answers, Bought
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Step:
 
     Attributes:
         name: `public` (the model is about to be asked the question alone), `charged`,
-            `groups` (they are about to be asked), `threshold`, `gate`, `merged`.
+            `groups` (they are about to be asked), `threshold`, `gate`, `merged`, `then`
+            (the parser's `second` goes on).
         details: What is known about it, ready for JSON.
 
     Privacy:
@@ -88,7 +89,10 @@ class Released:
         charges: The charges, in their order; none where public input decided it.
         mechanism: What released it, if not the parser.
         entry: Where it is stored, with a cache.
+        place: As which step.
         is_again: Whether another asking has paid for it.
+        is_second: Whether the parser's `second` has released it.
+        bought: What has paid for it, and may have for the second release.
     """
 
     asked: PreparedQuery
@@ -96,7 +100,10 @@ class Released:
     charges: tuple[PaidCharge[Any], ...] = ()
     mechanism: str | None = None
     entry: Entry | None = None
+    place: int = 0
     is_again: bool = False
+    is_second: bool = False
+    bought: Bought | None = None
 
     @property
     def step(self) -> Step:

@@ -158,6 +158,15 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         return "nothing" if says_nothing(reply) else "answer"
 
     @property
+    def second(self) -> DPOutputParser[Any] | None:
+        """The parser that a chain goes on to where this one tells nothing, if any."""
+        return None
+
+    def goes_on(self, outcome: Outcome) -> bool:  # noqa: ARG002 - overridden
+        """Return whether a chain goes on to `second` after an outcome."""
+        return False
+
+    @property
     def rewrite_prompt(self) -> BasePromptTemplate[Any] | None:
         """The prompt that puts released keywords into a sentence, if any."""
         return None
@@ -358,7 +367,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         return self.slot_count
 
     def _parse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
-        budget = find_budget(self.budget, callbacks)
+        budget = self._payer(callbacks)
         prepared = self.prepare(PublicInput())
         count = self._public_count(result.value)
         paid = budget.charge(self.event_template(), n_units=count)
@@ -374,7 +383,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         return self._say(outcome)
 
     async def _aparse(self, result: Hidden[list[Generation]], callbacks: Any) -> str:
-        budget = find_budget(self.budget, callbacks)
+        budget = self._payer(callbacks)
         prepared = await self.aprepare(PublicInput())
         count = self._public_count(result.value)
         paid = await budget.acharge(self.event_template(), n_units=count)
@@ -388,6 +397,14 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
             )
         )
         return self._say(outcome)
+
+    def _payer(self, callbacks: Any) -> PrivacyBudgetHandler:
+        if self.second is not None:
+            raise InvalidParameterError(
+                "then= asks the groups a second time, which only a DPChain can do: "
+                "leave it out where the parser stands alone."
+            )
+        return find_budget(self.budget, callbacks)
 
     def _say(self, outcome: Outcome) -> str:
         if outcome.text is not None:

@@ -40,6 +40,9 @@ from langchain_dpicl.sealed import attempt
 FAILURE_MARGIN = 3.0
 """Standard deviations by which failed calls must exceed half of all slots."""
 
+CALLS_FAILED = "most group calls failed"
+"""A reason for which asking the groups a second time is no use."""
+
 DRAFT = "draft"
 """What `labels` is where the model drafts them."""
 
@@ -66,6 +69,12 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     nothing, or whose reply can't be read. A label with as many votes as that bin comes
     out in at most 5 % of questions.
 
+    With `then=` another parser goes on in a `DPChain` where the model lists no possible
+    answer or no label comes out (but not where most group calls failed): the groups are
+    drawn and asked anew, as that parser wants to be answered. An account with a plan
+    holds both releases for every question, and charges them together; one with a
+    filter charges the second where it is made, to the units that are eligible then.
+
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.voting`, Gaussian(z, q); with `mechanism="permute_and_flip"`
@@ -73,7 +82,9 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         own text alone: a label, "none of these", or a failed call. Slots without
         records are in no bin. Labels are fixed before the charge, from public input:
         a draft sees the question and no record. Which label comes out, and whether
-        one does, is post-processing of the noisy histogram.
+        one does, is post-processing of the noisy histogram. So is whether `then=` goes
+        on, whose release has its own charge (or its own events in the charge), its own
+        sample and its own noise: the two compose.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -110,6 +121,9 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     same votes one comes out in at most 5 % of questions, as it always is over "none of
     these"."""
 
+    then: SkipValidation[DPOutputParser[Any] | None] = None
+    """The parser that a chain goes on to where no label comes out."""
+
     draft_template: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=DRAFT_PROMPT, exclude=True, repr=False
     )
@@ -142,6 +156,13 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
             if unknown:
                 raise InvalidParameterError(f"aliases names no label: {unknown[0]!r}.")
         parameters.count(self.max_labels, "max_labels")
+        if self.then is not None and (
+            not isinstance(self.then, DPOutputParser) or self.then.second is not None
+        ):
+            raise InvalidParameterError(
+                "then must be one private output parser, such as KSAPTROutputParser(), "
+                "without a then= of its own."
+            )
         if self.mechanism == "gaussian" and self.epsilon is not None:
             raise InvalidParameterError(
                 "epsilon belongs to mechanism='permute_and_flip'; for Gaussian voting "
@@ -168,6 +189,19 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         return checked(
             mechanisms.flip_template, name, self.epsilon, sampling_rate=sampling_rate
         )
+
+    @property
+    @override
+    def second(self) -> DPOutputParser[Any] | None:
+        """The parser that a chain goes on to where no label comes out."""
+        return self.then
+
+    @override
+    def goes_on(self, outcome: Outcome) -> bool:
+        """Return whether no label came out, but not by failing calls."""
+        reason = outcome.details.get("reason")
+        is_silent = outcome.status is Status.FALLBACK and reason != CALLS_FAILED
+        return self.then is not None and is_silent
 
     @property
     @override
@@ -292,7 +326,7 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         }
         many = failed > slot_count / 2 + FAILURE_MARGIN * sigma
         if many and failed >= max(*votes, none):
-            return _fallback(details, "most group calls failed")
+            return _fallback(details, CALLS_FAILED)
         if said.winner is None:
             return _fallback(details, said.reason)
         return Outcome(Status.RELEASED, labels[said.winner], details=details)
@@ -346,7 +380,11 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
     def public_parameters(self) -> dict[str, Any]:
         """Return the label set and the mechanism."""
         drafted = {"max_labels": self.max_labels, "extra": list(self.extra_labels)}
+        then = (
+            {} if self.then is None else {"then": self.then.event_template().mechanism}
+        )
         return {
+            **then,
             "labels": DRAFT if self.labels == DRAFT else list(self.labels),
             "mechanism": self.mechanism,
             "min_lead": self.min_lead,
@@ -360,6 +398,8 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         template = self.draft_template
         drafting = repr(template) if self.labels == DRAFT else None
         known = super().cache_parameters(question)
+        if self.then is not None:
+            known["then"] = self.then.cache_parameters(question)
         return {**known, "aliases": aliases, "drafting": drafting}
 
 

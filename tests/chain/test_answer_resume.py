@@ -56,19 +56,19 @@ class Draws(VoteOutputParser):
 
     drawn: list[Any] = []  # noqa: RUF012
     noises: list[float] = []  # noqa: RUF012
-    then: Callable[[int], Any] = lambda _: None
+    outcome: Callable[[int], Any] = lambda _: None
 
     def release(self, slots: Any, *, paid: Any, **terms: Any) -> Outcome:
         super().release(slots, paid=paid, **terms)
         self.noises.append(paid.noise.noise_multiplier)
         text = f"draw {len(self.drawn)}"
         self.drawn.append(text)
-        then = self.then(len(self.drawn))
+        then = self.outcome(len(self.drawn))
         return then if isinstance(then, Outcome) else Outcome(Status.RELEASED, text)
 
 
 def drawing(then: Callable[[int], Any] = lambda _: None) -> Draws:
-    return Draws(labels=["cough", "rash"], drawn=[], noises=[], then=then)
+    return Draws(labels=["cough", "rash"], drawn=[], noises=[], outcome=then)
 
 
 def account(ledger: Ledger, **changes: Any) -> PrivacyBudgetHandler:
@@ -191,7 +191,7 @@ async def test_several_that_draw_at_once_give_out_one_draw(is_async: bool) -> No
 async def test_twin_what_is_not_taken_from_the_ledger_is_drawn_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Bought, "kept", lambda _, outcome: outcome)
+    monkeypatch.setattr(Bought, "kept", lambda _, outcome, place=0: outcome)
     charges, texts = await at_once(is_async=False)
     assert texts > charges
 
@@ -242,7 +242,7 @@ async def test_a_draw_that_fails_by_itself_is_not_drawn_until_it_works(
 def test_twin_a_charge_that_is_not_closed_is_drawn_for_until_it_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Bought, "close", lambda _: None)
+    monkeypatch.setattr(Bought, "close", lambda _, place=0: None)
     budget = account(MemoryLedger())
     chain = made(drawing(fails), budget)
     with pytest.raises(GroupCallError):
