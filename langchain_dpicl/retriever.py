@@ -42,8 +42,8 @@ class DPRetriever(FrozenModel, BaseRetriever):
     back depends on the chain's parser:
 
     * `ESAOutputParser`: the best of its public candidates; with `k=` the k best, in the
-      order of their cosines with one noisy sum, as far as they reach the parser's
-      `min_score`. One charge, whatever k is. With `select="vote"` the winner alone.
+      order of their cosines with one noisy sum, as far as they reach a `min_score` of
+      the parser. One charge, whatever k is. With `select="vote"` the winner alone.
     * keyword parsers: the answer, and with `k=2` the released words.
     * `VoteOutputParser`: the winning label.
 
@@ -53,10 +53,8 @@ class DPRetriever(FrozenModel, BaseRetriever):
 
     Where nothing is released there are no documents: the public answer that a `DPChain`
     falls back to is no evidence from the records, and the model that follows says so or
-    answers by itself. Voting, `KSAPTROutputParser`, `KSAThresholdOutputParser` and an
-    ESA with `min_score` release nothing where the groups do not answer.
-    `KSAJointOutputParser` and ESA by cosine may: the nearest candidate may be far, and
-    what comes second in no record.
+    answers by itself. Where the groups do not answer, all parsers release nothing but
+    `KSAJointOutputParser`. What comes second with an ESA may be in no record.
 
     With keyword parsers the chain's own call that puts words into a sentence is made as
     well; its sentence is the first document.

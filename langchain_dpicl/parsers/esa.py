@@ -77,18 +77,19 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
     The candidates are the model's own answers to the question alone, or a list you
     give. It suits answers in free wording: what the groups mean counts, not the words.
     That the records do not tell is one candidate more: where it fits best, nothing is
-    released.
+    released. A candidate that no group is near comes out in 1 % of questions.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.embedding`, of rows around a public center, Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
         public candidates and the noisy sum, and so is the whole order of the candidates
-        by it, and which of them reach `min_score`. With `select="vote"` each answer
-        votes for its nearest candidate: `mechanisms.voting`, the same event. Each
-        answer is embedded by a call of its own; one that can't be embedded, or whose
-        vector is zero, not finite or of another length, abstains, and no other does. A
-        single candidate is given as a fallback, and nothing is charged.
+        by it, and whether they reach `min_score`, or what noise alone reaches.
+        With `select="vote"` each answer votes for its nearest candidate:
+        `mechanisms.voting`, the same event. Each answer is embedded by a call of its
+        own; one that can't be embedded, or whose vector is zero, not finite or of
+        another length, abstains, and no other does. A single candidate is given as a
+        fallback, and nothing is charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -127,18 +128,22 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
 
     radius: float = 1.0
     """Radius R of the ball. With center="candidates" a small R divides the noise, as
-    long as the answers lie within it: farther ones are drawn to its surface."""
+    long as the answers lie within it: farther ones are drawn to its surface. Answers
+    for other candidates then pull away from the best one, so that less of it is left
+    to tell it from noise; see `min_score`."""
 
     select: Literal["cosine", "vote"] = "cosine"
     """`vote` wins where most groups agree on a candidate, `cosine` where answers are
     diffuse and no candidate says quite the same."""
 
     min_score: float | None = None
-    """Least score that is released; None: the best candidate is, however far it is. A
-    score is the inner product with the noisy mean: about the mean cosine with the
-    groups' answers, where a group without one counts as the center. What unrelated
-    texts have in common depends on the embedding: try it out on public texts. Where no
-    candidate reaches it, nothing is released. It goes with `select="cosine"`."""
+    """Least score that is released. A score is the inner product with the noisy mean:
+    about the mean cosine with the groups' answers, where a group without one counts as
+    the center. What unrelated texts have in common depends on the embedding: try it out
+    on public texts. Where no candidate reaches it, nothing is released, and the ranking
+    has those that do. None: the best must be nearer than noise alone takes it in 1 % of
+    questions, and the ranking has all. With -1 the best comes out, however far it is.
+    It goes with `select="cosine"`."""
 
     noise_multiplier: float | None = None
     """z; None leaves it to the budget's plan."""
@@ -278,17 +283,21 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         mean = prepared.center + noisy / max(slot_count, 1)
         # From here on everything is post-processing of the noisy sum.
         scores = prepared.vectors @ mean
-        least = -np.inf if self.min_score is None else self.min_score
         nothing = float((prepared.nothing @ mean).max())
-        ranking = tuple(
-            prepared.texts[place]
-            for place in np.argsort(-scores, kind="stable").tolist()
-            if scores[place] >= least
-        )
-        if nothing >= scores.max():
+        best, *_ = places = np.argsort(-scores, kind="stable").tolist()
+        if nothing >= scores[best]:
             return _fallback(_TELL)
-        if not ranking:
+        if self.min_score is not None:
+            places = [place for place in places if scores[place] >= self.min_score]
+            is_far = not places
+        else:
+            # Of no answers, how far the sum lies in a direction is noise alone.
+            scale = sensitivity.embedding_l2(relation, self.radius)
+            least = mechanisms.least_votes(noise.noise_multiplier * scale, len(places))
+            is_far = float(_direction(prepared, best) @ noisy) < least
+        if is_far:
             return _fallback("no candidate is near enough to what the groups say")
+        ranking = tuple(prepared.texts[place] for place in places)
         return Outcome(Status.RELEASED, ranking[0], ranking=ranking)
 
     def _vote(
@@ -412,6 +421,12 @@ def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
 
 def _tells_nothing(text: str) -> bool:
     return says_nothing(text) or chooses_none(passage(text))
+
+
+def _direction(prepared: Candidates, place: int) -> Vectors:
+    """Return where a candidate lies as seen from the center, of length 1, or 0."""
+    away: Vectors = prepared.vectors[place] - prepared.center
+    return away / (float(np.linalg.norm(away)) or 1.0)
 
 
 def _nearest(row: Vectors, vectors: Vectors) -> int:

@@ -140,9 +140,12 @@ def test_a_small_ball_around_the_candidates_divides_the_noise() -> None:
         candidates=texts,
         center="candidates",
         radius=0.3,
+        min_score=-1,
         random=SeededRandom(1),
     )
-    far = ESAOutputParser(embedding=EMBEDDING, candidates=texts, random=SeededRandom(1))
+    far = near.model_copy(
+        update={"center": None, "radius": 1.0, "random": SeededRandom(1)}
+    )
 
     def share(parser: ESAOutputParser) -> float:
         found = [
@@ -192,6 +195,42 @@ def test_the_score_is_the_mean_cosine_with_all_groups(
     outcome = release(parser, slots, slot_count=200)
     assert outcome.status.value == status
     assert outcome.ranking == (("Cough.",) if status == "released" else ())
+
+
+SAID = [f"The patients report {what}." for what in ("a cough", "a rash", "nausea")]
+
+
+def answered_in(draws: int, slots: list[Slot], z: float, **terms: Any) -> float:
+    """Return the share of draws in which a candidate comes out, of 60 groups."""
+    parser = ESAOutputParser(
+        embedding=EMBEDDING, candidates=SAID, random=SeededRandom(3), **terms
+    )
+    prepared = parser.prepare(PublicInput())
+    released = [
+        release(
+            parser, slots, paid=paid(parser, z), prepared=prepared, slot_count=60
+        ).status
+        is Status.RELEASED
+        for _ in range(draws)
+    ]
+    return float(np.mean(released))
+
+
+@pytest.mark.parametrize("z", [0.3, 2.9, 40.0])
+@pytest.mark.parametrize("center", [None, "candidates"])
+def test_noise_alone_answers_in_one_of_a_hundred(z: float, center: Any) -> None:
+    assert answered_in(1000, [Slot(None)] * 60, z, center=center) <= 0.02
+
+
+def test_twin_without_the_rule_noise_answers_often() -> None:
+    assert answered_in(200, [Slot(None)] * 60, 2.9, min_score=-1) > 0.3
+
+
+@pytest.mark.parametrize("terms", [{}, {"center": "candidates", "radius": 0.7}])
+def test_what_the_groups_agree_on_is_told_from_noise(terms: Any) -> None:
+    assert (
+        answered_in(200, [Slot(SAID[0])] * 45 + [Slot(None)] * 15, 2.9, **terms) > 0.95
+    )
 
 
 def test_the_center_may_be_a_vector_of_the_embeddings_length() -> None:
