@@ -4,6 +4,7 @@ from langchain_dpicl.chain.check_report import CheckedQuestion, CheckReport, Fin
 from langchain_dpicl.chain.dp_chain import DPChain
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.history import create_question_condenser
+from langchain_dpicl.chain.prompting import UnseenLabelsWarning
 from langchain_dpicl.chain.rehearsing import Rehearsal
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "Finding",
     "PublicFirstGate",
     "Rehearsal",
+    "UnseenLabelsWarning",
     "create_question_condenser",
 ]

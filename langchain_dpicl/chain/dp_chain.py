@@ -33,7 +33,7 @@ from langchain_dpicl.common.prompts import (
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.parsers import DPOutputParser, PublicInput
+from langchain_dpicl.parsers import DPOutputParser, PublicInput, VoteOutputParser
 from langchain_dpicl.sealed import SealedModel
 
 _INSTEAD = {
@@ -214,7 +214,10 @@ class DPChain(
             self.document_separator,
         )
         drafts = self.parser.draft_prompt is not None
-        prompting.check(self.groups.metadata_keys, drafts=drafts)
+        labels: tuple[str, ...] = ()
+        if isinstance(self.parser, VoteOutputParser) and not drafts:
+            labels = tuple(self.parser.labels)
+        prompting.check(self.groups.metadata_keys, drafts=drafts, labels=labels)
         private = SealedQuery(
             groups=self.groups,
             parser=self.parser,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,16 @@ from langchain_core.prompts import (
 
 from langchain_dpicl.common.prompts import GROUP_PROMPT, PUBLIC_PROMPT
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.sealed import attempt
+
+
+class UnseenLabelsWarning(UserWarning):
+    """A group prompt tells no group which labels there are.
+
+    Whatever the groups say is read for a label, but few replies will have one, and none
+    will be "none of these". Put `{format_instructions}` into the prompt.
+    """
 
 
 @dataclass(frozen=True)
@@ -107,13 +117,19 @@ class Prompting:
     document_separator: str
 
     def check(
-        self, metadata_keys: frozenset[str] | None = None, *, drafts: bool = False
+        self,
+        metadata_keys: frozenset[str] | None = None,
+        *,
+        drafts: bool = False,
+        labels: Sequence[str] = (),
     ) -> None:
         """Refuse prompts that could not be filled for any group.
 
         Args:
             metadata_keys: The keys that records have; None if they are not known.
             drafts: Whether the model drafts what the groups choose from.
+            labels: What the groups choose from, where that is given. A prompt that
+                can't name all of it is warned of; see `UnseenLabelsWarning`.
 
         Raises:
             InvalidParameterError: If the group prompt has no place for the records,
@@ -140,6 +156,19 @@ class Prompting:
                 "The prompt has no variable format_instructions: no group would see "
                 "the drafted options. Put {format_instructions} into it."
             )
+        others = {*self.prompt.input_variables, *self.prompt.optional_variables}
+        others -= {"context", "question"}
+        if labels and not others and _is_text_alone(self.document_prompt):
+            said = _words(self.fixed_text(Question("")))
+            unseen = [label for label in labels if _words(label) not in said]
+            if unseen:
+                warnings.warn(
+                    f"The prompt does not name the label {unseen[0]!r}, so that groups "
+                    "may not know what to choose from. Put {format_instructions} into "
+                    'it: it lists the labels, and "none of these".',
+                    UnseenLabelsWarning,
+                    stacklevel=4,
+                )
 
     def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
         """Return the prompt for one group's records; an empty group has none."""
@@ -234,6 +263,10 @@ def _filled(
 
 
 _INSTRUCTIONS = "format_instructions"
+
+
+def _words(text: str) -> str:
+    return f" {' '.join(tokenize(text))} "
 
 
 def _is_text_alone(template: BasePromptTemplate[str]) -> bool:

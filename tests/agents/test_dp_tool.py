@@ -44,7 +44,9 @@ from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.tools import FALLBACK_NOTE, GUIDANCE, create_dp_tool
 
 ABOUT: dict[str, str] = {"name": "ask", "description": "Answers about the notes."}
-LANGUAGE = PromptTemplate.from_template("{context}\n{question} In {language}.")
+LANGUAGE = PromptTemplate.from_template(
+    "Cough or rash? {context}\n{question} In {language}."
+)
 
 
 def call(question: str = QUESTION, **arguments: Any) -> Any:

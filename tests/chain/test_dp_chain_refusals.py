@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import PromptTemplate
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from support.chain_parts import EMBEDDING, PARSERS, QUESTION, reply, rich
 from support.fakes import ScriptedModel, notes
 
@@ -26,6 +26,7 @@ from langchain_dpicl import (
     UnsealableModelError,
     VoteOutputParser,
 )
+from langchain_dpicl.chain import UnseenLabelsWarning
 
 
 @pytest.mark.parametrize(
@@ -220,6 +221,36 @@ def test_drafted_options_need_a_place_in_your_own_prompt(
         DPChain(**parts, parser=drafted, prompt=PromptTemplate.from_template(own))
     placed = PromptTemplate.from_template(own + " {format_instructions}")
     DPChain(**parts, parser=drafted, prompt=placed)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "terms"),
+    [
+        ("{context} {question} {format_instructions}", {}),
+        ("Is it **a cough** or a Rash? {context} {question}", {}),
+        ("{labels}: {context} {question}", {}),
+        ("{context} {question}", {"document_prompt": "{page_content}: {patient}"}),
+    ],
+)
+def test_groups_that_may_know_the_labels_are_left_alone(
+    groups: RetrievedGroups, prompt: str, terms: dict[str, str]
+) -> None:
+    DPChain(
+        groups=groups,
+        model=ScriptedModel(),
+        parser=VoteOutputParser(labels=["cough", "rash"]),
+        prompt=ChatPromptTemplate.from_template(prompt),
+        **{key: PromptTemplate.from_template(text) for key, text in terms.items()},
+    )
+
+
+def test_a_prompt_that_names_no_labels_is_warned_of(groups: RetrievedGroups) -> None:
+    """Any reply is read, but no group knows what there is to choose from."""
+    own = PromptTemplate.from_template("Is it a rash? {context} {question}")
+    parts: dict[str, Any] = {"groups": groups, "model": ScriptedModel(), "prompt": own}
+    with pytest.warns(UnseenLabelsWarning, match="'cough'.*{format_instructions}"):
+        DPChain(**parts, parser=VoteOutputParser(labels=["rash", "cough"]))
+    DPChain(**parts, parser=KSAPTROutputParser(k=1))
 
 
 def test_the_public_answer_is_not_asked_to_choose(groups: RetrievedGroups) -> None:
