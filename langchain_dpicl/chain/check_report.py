@@ -20,7 +20,10 @@ FINDINGS: dict[str, tuple[Severity, str]] = {
     "no-options": ("error", "Give labels=, extra_labels= or candidates=."),
     "preparation": ("error", "Mend the prompt, the parser or its embedding."),
     "sealed": ("error", "Use a model that needs no callbacks or context variables."),
-    "boilerplate": ("info", "Add those that can be no answer to stop_words=."),
+    "boilerplate": (
+        "info",
+        "Pass those of a check() without arguments to parser.without().",
+    ),
     "budget": ("error", "Do what the message says, or open another account."),
     "no-budget": ("info", "Pass budget= to see what a question would be charged."),
     "group-size": ("info", "Let tokens_per_record= stand for larger groups."),
@@ -113,6 +116,10 @@ class CheckReport:
         records_per_group: Made-up records of a group.
         tokens_per_record: Their declared length; None: as they are.
         charge: What one question would be charged, where there is an account.
+        boilerplate: Words of most answers to the library's own question that are in no
+            prompt, record or option, and that answer no question: for the `without` of
+            a keyword parser. Empty of your own questions and records: of these, such a
+            word may be what the model knows.
 
     Example:
         >>> report = CheckReport((Finding.of("cut", "A reply was cut."),), ())
@@ -127,6 +134,7 @@ class CheckReport:
     records_per_group: int = 0
     tokens_per_record: int | None = None
     charge: dict[str, Any] | None = None
+    boilerplate: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

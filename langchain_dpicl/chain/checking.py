@@ -40,7 +40,12 @@ from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.parsers import PublicInput
-from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, lemma
+from langchain_dpicl.parsers.reading.keywords import (
+    ANSWER_WORDS,
+    MAX_PHRASE,
+    STOP_WORDS,
+    lemma,
+)
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.flow import Do, Flow, in_thread
@@ -68,6 +73,8 @@ class ChainCheck:
         groups: Groups of public records.
         tokens: Declared tokens of a record.
         budget: An account to read, if there is one.
+        teaches: Whether question and records are the library's own, so that what the
+            model adds to them is no answer to anybody's question.
         shown: Whether to draw a progress bar.
         findings: What has been found.
     """
@@ -77,6 +84,7 @@ class ChainCheck:
     groups: Sequence[Sequence[Document]]
     tokens: int | None
     budget: PrivacyBudgetHandler | None
+    teaches: bool
     shown: bool
     findings: dict[Finding, None] = field(default_factory=dict)
 
@@ -91,9 +99,12 @@ class ChainCheck:
                 checked.append(found)
                 known.update((question.text, *found.options))
                 known.update(asked.to_string() for asked in prompts)
-        self._boilerplate(checked, known)
+        often = self._often(checked, known)
         charge = yield in_thread(self._charge)
-        yield self._report(checked, charge)
+        yield replace(
+            self._report(checked, charge),
+            boilerplate=_boilerplate(often) if self.teaches else (),
+        )
 
     def _found(self, code: str, what: str, severity: Severity | None = None) -> None:
         self.findings.setdefault(Finding.of(code, what, severity))
@@ -270,20 +281,25 @@ class ChainCheck:
             )
         return found
 
-    def _boilerplate(self, checked: list[CheckedQuestion], known: set[str]) -> None:
-        """Find words that come over and over, and that nothing public explains."""
+    def _often(self, checked: list[CheckedQuestion], known: set[str]) -> list[str]:
+        """Find words that come over and over, and that nothing public explains.
+
+        An answer of up to three words counts as its phrase: nothing is dropped of it.
+        """
         explained = _forms(known) | STOP_WORDS
         said = [
             {word for word in tokenize(reply) if not {word, lemma(word)} & explained}
             for question in checked
             for reply in question.replies
             if reply is not None and not says_nothing(reply)
+            if len(tokenize(reply)) > MAX_PHRASE
         ]
         counts = Counter(word for words in said for word in words)
-        often = [w for w, n in counts.most_common() if n >= max(3, len(said) / 2)]
+        often = sorted(w for w, n in counts.items() if n >= max(3, len(said) / 2))
         if often:
-            listed = ", ".join(sorted(often))
+            listed = ", ".join(often)
             self._found("boilerplate", f"Most replies have the words: {listed}.")
+        return often
 
     # -- what a question costs ---------------------------------------------------------
 
@@ -351,6 +367,15 @@ class ChainCheck:
             tokens_per_record=self.tokens,
             charge=charge,
         )
+
+
+def _boilerplate(often: Iterable[str]) -> tuple[str, ...]:
+    """Leave out words that answer a question, and numbers."""
+    return tuple(
+        word
+        for word in often
+        if not {word, lemma(word)} & ANSWER_WORDS and not any(map(str.isdigit, word))
+    )
 
 
 def _options(prepared: Any) -> tuple[str, ...]:

@@ -142,7 +142,13 @@ def _checking(
     )
     account = budget or chain.budget
     check = ChainCheck(
-        chain._query, chain.model, groups, tokens, account, chain.progress
+        chain._query,
+        chain.model,
+        groups,
+        tokens,
+        account,
+        teaches=questions is None and records is None,
+        shown=chain.progress,
     )
     return check.steps(_listed(QUESTION if questions is None else questions))
 

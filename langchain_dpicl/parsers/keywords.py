@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT
 from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
     PublicAnswer,
@@ -61,6 +62,24 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         default=KEYWORD_PROMPT, exclude=True, repr=False
     )
     """The rewriting prompt, with `keywords` and `question`."""
+
+    def without(self, words: Iterable[str]) -> Self:
+        """Return a parser that leaves more words out of longer answers.
+
+        Privacy:
+            The words must be public, such as those that `DPChain.check` finds in
+            answers over made-up records (`CheckReport.boilerplate`); never words that
+            groups of private records used. They stand in each answer's record.
+
+        Args:
+            words: What the model says whatever it is asked.
+
+        Raises:
+            InvalidParameterError: If it is one string, and no list of them.
+        """
+        if isinstance(words, str):
+            raise InvalidParameterError("words must be a list of words, not a string.")
+        return self.model_copy(update={"stop_words": {*self.stop_words, *words}})
 
     @override
     def get_format_instructions(self) -> str:
@@ -129,6 +148,15 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
             **known,
             "stop_words": sorted(self.stop_words),
             "language": self.language,
+        }
+
+    @override
+    def public_parameters(self) -> dict[str, Any]:
+        """Return whether public words are left out, and which more of them."""
+        more = sorted({*self.stop_words} - STOP_WORDS)
+        return {
+            "drop_public_words": self.drop_public_words,
+            **({"dropped_words": more} if more else {}),
         }
 
     def _counts(

@@ -142,8 +142,6 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
 
     @override
     def public_parameters(self) -> dict[str, Any]:
-        """Return k and whether public words are left out."""
-        return {
-            "k": self.k if isinstance(self.k, int) else list(self.k),
-            "drop_public_words": self.drop_public_words,
-        }
+        """Return k, and which public words are left out."""
+        k = self.k if isinstance(self.k, int) else list(self.k)
+        return {"k": k, **super().public_parameters()}

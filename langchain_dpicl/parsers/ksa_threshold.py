@@ -121,8 +121,8 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
 
     @override
     def public_parameters(self) -> dict[str, Any]:
-        """Return how many words an answer counts for, and whether public ones do."""
+        """Return how many items an answer counts for, and which words are left out."""
         return {
             "items_per_answer": self.items_per_answer,
-            "drop_public_words": self.drop_public_words,
+            **super().public_parameters(),
         }

@@ -116,6 +116,7 @@ def test_another_question_and_another_parser_pay(groups: RetrievedGroups) -> Non
             KSAJointOutputParser(k=1, domain=["cough", "pain"]),
         ),
         (KSAPTROutputParser(k=1), KSAPTROutputParser(k=1, stop_words=["rash"])),
+        (KSAPTROutputParser(k=1), KSAPTROutputParser(k=1).without(["noted"])),
         (KSAPTROutputParser(k=1), KSAPTROutputParser(k=1, random=SeededRandom(7))),
     ],
 )

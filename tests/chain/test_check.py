@@ -14,7 +14,7 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompts import PromptTemplate
-from support.chain_parts import PARSERS
+from support.chain_parts import EMBEDDING, PARSERS
 from support.check_types import ROOT
 from support.fakes import AsyncScriptedModel, ScriptedModel
 
@@ -24,8 +24,10 @@ from langchain_dpicl import (
     GroupSource,
     InvalidParameterError,
     KSAPTROutputParser,
+    KSAThresholdOutputParser,
     PrivacyBudgetHandler,
     Relation,
+    RetrievedGroups,
     VoteOutputParser,
 )
 from langchain_dpicl.chain import CheckReport
@@ -255,6 +257,67 @@ def test_the_real_reason_is_shown(code: str, shown: str) -> None:
     made, arguments = broken(code)
     found = next(f for f in made.check(**arguments).findings if f.code == code)
     assert shown in found.what
+
+
+FRAMED = "Happily sharing insight: beans prevail."
+OTHER = "beans", "cough"
+
+
+@pytest.mark.parametrize(
+    ("reply", "learned"),
+    [
+        (FRAMED, ("happily", "insight", "prevail", "sharing")),
+        ("Noted: after 12 plots, seven more and never beans", ("noted",)),
+        ("Runner grapes", ()),
+        ("I don't know.", ()),
+    ],
+    ids=["frame", "words-that-answer", "phrase", "nothing"],
+)
+def test_boilerplate_is_learned_on_made_up_records(
+    reply: str, learned: tuple[str, ...]
+) -> None:
+    report = chain(said(reply), KSAPTROutputParser(k=1)).check()
+    assert report.boilerplate == learned
+    assert report.to_dict()["boilerplate"] == learned
+
+
+@pytest.mark.parametrize(
+    "own", [{"questions": "What helps?"}, {"records": ["Tea helps some of them."]}]
+)
+def test_of_your_own_questions_no_word_is_taken_for_boilerplate(own: Any) -> None:
+    """The model may know the answer: of these, the words are shown alone."""
+    report = chain(said(FRAMED), KSAPTROutputParser(k=1)).check(**own)
+    assert "boilerplate" in codes(report)
+    assert report.boilerplate == ()
+
+
+@pytest.mark.parametrize("kind", [KSAPTROutputParser, KSAThresholdOutputParser])
+def test_what_was_learned_is_not_counted(kind: Any) -> None:
+    records = [
+        Document("Dry cough.", metadata={"person": str(person)}) for person in range(80)
+    ]
+    budget = PrivacyBudgetHandler(epsilon=50, delta=1e-6, queries=2, ledger=":memory:")
+    learning = DPChain(
+        groups=RetrievedGroups.from_documents(
+            records, EMBEDDING, unit_key="person", n_groups=40
+        ),
+        model=ScriptedModel(
+            reply=lambda text: FRAMED if "Plot" in text else FRAMED.replace(*OTHER)
+        ),
+        parser=kind(),
+        budget=budget,
+        on_failure="abstain",
+    )
+    words = learning.check().boilerplate
+    assert "cough" not in words
+    parser = learning.parser.without(words)
+    learned = learning.model_copy(update={"parser": parser})
+    found = [chain.invoke("Why?") for chain in (learning, learned)]
+    privacy = [message.response_metadata["privacy"] for message in found]
+    assert privacy[0]["keywords"] != ["cough"]
+    assert privacy[1]["keywords"] == ["cough"]
+    assert "dropped_words" not in privacy[0]["parameters"]
+    assert privacy[1]["parameters"]["dropped_words"] == list(words)
 
 
 def test_drafts_are_part_of_the_path() -> None:

@@ -242,6 +242,13 @@ def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
     assert json.dumps(again) == keys[0]
 
 
+def test_words_left_out_besides_are_a_list() -> None:
+    parser = KSAThresholdOutputParser(stop_words=["the"]).without(["Noted"])
+    assert parser.stop_words == {"the", "Noted"}
+    with pytest.raises(InvalidParameterError, match="not a string"):
+        parser.without("noted")
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_words_come_out_as_often_as_was_paid_for(broken: bool) -> None:
     """At the count where half the releases have the word; half the noise is caught."""
