@@ -286,9 +286,9 @@ class DPChain(
 
         Before its tokens come empty chunks, each with one step of the query in
         `response_metadata["privacy_steps"]`: `public`, `charged`, `groups`,
-        `threshold`, `gate`, `then`, `merged`. The last chunk carries the record. Callbacks are
-        told of the same steps by custom events named `dpicl_step`, by whichever way is
-        asked.
+        `threshold`, `gate`, `then`, `merged`. The last chunk carries the record.
+        Callbacks are told of the same steps by custom events named `dpicl_step`, by
+        whichever way is asked.
         """
         yield from self.transform(iter([input]), config, **kwargs)
 
