@@ -18,6 +18,7 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `noisy_next_token` | `next_token_template` | `next_token.py` |
 | `noisy_max_next_token` | `max_token_template` | `next_token.py` |
 | `noisy_tallies` | `tallies_template` | `table_statistics.py` |
+| `noisy_histograms` | `histograms_template` | `table_statistics.py` |
 | `randomize` | `reports_template` | `randomized_response.py` |
 
 They share one table of sensitivities (`sensitivity.py`), one source of random bits
@@ -87,6 +88,8 @@ from langchain_dpicl.mechanisms.source import (
     system_random,
 )
 from langchain_dpicl.mechanisms.table_statistics import (
+    histograms_template,
+    noisy_histograms,
     noisy_tallies,
     tallies_template,
 )
@@ -114,6 +117,7 @@ __all__ = [
     "exceeds",
     "exceeds_pass_rate",
     "flip_template",
+    "histograms_template",
     "joint_template",
     "joint_top_k",
     "lead_over_a_tie",
@@ -122,6 +126,7 @@ __all__ = [
     "next_token_template",
     "noisy_argmax",
     "noisy_counts",
+    "noisy_histograms",
     "noisy_max_next_token",
     "noisy_next_token",
     "noisy_sum",

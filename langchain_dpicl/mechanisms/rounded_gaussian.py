@@ -95,6 +95,19 @@ class RoundedGaussian:
         """Return one draw, in grid steps."""
         return self._from_word(random.bits(64), random)
 
+    @property
+    def standard_deviation(self) -> float:
+        """K's standard deviation: near sqrt(scale^2 + 1/12), and less for tiny scales.
+
+        Example:
+            >>> round(RoundedGaussian(10.0).standard_deviation, 4)
+            10.0042
+        """
+        if self.scale > 1:
+            return math.sqrt(self.scale**2 + 1 / 12)
+        # E K^2 = sum over t of 2 (2t + 1) P(K > t).
+        return math.sqrt(2 * math.fsum((2 * t + 1) * self.tail(t) for t in range(12)))
+
     def tail(self, t: int) -> float:
         """Return P(K > t), to about ten digits."""
         return 0.5 * math.erfc((t + 0.5) / (self.scale * _SQRT_2))

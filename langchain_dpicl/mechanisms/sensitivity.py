@@ -21,6 +21,7 @@ Every mechanism takes its sensitivity from this table and from nowhere else:
 | sum of next-token distributions of maximum 1, L-inf | 1          | 1        |
 | histograms of rows, r a unit, all groups, L1        | r          | 2 r      |
 | sums of values in [-M, M], r rows a unit, L1        | r M        | 2 r M    |
+| t histograms, r rows a unit, all t together, L2     | r sqrt(t)  | r sqrt(2t) |
 
 Why: an answer adds 0 or 1 to each count, so adding one moves every H(i) up by 0 or 1
 and a difference of two order statistics by at most 1; replacing is a removal followed
@@ -30,12 +31,14 @@ at most c words of *its* differing answer. A slot agrees with something public o
 not, before and after. A vote moves one unit vector in, or one out and another in
 (distance sqrt(2)). Two points of a ball of radius R are at most 2 R apart.
 
-The last two quantities are of table rows, not of slots: the relation adds or removes
+The last three quantities are of table rows, not of slots: the relation adds or removes
 all rows of one unit, at most r of them, or exchanges them. Each row is in at most one
 group, so it moves the entries of all groups together by 1, or by M; a replacement is a
-removal and an addition, and the two may be in different groups.
+removal and an addition, and the two may be in different groups. In L2 a unit moves a
+histogram most where all of its rows are in one cell, by r, and by r sqrt(2) where they
+are exchanged for r in another cell; t histograms are one vector, whose squares add up.
 
-The rows of counts, the last two among them, are checked by brute force in
+The rows of counts, the last three among them, are checked by brute force in
 `tests/mechanisms/test_sensitivity.py`.
 """
 
@@ -62,6 +65,7 @@ __all__ = [
     "noise_scale",
     "ptr_threshold",
     "tally_l1",
+    "tally_l2",
     "vote_l2",
     "vote_linf",
 ]
@@ -237,6 +241,29 @@ def tally_l1(relation: Relation | str, bound: int, rows_per_unit: int) -> int:
     moved = count(bound, "bound") * count(rows_per_unit, "rows_per_unit")
     # Not by `_by_relation`: a float would round a large sensitivity.
     return moved if checked_relation(relation) is Relation.ADD_REMOVE else 2 * moved
+
+
+def tally_l2(relation: Relation | str, tables: int, rows_per_unit: int) -> float:
+    """Return the L2 sensitivity of several histograms of all rows, side by side.
+
+    Args:
+        relation: How neighbors differ in the rows of one unit.
+        tables: How many histograms t there are. A row adds 1 to one cell of each.
+        rows_per_unit: Most rows r of one unit that take part.
+
+    Returns:
+        r sqrt(t) under `ADD_REMOVE`, r sqrt(2t) under `REPLACE`, never rounded down.
+
+    Example:
+        >>> tally_l2(Relation.ADD_REMOVE, tables=4, rows_per_unit=3)
+        6.0
+    """
+    rows = count(rows_per_unit, "rows_per_unit")
+    square = tally_l1(relation, count(tables, "tables"), rows) * rows
+    root = math.sqrt(square)
+    while Fraction(root) ** 2 < square:
+        root = math.nextafter(root, math.inf)
+    return root
 
 
 def noise_scale(noise_multiplier: float, sensitivity: float) -> float:

@@ -27,6 +27,16 @@ which is never less than the centered one and far more for an interval far from 
 **Counts and sums are separate.** A mean is a noisy sum divided by a noisy count, each
 paid for. The count can't be taken from the data for free: it is private under
 `ADD_REMOVE`.
+
+**Histograms alone** can have Gaussian noise instead (`noisy_histograms`):
+
+1. *Tallies.* t histograms of all rows, each over a public domain: of one column, or of
+   the pairs of two. Each row adds 1 to one cell of each.
+2. *Sensitivity.* The unit and the relation are those above. A unit's r rows move
+   a histogram by at most r in L2, where all are in one cell; all t together, which are
+   one vector, by r sqrt(t), `sensitivity.tally_l2`. In L1 it would be r t.
+3. *Noise.* Independent rounded Gaussians on every cell, sigma = z r sqrt(t), exact.
+4. *Event* (`histograms_template`). Gaussian with noise multiplier z, once for all t.
 """
 
 from __future__ import annotations
@@ -35,12 +45,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from langchain_dpicl.accounting.template import EventTemplate, PurePart
+from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
+from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
-from langchain_dpicl.mechanisms.noise import PureNoise
-from langchain_dpicl.mechanisms.sensitivity import tally_l1
+from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.mechanisms.sensitivity import noise_scale, tally_l1, tally_l2
 from langchain_dpicl.mechanisms.source import checked_source
 
 if TYPE_CHECKING:
@@ -52,6 +64,9 @@ if TYPE_CHECKING:
 
 MAX_TALLY = 1 << 61
 """Largest entry accepted: entry and noise then fit 64 bits together."""
+
+MAX_SIGMA = 2.0**50
+"""Largest standard deviation of Gaussian noise, for the same reason."""
 
 
 def tallies_template(
@@ -109,9 +124,7 @@ def noisy_tallies(
         >>> counts.shape, centered.shape
         ((2, 2), (2,))
     """
-    arrays = [_tally(number, tally) for number, tally in enumerate(tallies)]
-    if not arrays:
-        raise ParameterError("tallies must hold at least one array.")
+    arrays = _arrays(tallies)
     for name, values in (("epsilons", epsilons), ("bounds", bounds)):
         if len(values) != len(arrays):
             raise ParameterError(
@@ -130,6 +143,98 @@ def noisy_tallies(
         array + noise.draw(array.size, source).reshape(array.shape)
         for array, noise in zip(arrays, noises, strict=True)
     ]
+
+
+def histograms_template(
+    mechanism: str,
+    noise_multiplier: float | None = None,
+    *,
+    sampling_rate: float = 1.0,
+) -> EventTemplate[GaussianNoise]:
+    """Return what `noisy_histograms` is charged: Gaussian(z), for all of them together.
+
+    Args:
+        mechanism: The release's public name, for the record.
+        noise_multiplier: z; None leaves it to the account.
+        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
+    """
+    part = GaussianPart(noise_multiplier)
+    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate)
+
+
+def histogram_noise(
+    noise_multiplier: float, tables: int, rows_per_unit: int
+) -> RoundedGaussian:
+    """Return the noise that `noisy_histograms` puts on every cell.
+
+    Raises:
+        ParameterError: If an argument is out of its range, or the noise would not fit
+            64 bits.
+
+    Example:
+        >>> histogram_noise(2.0, tables=4, rows_per_unit=1)
+        RoundedGaussian(scale=4.0)
+    """
+    z = parameters.noise_multiplier(noise_multiplier)
+    sigma = noise_scale(z, tally_l2(Relation.ADD_REMOVE, tables, rows_per_unit))
+    if sigma > MAX_SIGMA:
+        raise ParameterError(
+            "the noise would have a standard deviation above 2**50. Lower "
+            "noise_multiplier, the number of tables, or rows_per_unit."
+        )
+    return RoundedGaussian(sigma)
+
+
+def noisy_histograms(
+    tallies: Sequence[npt.ArrayLike],
+    *,
+    noise_multiplier: float,
+    rows_per_unit: int = 1,
+    random: SecureRandom | None = None,
+) -> list[npt.NDArray[np.int64]]:
+    """Release histograms of table rows with Gaussian noise, all of them at once.
+
+    Args:
+        tallies: Integer arrays of any shape, to each of which a row adds 1 in one cell
+            at most. The shapes are public.
+        noise_multiplier: z = sigma / sensitivity.
+        rows_per_unit: Most rows of one unit that the tallies were made of.
+        random: Source of the noise; None is the operating system's.
+
+    Returns:
+        The noisy histograms, integers in the shapes of `tallies`. They may be negative.
+
+    Raises:
+        ParameterError: If an argument is malformed. Messages hold no entry.
+
+    Privacy:
+        Unit and relation: all rows of one unit, at most `rows_per_unit`, added or
+        removed. Sensitivity: L2 of all t histograms together, rows_per_unit *
+        sqrt(t). Noise: rounded Gaussian, sigma = z times that, exact. Event:
+        Gaussian(z). Source: this module's docstring for the sensitivity; Balle and
+        Wang 2018 for the loss.
+
+    Example:
+        >>> by_pair, by_age = noisy_histograms(
+        ...     [[[812, 95], [77, 16]], [400, 600]], noise_multiplier=2.0
+        ... )
+        >>> by_pair.shape, by_age.shape
+        ((2, 2), (2,))
+    """
+    arrays = _arrays(tallies)
+    noise = histogram_noise(noise_multiplier, len(arrays), rows_per_unit)
+    source = checked_source(random)
+
+    return [
+        array + noise.draw(array.size, source).reshape(array.shape) for array in arrays
+    ]
+
+
+def _arrays(tallies: Sequence[npt.ArrayLike]) -> list[npt.NDArray[np.int64]]:
+    arrays = [_tally(number, tally) for number, tally in enumerate(tallies)]
+    if not arrays:
+        raise ParameterError("tallies must hold at least one array.")
+    return arrays
 
 
 def _tally(number: int, tally: Any) -> npt.NDArray[np.int64]:

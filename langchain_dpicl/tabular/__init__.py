@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from langchain_dpicl.common.inferred import InferredTypeWarning
+    from langchain_dpicl.tabular.gdp.counts import CountTable, Estimate
     from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
     from langchain_dpicl.tabular.gdp.table import GDPTable
     from langchain_dpicl.tabular.ldp.client import LDPClient
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CSVRows",
     "CategoricalColumn",
+    "CountTable",
+    "Estimate",
     "GDPTable",
     "InferredTypeWarning",
     "JSONRows",
@@ -70,6 +73,8 @@ __all__ = [
 _HOMES = {
     "CSVRows": "rows.text_files",
     "CategoricalColumn": "schema.columns",
+    "CountTable": "gdp.counts",
+    "Estimate": "gdp.counts",
     "GDPTable": "gdp.table",
     "InferredTypeWarning": "rows.frames",
     "JSONRows": "rows.text_files",

@@ -121,12 +121,13 @@ class ReleasedTable(Frozen, ABC):
             InvalidParameterError: If k is no count.
         """
         count = checked(parameters.count, k, "k")
+        text = self._texts()  # Before anything is charged: it may refuse.
         rows = self.sample(count, balanced=balanced)
         schema = self.schema
         return ReleasedExamples.of(
             [
                 {
-                    TEXT_KEY: self.text(row),
+                    TEXT_KEY: text(row),
                     LABEL_KEY: schema.label_text(row[schema.label]),
                 }
                 for row in rows

@@ -177,9 +177,10 @@ def generate(mechanism: str) -> PrivacyBudgetHandler:
     return budget
 
 
-def measure() -> PrivacyBudgetHandler:
+def measure(**terms: Any) -> PrivacyBudgetHandler:
     budget = account(queries=1, delta=1e-9)
-    table = GDPTable(people(400), people_schema(), budget=budget, sampling_rate=0.5)
+    given = {"budget": budget, "sampling_rate": 0.5, **terms}
+    table = GDPTable(people(400), people_schema(), **given)
     table.release()
     return budget
 
@@ -204,6 +205,9 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
     ("GDPTable", "noisy_tallies"): measure,
+    ("GDPTable", "noisy_histograms"): lambda: measure(
+        measure=["age", ("job", "ill")], noise="gaussian"
+    ),
     ("LDPTable", "randomize"): charge_units,
 }
 """How each release of the table is made, by the library's own public calls."""

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import count, cycle, islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from langchain_dpicl.exceptions import UnitError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
@@ -39,6 +42,8 @@ def draw_rows(
         Post-processing of noisy statistics.
     """
     groups = _groups(found, keeps_small=keeps_small)
+    if found.terms.measure is not None:
+        return _measured_rows(found, k, random, balanced=balanced)
     if not balanced:
         sizes = [max(found.sizes[group].value, 1e-9) for group in groups]
         chosen = [_pick(groups, sizes, _uniforms(random, 1)[0]) for _ in range(k)]
@@ -50,6 +55,32 @@ def draw_rows(
         shown.add(group)
         rows.append(found.typical(group) if is_first else _drawn(found, group, random))
     return rows
+
+
+def _measured_rows(
+    found: NoisyStatistics, k: int, random: SecureRandom, *, balanced: bool
+) -> list[dict[str, Any]]:
+    """Return rows of the measured columns, drawn from the tree of the pairs."""
+    tree, schema = found.tree, found.terms.schema
+    names = found.terms.measured_names
+    if balanced and schema.label in names:
+        place = names.index(schema.label)
+        weights = tree.marginal(place)
+        order = np.argsort(-weights, kind="stable").tolist()
+        labels = [code for code in order if weights[code] > 0]
+        codes: NDArray[np.int64] = np.empty((k, len(names)), dtype=np.int64)
+        for turn, label in enumerate(labels[:k]):
+            own = codes[turn :: len(labels)]
+            own[:] = tree.sample(len(own), random, given=(place, label))
+    else:
+        codes = tree.sample(k, random)
+    return [
+        {
+            name: schema.column(name).code_value(code)
+            for name, code in zip(names, row, strict=True)
+        }
+        for row in codes.tolist()
+    ]
 
 
 def _groups(found: NoisyStatistics, *, keeps_small: bool) -> list[int]:

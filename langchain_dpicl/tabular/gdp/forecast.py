@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
+from langchain_dpicl.accounting import compose
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.validation import checked
-from langchain_dpicl.tabular.gdp.statistics import SMALLEST, noise_of
-from langchain_dpicl.tabular.gdp.terms import GDPTerms, Quantity
+from langchain_dpicl.mechanisms import DiscreteLaplace, GaussianNoise
+from langchain_dpicl.released.checking import pure_epsilon
+from langchain_dpicl.tabular.gdp.statistics import SMALLEST
+from langchain_dpicl.tabular.gdp.terms import GDPTerms, Paid, Quantity
 
 LARGE = 0.1
 """An error of a tenth of all rows, or of a column's range, is called large."""
 
+WRONG = 0.05
+"""How often a lead that is called clear comes out the wrong way round, or even."""
+
 
 @dataclass(frozen=True)
 class ColumnForecast:
-    """What the noise does to one column in a group of average size.
+    """What the noise does to one column, or pair, in a group of average size.
 
     Attributes:
-        name: The column.
+        name: The column; of a pair both, as "condition x drug".
         error: Standard error of each value's share; of a mean, as a part of the range
             between the column's bounds.
+        lead: Rows that one value must have more than another one for its noisy count to
+            be larger in 95 % of releases, at least; None for a mean.
     """
 
     name: str
     error: float
+    lead: int | None = None
 
 
 @dataclass(frozen=True)
@@ -34,16 +44,18 @@ class TableForecast:
     """What one release costs, and what it can tell.
 
     Attributes:
-        epsilon: What it is charged.
+        epsilon: What it is charged, at the account's delta where noise is Gaussian.
         group_size: Rows in a group, on average, that take part.
         size_error: Standard error of a group's number of rows.
-        columns: One forecast for each column.
+        columns: One forecast for each column, or each table of `measure`.
+        measured: Whether tables were asked for by name.
     """
 
     epsilon: float
     group_size: float
     size_error: float
     columns: tuple[ColumnForecast, ...]
+    measured: bool = False
 
     @property
     def is_possible(self) -> bool:
@@ -55,14 +67,23 @@ class TableForecast:
 
     def advice(self) -> str:
         """Return what the numbers mean, in a few sentences."""
+        groups = (
+            "Groups of {:.0f} rows on average" if not self.measured else "{:.0f} rows"
+        )
         told = (
-            f"One charge of epsilon {self.epsilon:.4g}; no model calls. Groups of "
-            f"{self.group_size:.0f} rows on average, known to +- {self.size_error:.1f}."
+            f"One charge of epsilon {self.epsilon:.4g}; no model calls. "
+            f"{groups.format(self.group_size)}, known to +- {self.size_error:.1f}."
         )
         if not self.is_possible:
             return (
                 f"{told} The noise hides whether a group has any rows: use a larger "
                 "epsilon, fewer groups (group_by) or columns, or more rows."
+            )
+        if self.measured:
+            leads = ", ".join(f"{one.lead} ({one.name})" for one in self.columns)
+            return (
+                f"{told} Of two values, the one with more rows has the larger count in "
+                f"95 % of releases where it leads by so many rows: {leads}."
             )
         poor = [one for one in self.columns if one.error > LARGE]
         if poor:
@@ -88,22 +109,76 @@ def forecast(
 ) -> TableForecast:
     """Return what one release costs and can tell; see `GDPTable.forecast`."""
     rows = checked(parameters.count, n_rows, "n_rows")
+    terms = terms.settled(budget)
     template = terms.event_template()
-    epsilon = budget.quote(template).epsilon
+    paid, events = budget.quote(template), budget.price(template)
     size = rows * terms.sampling_rate / terms.n_groups
+    deviations = terms.deviations(paid)
     noise = {
-        one.name: noise_of(one, share, terms.rows_per_unit)
-        for one, share in zip(terms.quantities, terms.epsilons(epsilon), strict=True)
+        one.name: deviation
+        for one, deviation in zip(terms.quantities, deviations, strict=True)
     }
-    (event,) = template.events(1.0 / epsilon, 0.0)
+    leads = _leads(terms, paid)
     columns = tuple(
-        ColumnForecast(one.name, _error(one, noise[one.name], size))
-        for one in terms.quantities
+        ColumnForecast(one.name, _error(one, noise[one.name], size), lead)
+        for one, lead in zip(terms.quantities, leads, strict=True)
         if one.kind != "rows"
     )
+    epsilon = pure_epsilon(events)
     return TableForecast(
-        getattr(event, "epsilon", math.nan), size, _size_error(terms, noise), columns
+        epsilon if math.isfinite(epsilon) else compose(events, budget.delta),
+        size,
+        _size_error(terms, noise),
+        columns,
+        terms.measure is not None,
     )
+
+
+def _leads(terms: GDPTerms, paid: Paid) -> list[int | None]:
+    """Return what a value must lead by in each quantity; see `ColumnForecast.lead`."""
+    if isinstance(paid, GaussianNoise):
+        sigma = terms.gaussian(paid).scale
+        # Each count is rounded by half a row at most: a row more is enough.
+        found = math.sqrt(2) * sigma * -NormalDist().inv_cdf(WRONG) + 1
+        return [math.ceil(found)] * len(terms.quantities)
+    return [
+        None
+        if one.kind == "sum"
+        else laplace_lead(DiscreteLaplace.calibrated(terms.rows_per_unit, share))
+        for one, share in zip(
+            terms.quantities, terms.epsilons(paid.epsilon), strict=True
+        )
+    ]
+
+
+def laplace_lead(noise: DiscreteLaplace, wrong: float = WRONG) -> int:
+    """Return the lead that a difference of two draws reaches in `wrong` of cases.
+
+    With p = exp(-1 / scale), two draws differ by k with probability
+    ((1 - p) / (1 + p))^2 p^|k| (|k| + (1 + p^2) / (1 - p^2)).
+
+    Example:
+        >>> from fractions import Fraction
+        >>> laplace_lead(DiscreteLaplace(Fraction(1)))
+        4
+    """
+    rate = float(1 / noise.scale)
+    rest = -math.expm1(-rate)
+    peak = math.tanh(rate / 2) ** 2
+    middle = 1 / math.tanh(rate)
+
+    def reached(lead: int) -> float:
+        """Return P(X - Y >= lead), for a lead of 1 or more."""
+        tail = (lead + middle) / rest + math.exp(-rate) / rest**2
+        return peak * math.exp(-lead * rate) * tail
+
+    low, high = 0, 1
+    while reached(high) > wrong:
+        low, high = high, 2 * high
+    while high - low > 1:
+        half = (low + high) // 2
+        low, high = (half, high) if reached(half) > wrong else (low, half)
+    return high
 
 
 def _error(quantity: Quantity, noise: float, size: float) -> float:

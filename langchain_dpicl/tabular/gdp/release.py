@@ -11,23 +11,27 @@ Privacy:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_dpicl.accounting import PureEvent
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.accounting import Event, GaussianEvent, compose
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.mechanisms import PureNoise, SecureRandom
-from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
+from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
+from langchain_dpicl.mechanisms.table_statistics import (
+    noisy_histograms,
+    noisy_tallies,
+)
 from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tallies
-from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms
+from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid
 from langchain_dpicl.tabular.released_table import require_rows
 from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
@@ -37,6 +41,7 @@ NEIGHBORS = "all rows of one unit added or removed"
 Released = tuple[NoisyStatistics, dict[str, Any]]
 
 _STORED = {"created", "library", "events", "epsilon", "charge", "account"}
+"""What the header of each stored release has; where noise is Gaussian, delta too."""
 
 
 @dataclass(repr=False)
@@ -61,8 +66,12 @@ class Release:
 
     def run(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
-        terms, purchase = self.terms, self._purchase(resume=resume)
-        entry = purchase.found() or purchase.require_payable(terms.event_template())
+        purchase = self._purchase(resume=resume)
+        if (entry := purchase.found()) is None:
+            self.terms = self.terms.settled(self.budget)
+            entry = purchase.require_payable(self.terms.event_template())
+        if entry is not None:
+            self._settle_by(entry)
         if entry is not None and (numbers := entry.step(0)) is not None:
             return self._found(entry, numbers)
         if entry is None:
@@ -72,15 +81,32 @@ class Release:
         require_rows(reader.n_rows)
         # Another process may have released these terms while rows were read.
         entry = entry or purchase.begun(
-            terms.event_template(),
-            _costs,
-            unit_key=terms.unit_key,
+            self.terms.event_template(),
+            lambda paid: {**self._cost(paid.events), **_noise_of(paid.noise)},
+            unit_key=self.terms.unit_key,
             n_units=reader.n_units,
         )
+        self._settle_by(entry)
         numbers = entry.step(0)
         if numbers is None:
             numbers = self._drawn(entry, tallies)
         return self._found(entry, numbers)
+
+    def _settle_by(self, entry: Entry) -> None:
+        """Take the kind of noise that a stored release has paid for."""
+        if self.terms.measure is not None:
+            _, events = entry.charged()
+            is_gaussian = any(isinstance(event, GaussianEvent) for event in events)
+            self.terms = replace(
+                self.terms, noise="gaussian" if is_gaussian else "laplace"
+            )
+
+    def _cost(self, events: tuple[Event, ...]) -> dict[str, float]:
+        """Return what a release costs, by what it is charged."""
+        if self.terms.noise != "gaussian":
+            return {"epsilon": pure_epsilon(events)}
+        delta = self.budget.delta
+        return {"epsilon": compose(events, delta), "delta": delta}
 
     def _reader(self, data: Hidden[Any]) -> RowReader:
         terms = self.terms
@@ -111,28 +137,21 @@ class Release:
 
     def _require_recordable(self) -> None:
         """Refuse what could not be recorded afterwards."""
-        noise = self.budget.quote(self.terms.event_template())
-        self.terms.epsilons(noise.epsilon)
+        events = self.budget.price(self.terms.event_template())
+        paid = self.budget.quote(self.terms.event_template())
+        self.terms.deviations(paid)
         trial = {
-            **header_of((PureEvent(1.0),), 1),
-            "epsilon": 1.0,
-            "epsilon_before_sampling": noise.epsilon,
+            **header_of(events, 1),
+            **self._cost(events),
             "account": {"name": "trial"},
         }
-        checked_record(self._record(trial))
+        checked_record(self._record(trial, paid))
 
     def _drawn(self, entry: Entry, tallies: Hidden[Tallies]) -> list[int]:
-        terms = self.terms
-        epsilons = terms.epsilons(self._paid(entry))
+        terms, paid = self.terms, self._paid(entry)
 
         def draw() -> list[int]:
-            noisy = noisy_tallies(
-                tallies.value.exact,
-                epsilons=epsilons,
-                bounds=[quantity.bound for quantity in terms.quantities],
-                rows_per_unit=terms.rows_per_unit,
-                random=self.random,
-            )
+            noisy = _noisy(terms, paid, tallies.value.exact, self.random)
             flat = [int(number) for tally in noisy for number in tally.ravel()]
             return entry.release(0, flat)
 
@@ -142,24 +161,22 @@ class Release:
 
     def _found(self, entry: Entry, numbers: list[int]) -> Released:
         paid = self._paid(entry)
-        epsilons = self.terms.epsilons(paid)
         statistics = None
         try:
-            statistics = NoisyStatistics.of(self.terms, epsilons, numbers)
+            statistics = NoisyStatistics.of(self.terms, paid, numbers)
         except OverflowError:
             # Numbers that no release of these terms has stored.
             statistics = None
-        if statistics is None or not entry.header.keys() >= _STORED:
+        stored = _STORED | ({"delta"} if isinstance(paid, GaussianNoise) else set())
+        if statistics is None or not entry.header.keys() >= stored:
             raise damaged()
-        # The header lies beside the charge; what it cost is the charge's to say.
-        header = {**entry.header, "epsilon_before_sampling": paid}
-        record = checked_record(self._record(header, statistics))
+        record = checked_record(self._record(entry.header, paid, statistics))
         return statistics, record
 
-    def _paid(self, entry: Entry) -> float:
-        """Return epsilon before sampling, computed from the charge."""
+    def _paid(self, entry: Entry) -> Paid:
+        """Return the noise before sampling, computed from the charge."""
         noise, _ = paid_for(entry, self.terms.event_template)
-        return noise.epsilon
+        return noise
 
     def _purchase(self, *, resume: bool) -> Purchase:
         kind = self.terms.fingerprint(is_secure=self.random.secure)
@@ -172,16 +189,20 @@ class Release:
         )
 
     def _record(
-        self, header: dict[str, Any], statistics: NoisyStatistics | None = None
+        self,
+        header: dict[str, Any],
+        paid: Paid,
+        statistics: NoisyStatistics | None = None,
     ) -> dict[str, Any]:
         terms = self.terms
+        delta = header["delta"] if isinstance(paid, GaussianNoise) else 0.0
         found: dict[str, Any] = {}
         if statistics is not None:
             found = {
                 "epsilons": {
                     one.name: epsilon
                     for one, epsilon in zip(
-                        terms.quantities, statistics.epsilons, strict=True
+                        terms.quantities, statistics.epsilons, strict=False
                     )
                 },
                 "noise": {
@@ -195,7 +216,8 @@ class Release:
             mechanism=MECHANISM,
             parameters={
                 **terms.described(),
-                "epsilon_before_sampling": header["epsilon_before_sampling"],
+                # Not out of the header: what it cost is the charge's to say.
+                **_noise_of(paid),
                 **found,
             },
             unit="one row"
@@ -205,12 +227,32 @@ class Release:
             relation=Relation.ADD_REMOVE.value,
             neighbors=NEIGHBORS,
             random=self.random,
-            **paid_part({**header, "delta": 0.0}),
+            **paid_part({**header, "delta": delta}),
         )
 
 
-def _costs(paid: PaidCharge[PureNoise]) -> dict[str, Any]:
-    return {
-        "epsilon": pure_epsilon(paid.events),
-        "epsilon_before_sampling": paid.noise.epsilon,
-    }
+def _noise_of(paid: Paid) -> dict[str, float]:
+    """Return the noise as the record has it."""
+    if isinstance(paid, GaussianNoise):
+        return {"noise_multiplier": paid.noise_multiplier}
+    return {"epsilon_before_sampling": paid.epsilon}
+
+
+def _noisy(
+    terms: GDPTerms, paid: Paid, exact: Iterable[Any], random: SecureRandom
+) -> list[Any]:
+    """Return the tallies with the noise that was paid for."""
+    if isinstance(paid, GaussianNoise):
+        return noisy_histograms(
+            list(exact),
+            noise_multiplier=paid.noise_multiplier,
+            rows_per_unit=terms.rows_per_unit,
+            random=random,
+        )
+    return noisy_tallies(
+        list(exact),
+        epsilons=terms.epsilons(paid.epsilon),
+        bounds=[quantity.bound for quantity in terms.quantities],
+        rows_per_unit=terms.rows_per_unit,
+        random=random,
+    )

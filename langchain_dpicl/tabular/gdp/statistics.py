@@ -6,7 +6,7 @@ Everything here is computed from released numbers and public terms: post-process
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,26 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
-from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
+from langchain_dpicl.mechanisms import PureNoise
+from langchain_dpicl.tabular.gdp.counts import CountTable, Estimate, MeasuredCounts
+from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Paid
+from langchain_dpicl.tabular.ldp.tree import TreeDistribution
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.simplex import project_to_simplex
 
 SMALLEST = 3.0
 """A group counts as seen when its noisy size is this many standard errors above 0."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and the standard error that the noise gives it.
-
-    Attributes:
-        value: The estimate.
-        error: Its standard error; the noise alone, not how far rows differ.
-    """
-
-    value: float
-    error: float
 
 
 # Not compared by value: arrays have no one answer to `==`.
@@ -44,26 +33,27 @@ class NoisyStatistics:
 
     Attributes:
         terms: What was measured.
-        epsilons: What each quantity spent, before sampling.
+        paid: The noise that was paid for, before sampling.
         tallies: The noisy numbers: one array per quantity, shape (groups, size).
 
     Privacy:
-        Post-processing of `mechanisms.noisy_tallies`: using it costs nothing.
+        Post-processing of `mechanisms.noisy_tallies`, or `noisy_histograms`: using it
+        costs nothing.
     """
 
     terms: GDPTerms
-    epsilons: tuple[float, ...]
+    paid: Paid
     tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
 
     @classmethod
     def of(
-        cls, terms: GDPTerms, epsilons: Sequence[float], numbers: Sequence[int]
+        cls, terms: GDPTerms, paid: Paid, numbers: Sequence[int]
     ) -> NoisyStatistics | None:
         """Return the statistics of a flat list of numbers; None if it is too short.
 
         Args:
             terms: What was measured.
-            epsilons: What each quantity spent.
+            paid: The noise that was paid for.
             numbers: All tallies, one after the other.
         """
         flat = np.array(numbers, dtype=np.int64)
@@ -72,7 +62,85 @@ class NoisyStatistics:
             return None
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         shaped = tuple(part.reshape(terms.n_groups, -1) for part in parts)
-        return cls(terms, tuple(epsilons), shaped)
+        return cls(terms, paid, shaped)
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        """What each quantity spent, before sampling; nothing for Gaussian noise."""
+        if isinstance(self.paid, PureNoise):
+            return self.terms.epsilons(self.paid.epsilon)
+        return ()
+
+    def table(self, columns: str | Sequence[str]) -> CountTable:
+        """Return how many rows have each value of a column, or of a pair of columns.
+
+        Args:
+            columns: A measured column or pair, in any order: the axes come in it. A
+                column of a measured pair is a table too, of the pair's sums.
+
+        Returns:
+            Values, noisy counts, and counts that agree with all other tables, with
+            standard errors.
+
+        Raises:
+            InvalidParameterError: If they were not measured (`measure=`).
+
+        Example:
+            >>> from langchain_dpicl import PrivacyBudgetHandler
+            >>> from langchain_dpicl.tabular import (
+            ...     CategoricalColumn, GDPTable, TableSchema
+            ... )
+            >>> schema = TableSchema(
+            ...     label="effect",
+            ...     columns=[
+            ...         CategoricalColumn(name="drug", values=["aspirin", "codeine"]),
+            ...         CategoricalColumn(name="effect", values=["none", "nausea"]),
+            ...     ],
+            ... )
+            >>> rows = [
+            ...     {"drug": "aspirin", "effect": "none"},
+            ...     {"drug": "codeine", "effect": "nausea"},
+            ... ] * 500
+            >>> budget = PrivacyBudgetHandler(
+            ...     epsilon=2, delta=1e-6, queries=1, ledger=":memory:"
+            ... )
+            >>> table = GDPTable(
+            ...     rows, schema, budget=budget, measure=[("drug", "effect")]
+            ... )
+            >>> found = table.release().statistics
+            >>> pairs = found.table(("effect", "drug"))
+            >>> pairs.columns, pairs.values[0], pairs.counts.shape
+            (('effect', 'drug'), ('none', 'nausea'), (2, 2))
+            >>> bool(abs(pairs.counts[1, 1] - 500) < 20 * pairs.error)
+            True
+            >>> first, second = found.counts(of="effect", where={"drug": "codeine"})
+            >>> first[0], round(first[1].value, -2)
+            ('nausea', 500.0)
+        """  # fmt: skip
+        names = (columns,) if isinstance(columns, str) else columns
+        return self._counted.table(names)
+
+    def counts(
+        self, of: str, where: Mapping[str, Any] | None = None
+    ) -> list[tuple[str, Estimate]]:
+        """Return a column's values by the number of their rows, largest first.
+
+        Args:
+            of: The column.
+            where: At most one other column and its value (a category, a number, or the
+                text of a bin): only its rows are counted. The pair must be measured.
+
+        Returns:
+            Each value of `of` (as the schema declares it; a bin by its text) with its
+            count, which agrees with all other tables, and the count's standard error.
+            Equal counts come in the schema's order. The standard error of two counts'
+            *difference* is `table((*where, of)).lead_errors[-1]`.
+
+        Raises:
+            InvalidParameterError: If this was not measured, or the column can't have
+                the value.
+        """
+        return self._counted.ranked(of, where)
 
     def noise(self, name: str) -> float:
         """Return the standard deviation of the noise on each number of a quantity."""
@@ -171,9 +239,14 @@ class NoisyStatistics:
             for name, code in zip(self.terms.group_by, codes, strict=True)
         }
 
+    @property
+    def tree(self) -> TreeDistribution:
+        """A distribution of rows of the measured columns; see `MeasuredCounts.tree`."""
+        return self._counted.tree
+
     def summary(self) -> str:
         """Return the statistics in a table for people, with their errors."""
-        lines = []
+        lines: list[str] = []
         for group in range(self.terms.n_groups):
             made_of = ", ".join(
                 f"{name} is {text}"
@@ -200,9 +273,12 @@ class NoisyStatistics:
     def _lines(self, group: int) -> list[str]:
         lines = []
         for one in self.terms.quantities:
-            column = None if one.kind == "rows" else self.terms.schema.column(one.name)
-            if column is None:
+            if one.kind == "rows":
                 continue
+            if self.terms.measure is not None:
+                lines.append(f"{one.name}: {self._counted.largest(one.columns)}")
+                continue
+            column = self.terms.schema.column(one.name)
             if one.kind == "sum":
                 mean = self.mean(group, one.name)
                 lines.append(f"{one.name}: mean {mean.value:.6g} +- {mean.error:.2g}")
@@ -255,17 +331,12 @@ class NoisyStatistics:
         return [one.name for one in self.terms.quantities].index(name)
 
     @cached_property
-    def _noise(self) -> list[float]:
-        return [
-            noise_of(one, epsilon, self.terms.rows_per_unit)
-            for one, epsilon in zip(self.terms.quantities, self.epsilons, strict=True)
-        ]
+    def _noise(self) -> tuple[float, ...]:
+        return self.terms.deviations(self.paid)
+
+    @cached_property
+    def _counted(self) -> MeasuredCounts:
+        return MeasuredCounts(self.terms, self.tallies, self._noise)
 
 
-def noise_of(quantity: Quantity, epsilon: float, rows_per_unit: int) -> float:
-    """Return the standard deviation of a quantity's noise."""
-    laplace = DiscreteLaplace.calibrated(rows_per_unit * quantity.bound, epsilon)
-    return laplace.standard_deviation
-
-
-__all__ = ["ROWS", "Estimate", "NoisyStatistics", "noise_of"]
+__all__ = ["ROWS", "CountTable", "Estimate", "NoisyStatistics"]

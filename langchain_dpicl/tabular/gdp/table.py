@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from typing_extensions import Self, override
 
@@ -18,14 +18,21 @@ from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
 from langchain_dpicl.tabular.gdp.forecast import TableForecast, forecast
+from langchain_dpicl.tabular.gdp.measuring import Measure, read_measure
 from langchain_dpicl.tabular.gdp.release import Release
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
-from langchain_dpicl.tabular.gdp.terms import GDPTerms, Numeric, read_group_by
+from langchain_dpicl.tabular.gdp.terms import (
+    GDPTerms,
+    Noise,
+    Numeric,
+    read_group_by,
+)
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
     require_account,
 )
+from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns, check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
@@ -40,6 +47,9 @@ class GDPTable(ReleasedTable):
     For each group the most frequent values and the means are released with noise, and
     from these come rows that look like the group's.
 
+    With `measure` the counts that one wants to ask for are released instead, by name:
+    `statistics.table(...)` and `statistics.counts(...)`.
+
     Args:
         data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, mappings, or a pandas
             or polars frame whose cells were read one by one (`InferredTypeWarning`).
@@ -48,6 +58,10 @@ class GDPTable(ReleasedTable):
         budget: The account that pays: one charge a release.
         group_by: Columns whose declared values (or bins) make the groups; None: the
             label; `[]`: one group. All combinations are groups, also empty ones.
+        measure: Which tables are counted instead of groups: columns, and pairs of
+            columns, `[("condition", "drug"), "age"]`; numbers by their bins. Each is
+            noisy, and they are made to agree. Rows that are drawn have these columns
+            alone, and go together as the pairs do.
         numeric: `mean`: a number is released as its group's mean; `bins`: as the shares
             of its public bins, so that examples differ.
         sampling_rate: Takes a Poisson sample of the units. At the same cost it is less
@@ -59,6 +73,10 @@ class GDPTable(ReleasedTable):
             grows with it.
         split: How epsilon is shared: `even`, or a mapping from each released column
             (and `(rows)`, where there are means) to its epsilon; they sum to epsilon.
+            With `measure`, from each column and each pair.
+        noise: With `measure`: `laplace`, `gaussian`, or `auto`, the one with the least
+            standard deviation for what the account pays. Gaussian noise suits many
+            tables or a small epsilon; a release of it costs part of delta.
         epsilon: Of the release, before sampling; None leaves it to the budget.
         small_groups: What to do about groups that the noise can't tell from empty ones:
             `leave_out` of the examples, or `keep`.
@@ -73,10 +91,10 @@ class GDPTable(ReleasedTable):
     Privacy:
         Unit: all rows with one value of `unit_key`, or one row. Neighbors: all rows of
         one unit more or less. Sensitivity, noise and event:
-        `mechanisms.table_statistics`, pure epsilon, which sampling amplifies; what a
-        row adds to each quantity: `tabular.gdp.terms`. Public: the schema, the groups,
-        all parameters, and that there was a release. The operator sees the rows and is
-        trusted.
+        `mechanisms.table_statistics`, pure epsilon or a Gaussian, which sampling
+        amplifies; what a row adds to each quantity: `tabular.gdp.terms`. Public: the
+        schema, the groups or tables, all parameters, and that there was a release. The
+        operator sees the rows and is trusted.
 
     Example:
         >>> from langchain_dpicl import PrivacyBudgetHandler
@@ -106,11 +124,13 @@ class GDPTable(ReleasedTable):
         *,
         budget: PrivacyBudgetHandler | None = None,
         group_by: str | Sequence[str] | None = None,
+        measure: Measure | None = None,
         numeric: Numeric = "mean",
         sampling_rate: float = 1.0,
         unit_key: str | None = None,
         rows_per_unit: int = 1,
-        split: Split = "even",
+        split: Split | Mapping[str | tuple[str, ...], float] = "even",
+        noise: Noise = "auto",
         epsilon: float | None = None,
         small_groups: str = "leave_out",
         extra_columns: ExtraColumns = "refuse",
@@ -126,13 +146,20 @@ class GDPTable(ReleasedTable):
                 "which values and bounds are public. TableSchema.draft(...) starts one "
                 "from a table's names and types."
             )
+        if measure is not None and group_by is not None:
+            raise InvalidParameterError(
+                "measure= counts all rows, and group_by= cuts them into groups: give "
+                "one of them. A pair of measure= counts by groups too."
+            )
         self._terms = GDPTerms(
             schema=schema,
-            group_by=read_group_by(group_by, schema),
+            group_by=() if measure is not None else read_group_by(group_by, schema),
+            measure=None if measure is None else read_measure(measure, schema),
+            noise=noise,
             sampling_rate=sampling_rate,
             unit_key=unit_key,
             rows_per_unit=rows_per_unit,
-            split=split,
+            split=cast("Split", split),  # Pairs are called by one name there.
             numeric=numeric,
             epsilon=epsilon,
         )
@@ -144,7 +171,7 @@ class GDPTable(ReleasedTable):
                 f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
             )
         self._schema = schema
-        self._binned = numeric == "bins"
+        self._binned = self._terms.numeric == "bins"
         self._budget = budget
         self._keeps_small = small_groups == "keep"
         self._extra_columns = check_extra_columns(extra_columns)
@@ -157,10 +184,15 @@ class GDPTable(ReleasedTable):
 
     def __repr__(self) -> str:
         terms = self._terms
+        measured = (
+            f"group_by={list(terms.group_by)}, n_groups={terms.n_groups}, "
+            f"numeric={terms.numeric!r}"
+            if terms.measure is None
+            else f"measure={list(terms.measure)}, noise={terms.noise!r}"
+        )
         return (
             f"{type(self).__name__}(label={self.schema.label!r}, "
-            f"group_by={list(terms.group_by)}, n_groups={terms.n_groups}, "
-            f"numeric={terms.numeric!r}, released={self._released is not None}"
+            f"{measured}, released={self._released is not None}"
             f"{'' if self._random.secure else f', random={self._random!r}'})"
         )
 
@@ -244,7 +276,8 @@ class GDPTable(ReleasedTable):
         """Return k rows out of the released statistics.
 
         The first row of each group is its most frequent values and means; further ones
-        are drawn, column by column, from the group's noisy shares.
+        are drawn, column by column, from the group's noisy shares. With `measure` all
+        rows are drawn: each column by the pair that links it to another one.
 
         Args:
             k: How many.
@@ -264,6 +297,14 @@ class GDPTable(ReleasedTable):
             balanced=balanced,
             keeps_small=self._keeps_small,
         )
+
+    @override
+    def _texts(self) -> RowText:
+        if self._terms.measure is None:
+            return super()._texts()
+        # What was not measured stands in no example: it is left out of a query too.
+        shown = self._terms.shown_schema()
+        return RowText(shown, self._binned, self._unit_key, "ignore")
 
     def _rows(self) -> Hidden[Any]:
         """Return the rows, unless they are an iterator that was read in part."""

@@ -56,7 +56,10 @@ class Tallies:
         encoded = {}
         for column in self._terms.schema.columns:
             values = chunk.columns[column.name]
-            if column.name in summed and isinstance(column, NumericColumn):
+            # A number that is not measured has no bins, and is checked all the same.
+            if isinstance(column, NumericColumn) and (
+                column.name in summed or not column.has_codes
+            ):
                 encoded[column.name] = column.grid(values)
             else:
                 encoded[column.name] = column.codes(values)
@@ -88,6 +91,9 @@ class Tallies:
         elif quantity.name == ROWS and quantity.kind == "rows":
             found = np.bincount(groups, minlength=n_groups)
         else:
-            places = groups * size + block[quantity.name]
+            places = groups
+            for name in quantity.columns:
+                width = self._terms.schema.column(name).domain_size
+                places = places * width + block[name]
             found = np.bincount(places, minlength=n_groups * size)
         return found.astype(np.int64, copy=False).reshape(n_groups, size)

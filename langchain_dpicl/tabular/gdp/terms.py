@@ -6,11 +6,15 @@ group the same *quantities* are measured: for a categorical column (and a numeri
 that is shown by its bins) how many rows have each value; for a numeric column the sum
 of its values; and once for all numeric columns the number of rows.
 
+With `measure` there are no groups, and what is measured are histograms that were asked
+for by name: of a column, or of the pairs of values of two.
+
 Privacy:
     Sensitivity, noise and event: `mechanisms.table_statistics`. A row is in one group,
     by its own values. There it adds 1 to one cell of every histogram, 1 to the number
     of rows, and to each sum a number of grid steps between -M and M: quantity i moves
-    by at most `bound` in L1 for a row.
+    by at most `bound` in L1 for a row. With `measure` a row adds 1 to one cell of every
+    histogram, so that Gaussian noise on all of them at once may be taken instead.
 
     The paper (Carey et al. 2024, Algorithm 2) pays for a noisy number of rows in every
     numeric column and halves the column's budget for that; here it is paid for once.
@@ -23,16 +27,26 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Literal
 
 from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms import DiscreteLaplace, PureNoise, tallies_template
+from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.mechanisms import (
+    DiscreteLaplace,
+    GaussianNoise,
+    PureNoise,
+    histograms_template,
+    tallies_template,
+)
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.mechanisms.table_statistics import histogram_noise
+from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -48,6 +62,11 @@ MAX_CELLS = 1 << 20
 
 Numeric = Literal["mean", "bins"]
 
+Noise = Literal["auto", "laplace", "gaussian"]
+
+Paid = PureNoise | GaussianNoise
+"""What a charge pays for: discrete Laplace noise, or Gaussian."""
+
 _LEAST = 2
 """`split_epsilon` asks for domains; that of a sum does not matter to it."""
 
@@ -57,16 +76,19 @@ class Quantity:
     """One thing that is measured in every group.
 
     Attributes:
-        name: The column, or `ROWS`.
+        name: The column, or `ROWS`; of a pair, both columns (`table_name`).
         kind: A histogram over a column's codes, a sum of grid steps, or the rows.
         size: Numbers in a group.
         bound: Most that one row changes them by, in L1.
+        columns: The columns of a histogram; its cells have the last one's values
+            running fastest.
     """
 
     name: str
     kind: Literal["histogram", "sum", "rows"]
     size: int
     bound: int
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +104,8 @@ class GDPTerms:
         split: How epsilon is shared between the quantities.
         numeric: Whether numeric columns are released as means or as bins.
         epsilon: Of the release, before sampling; None leaves it to the budget.
+        measure: The columns of each histogram; None: one for each column, by groups.
+        noise: Which; "auto" is settled by the account, or by a charge.
     """
 
     schema: TableSchema
@@ -92,6 +116,8 @@ class GDPTerms:
     split: Split
     numeric: Numeric
     epsilon: float | None
+    measure: tuple[tuple[str, ...], ...] | None = None
+    noise: Noise = "auto"
 
     def __post_init__(self) -> None:
         # Whatever kind of number was given, and whatever becomes of a mapping: from
@@ -106,9 +132,14 @@ class GDPTerms:
             own["epsilon"] = checked(parameters.epsilon, self.epsilon)
         if isinstance(self.split, Mapping):
             own["split"] = {
-                name: checked(parameters.epsilon, share, f"split[{name!r}]")
+                self._called(name): checked(
+                    parameters.epsilon, share, f"split[{name!r}]"
+                )
                 for name, share in self.split.items()
             }
+        if self.measure is not None and self.numeric == "mean":
+            # Not asked for: numbers in a histogram are counted by their bins.
+            own["numeric"] = "bins"
         for name, value in own.items():
             object.__setattr__(self, name, value)
 
@@ -135,6 +166,7 @@ class GDPTerms:
         ):
             raise InvalidParameterError("unit_key must be the name of a column.")
         self._check_groups()
+        self._check_noise()
         if self.epsilon is not None:
             self.epsilons(self.epsilon)
         elif isinstance(self.split, Mapping):
@@ -145,6 +177,8 @@ class GDPTerms:
     @cached_property
     def quantities(self) -> tuple[Quantity, ...]:
         """What is measured in every group, in a public order."""
+        if self.measure is not None:
+            return tuple(self._histogram(own) for own in self.measure)
         found = []
         for column in self.schema.columns:
             if column.name in self.group_by:
@@ -152,11 +186,34 @@ class GDPTerms:
             if isinstance(column, NumericColumn) and self.numeric == "mean":
                 found.append(Quantity(column.name, "sum", 1, column.bound))
             else:
-                size = column.domain_size
-                found.append(Quantity(column.name, "histogram", size, 1))
+                found.append(self._histogram((column.name,)))
         if not found or any(one.kind == "sum" for one in found):
             found.append(Quantity(ROWS, "rows", 1, 1))
         return tuple(found)
+
+    def shown_schema(self) -> TableSchema:
+        """Return the schema of the columns that are released.
+
+        Raises:
+            InvalidParameterError: If there are not two of them, the label among them.
+        """
+        if self.measure is None:
+            return self.schema
+        names = self.measured_names
+        if self.schema.label not in names or len(names) < _LEAST:
+            raise InvalidParameterError(
+                "An example shows the label and a feature, and measure= names "
+                f"{', '.join(map(repr, names)):.200}: measure the label "
+                f"{self.schema.label!r} with a feature too."
+            )
+        columns = tuple(map(self.schema.column, names))
+        return self.schema.model_copy(update={"columns": columns})
+
+    @property
+    def measured_names(self) -> tuple[str, ...]:
+        """The columns that `measure` names, in the schema's order."""
+        named = {name for own in self.measure or () for name in own}
+        return tuple(name for name in self.schema.names if name in named)
 
     @cached_property
     def group_sizes(self) -> tuple[int, ...]:
@@ -203,15 +260,70 @@ class GDPTerms:
             )
         return found
 
-    def event_template(self) -> EventTemplate[PureNoise]:
+    def deviations(self, paid: Paid) -> tuple[float, ...]:
+        """Return the standard deviation of the noise on each number of each quantity.
+
+        Raises:
+            InvalidParameterError: If there is noise among it that can't be drawn.
+        """
+        if isinstance(paid, GaussianNoise):
+            noise = self.gaussian(paid)
+            return (noise.standard_deviation,) * len(self.quantities)
+        shares = zip(self.quantities, self.epsilons(paid.epsilon), strict=True)
+        return tuple(
+            DiscreteLaplace.calibrated(
+                self.rows_per_unit * one.bound, share
+            ).standard_deviation
+            for one, share in shares
+        )
+
+    def gaussian(self, paid: GaussianNoise) -> RoundedGaussian:
+        """Return the Gaussian noise of every number."""
+        tables, rows = len(self.quantities), self.rows_per_unit
+        return checked(histogram_noise, paid.noise_multiplier, tables, rows)
+
+    def event_template(self) -> EventTemplate[Paid]:
         """Return what a release is charged."""
+        if self.noise == "gaussian":
+            return histograms_template(MECHANISM, sampling_rate=self.sampling_rate)
         return tallies_template(
             MECHANISM, self.epsilon, sampling_rate=self.sampling_rate
         )
 
+    def settled(self, budget: PrivacyBudgetHandler) -> GDPTerms:
+        """Return the terms with the noise of which an account needs the least.
+
+        What is compared is the mean variance of a number. It depends on the account's
+        public terms alone; an account that can't pay for the one gets the other.
+
+        Raises:
+            InvalidParameterError: If noise is left open that nothing determines.
+            PlanMismatchError: If the account can't pay for either.
+        """
+        if self.measure is None or self.noise != "auto":
+            return self
+        kinds: list[Noise] = ["laplace"] if self.epsilon else ["laplace", "gaussian"]
+        found: list[tuple[float, GDPTerms]] = []
+        refusals: list[InvalidParameterError | PlanMismatchError] = []
+        for kind in kinds:
+            terms = replace(self, noise=kind)
+            try:
+                paid = budget.quote(terms.event_template())
+                found.append((math.hypot(*terms.deviations(paid)), terms))
+            except (InvalidParameterError, PlanMismatchError) as error:
+                refusals.append(error)
+        if not found:
+            raise refusals[0]
+        return min(found, key=lambda one: one[0])[1]
+
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""
+        measured = {
+            "measure": [list(own) for own in self.measure or ()],
+            "noise_kind": self.noise,
+        }
         return {
+            **(measured if self.measure is not None else {}),
             "schema": self.schema.fingerprint(),
             "group_by": list(self.group_by),
             "n_groups": self.n_groups,
@@ -236,6 +348,42 @@ class GDPTerms:
         data = json.dumps(public, sort_keys=True).encode()
         return hashlib.blake2b(data, digest_size=32).hexdigest()
 
+    def _histogram(self, columns: tuple[str, ...]) -> Quantity:
+        size = math.prod(self.schema.column(name).domain_size for name in columns)
+        return Quantity(table_name(columns), "histogram", size, 1, columns)
+
+    def _called(self, key: Any) -> Any:
+        """Return what a key of the split is called: a pair may stand for itself."""
+        if not isinstance(key, tuple):
+            return key
+        for own in self.measure or ():
+            if set(own) == set(key):
+                return table_name(own)
+        return table_name(tuple(map(str, key)))
+
+    def _check_noise(self) -> None:
+        if not isinstance(self.noise, str) or self.noise not in (
+            "auto",
+            "laplace",
+            "gaussian",
+        ):
+            raise InvalidParameterError(
+                "noise must be 'auto', 'laplace' or 'gaussian'."
+            )
+        if self.noise != "gaussian":
+            return
+        if self.measure is None:
+            raise InvalidParameterError(
+                "noise='gaussian' is for the tables of measure=; groups of rows have "
+                "discrete Laplace noise."
+            )
+        if self.epsilon is not None:
+            raise InvalidParameterError(
+                "epsilon= is that of Laplace noise. Leave Gaussian noise to the "
+                "account, which then says its epsilon at its delta, or take "
+                "noise='laplace'."
+            )
+
     def _check_groups(self) -> None:
         for name in self.group_by:
             column = self.schema.column(name)
@@ -249,9 +397,9 @@ class GDPTerms:
         cells = self.n_groups * sum(one.size for one in self.quantities)
         if cells > MAX_CELLS:
             raise InvalidParameterError(
-                f"group_by makes {self.n_groups} groups and {cells} numbers to "
-                f"release; at most {MAX_CELLS} are. Group by fewer columns, or by "
-                "coarser bins."
+                f"There are {self.n_groups} groups and {cells} numbers to release; at "
+                f"most {MAX_CELLS} are. Group by fewer columns, measure fewer pairs, "
+                "or declare fewer values or coarser bins."
             )
 
 

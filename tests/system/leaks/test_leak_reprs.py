@@ -120,7 +120,9 @@ PUBLIC = {
     "common.file_format": {"Kind"},
     "release.record": {"RecordAccount", "ReleaseRecord"},
     "release.store": {"Entry", "ReleaseStore"},
-    "tabular.gdp.statistics": {"Estimate", "NoisyStatistics"},
+    "tabular.gdp.consistency": {"Overlap"},
+    "tabular.gdp.counts": {"CountTable", "Estimate", "MeasuredCounts"},
+    "tabular.gdp.statistics": {"NoisyStatistics"},
     "tabular.ldp.result": {"Collected", "Spending"},
     # rows behind `Hidden`
     "tabular.ldp.collecting": {"Rows"},

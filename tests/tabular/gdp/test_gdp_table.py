@@ -273,7 +273,7 @@ def test_the_stated_error_is_the_error_of_the_noise() -> None:
         )
         again = NoisyStatistics.of(
             table.release().statistics.terms,
-            table.release().statistics.epsilons,
+            table.release().statistics.paid,
             [int(number) for tally in noisy for number in tally.ravel()],
         )
         assert again is not None

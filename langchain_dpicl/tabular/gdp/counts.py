@@ -1,0 +1,224 @@
+"""Measured tables as they are asked: by the names of columns and values.
+
+Everything here is computed from released numbers and public terms: post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular.gdp.consistency import Overlap
+from langchain_dpicl.tabular.gdp.terms import GDPTerms
+from langchain_dpicl.tabular.ldp.dependence import mutual_information
+from langchain_dpicl.tabular.ldp.fitting import heaviest_forest
+from langchain_dpicl.tabular.ldp.tree import TreeDistribution
+from langchain_dpicl.tabular.schema.columns import CategoricalColumn
+from langchain_dpicl.tabular.schema.numeric import NumericColumn
+
+_SHOWN = 5
+"""Counts of each table in a summary."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the standard error that the noise gives it.
+
+    Attributes:
+        value: The estimate.
+        error: Its standard error; the noise alone, not how far rows differ.
+    """
+
+    value: float
+    error: float
+
+
+# Not compared by value: arrays have no one answer to `==`.
+@dataclass(frozen=True, eq=False)
+class CountTable:
+    """How many rows have each value of a column, or each pair of values. Public.
+
+    Attributes:
+        columns: The names of the columns, one for each axis.
+        values: Each column's values, in the order of its axis: the declared categories,
+            or the texts of the bins.
+        noisy: The counts as they were released, whole numbers; some may be negative.
+        noise: The standard deviation of the noise on each of `noisy`.
+        counts: The counts made to agree with all other tables: equal sums, none
+            negative; shape as `noisy`.
+        error: The standard error of each of `counts`, in closed form for the sums made
+            equal. Cutting off negative counts makes errors smaller on the whole.
+        lead_errors: For each column, the standard error of the difference of two of
+            `counts` that differ in this column alone.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[str, ...], ...]
+    noisy: NDArray[np.int64] = field(repr=False)
+    noise: float
+    counts: NDArray[np.float64] = field(repr=False)
+    error: float
+    lead_errors: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredCounts:
+    """The tables of one release, side by side.
+
+    Attributes:
+        terms: What was measured.
+        tallies: The noisy numbers of each table.
+        noise: The standard deviation of the noise on each table's cells.
+    """
+
+    terms: GDPTerms
+    tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
+    noise: tuple[float, ...]
+
+    def table(self, columns: Sequence[str]) -> CountTable:
+        """Return the counts of one measured table, or sums of one."""
+        wanted = tuple(columns)
+        places = [
+            place
+            for place, own in enumerate(self.measured)
+            if wanted and set(wanted) <= set(own) and len(set(wanted)) == len(wanted)
+        ]
+        if not places:
+            raise InvalidParameterError(
+                f"{' with '.join(map(repr, wanted)):.200} was not measured. What was: "
+                f"{', '.join(repr(' x '.join(own)) for own in self.measured):.500}."
+            )
+        # All of them agree after the fit; before, the least noisy sums tell most.
+        noise, place = min((self._summed(place, wanted), place) for place in places)
+        own = self.measured[place]
+        return CountTable(
+            wanted,
+            tuple(_values(self.terms.schema.column(name)) for name in wanted),
+            _summed(self._noisy[place], own, wanted),
+            noise,
+            _summed(self._fitted[place], own, wanted),
+            self._overlap.error(wanted),
+            tuple(self._overlap.lead_error(wanted, of=name) for name in wanted),
+        )
+
+    def ranked(
+        self, of: str, where: Mapping[str, Any] | None = None
+    ) -> list[tuple[str, Estimate]]:
+        """Return a column's values by their counts, largest first."""
+        given = dict(where or {})
+        table = self.table((*given, of))
+        counts = table.counts
+        for name, value in given.items():
+            counts = counts[_code(self.terms.schema.column(name), value)]
+        order = np.argsort(-counts, kind="stable").tolist()
+        return [
+            (table.values[-1][code], Estimate(float(counts[code]), table.error))
+            for code in order
+        ]
+
+    def largest(self, columns: Sequence[str]) -> str:
+        """Return the largest counts of a table in words, with their error."""
+        table = self.table(columns)
+        order = np.argsort(-table.counts, axis=None, kind="stable")[:_SHOWN]
+        shown = []
+        for place in order.tolist():
+            codes = np.unravel_index(place, table.counts.shape)
+            texts = (
+                self.terms.schema.column(name).code_text(int(code))
+                for name, code in zip(columns, codes, strict=True)
+            )
+            shown.append(f"{' with '.join(texts)} {table.counts.flat[place]:.0f}")
+        return f"{', '.join(shown)}, ... (each +- {table.error:.1f})"
+
+    @cached_property
+    def tree(self) -> TreeDistribution:
+        """A distribution of rows of the measured columns, in the schema's order.
+
+        Of the measured pairs those that tell most form a tree; what is not linked is
+        independent.
+        """
+        names, places = self.names, {name: n for n, name in enumerate(self.names)}
+        tables, weights = {}, {}
+        for own in self.measured:
+            if len(own) > 1:
+                columns = sorted(own, key=places.__getitem__)
+                edge = (places[columns[0]], places[columns[1]])
+                tables[edge] = _shares(self.table(columns).counts)
+                weights[edge] = mutual_information(tables[edge])
+        marginals = [_shares(self.table((name,)).counts) for name in names]
+        edges = heaviest_forest(weights, len(names))
+        errors = [np.full(shares.size, math.nan) for shares in marginals]
+        return TreeDistribution(marginals, {e: tables[e] for e in edges}, errors, 1.0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The measured columns, in the schema's order."""
+        return self.terms.measured_names
+
+    @property
+    def measured(self) -> tuple[tuple[str, ...], ...]:
+        """Each table's columns."""
+        if self.terms.measure is None:
+            raise InvalidParameterError(
+                "This table was released by groups of rows: sizes, shares and means "
+                "tell of them. Counts by name come of GDPTable(..., measure=[...])."
+            )
+        return self.terms.measure
+
+    @cached_property
+    def _noisy(self) -> list[NDArray[np.int64]]:
+        column = self.terms.schema.column
+        return [
+            tally.reshape([column(name).domain_size for name in own])
+            for own, tally in zip(self.measured, self.tallies, strict=True)
+        ]
+
+    @cached_property
+    def _overlap(self) -> Overlap:
+        sizes = {n: self.terms.schema.column(n).domain_size for n in self.names}
+        return Overlap(self.measured, sizes, self.noise)
+
+    @cached_property
+    def _fitted(self) -> list[NDArray[np.float64]]:
+        return self._overlap.fit([noisy.astype(float) for noisy in self._noisy])
+
+    def _summed(self, place: int, wanted: Sequence[str]) -> float:
+        """Return the standard deviation of the noise on a table's sums."""
+        added = self._noisy[place].size // math.prod(
+            self.terms.schema.column(name).domain_size for name in wanted
+        )
+        return self.noise[place] * math.sqrt(added)
+
+
+def _summed(table: Any, own: Sequence[str], wanted: Sequence[str]) -> Any:
+    """Return a table's sums over the columns that are wanted, in this order."""
+    others = tuple(axis for axis, name in enumerate(own) if name not in wanted)
+    kept = [name for name in own if name in wanted]
+    return table.sum(axis=others).transpose([kept.index(name) for name in wanted])
+
+
+def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return counts as shares; even ones where there are none."""
+    total = float(counts.sum())
+    if total > 0:
+        return counts / total
+    return np.full(counts.shape, 1.0 / counts.size)
+
+
+def _values(column: CategoricalColumn | NumericColumn) -> tuple[str, ...]:
+    return tuple(map(column.code_value, range(column.domain_size)))
+
+
+def _code(column: CategoricalColumn | NumericColumn, value: Any) -> int:
+    """Return the code of a value, or of a bin by its text."""
+    values = _values(column)
+    if isinstance(value, str) and value in values:
+        return values.index(value)
+    return int(column.codes([value])[0])
