@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 
 import pytest
 
@@ -184,6 +185,31 @@ def test_tallies_of_table_rows(relation: Relation, rows_per_unit: int) -> None:
     counts, sums = moved_tallies(relation, [-2, -1, 0, 1, 2], rows_per_unit)
     assert counts == sensitivity.tally_l1(relation, 1, rows_per_unit)
     assert sums == sensitivity.tally_l1(relation, 2, rows_per_unit)
+
+
+@pytest.mark.parametrize(("tables", "rows_per_unit"), [(1, 1), (1, 3), (2, 2), (3, 2)])
+def test_histograms_of_rows_side_by_side(
+    relation: Relation, tables: int, rows_per_unit: int
+) -> None:
+    """A row is in a cell of each table, whichever: brute force over three cells."""
+    kinds = [None, *itertools.product(range(3), repeat=tables)]
+    ends = [
+        Counter(cell for row in rows if row for cell in enumerate(row))
+        for rows in itertools.combinations_with_replacement(kinds, rows_per_unit)
+    ]
+    others = ends if relation is Relation.REPLACE else [Counter()]
+    square = max(
+        sum((one[cell] - two[cell]) ** 2 for cell in {*one, *two})
+        for one, two in itertools.product(ends, others)
+    )
+    found = Fraction(sensitivity.tally_l2(relation, tables, rows_per_unit))
+    assert square <= found**2 <= square * (1 + Fraction(1, 10**15))
+
+
+@pytest.mark.parametrize(("tables", "rows"), [(0, 1), (1, 0), (1.0, 1), (1, True)])
+def test_histograms_of_nothing_are_refused(tables: object, rows: object) -> None:
+    with pytest.raises(ParameterError, match=r"tables|rows_per_unit"):
+        sensitivity.tally_l2(Relation.ADD_REMOVE, tables, rows)
 
 
 def test_sums_that_are_not_centered_move_farther(relation: Relation) -> None:

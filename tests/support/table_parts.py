@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
@@ -72,6 +74,23 @@ class Measured:
     tallies: list[NDArray[np.int64]]
     scales: list[Fraction]
 
+    def moved(self, other: Measured) -> list[NDArray[np.int64]]:
+        """Return by how much each number differs between this table and a neighbor."""
+        return [np.abs(a - b) for a, b in zip(self.tallies, other.tallies, strict=True)]
+
+    def mu_beside(self, other: Measured) -> float:
+        """Return the same for Gaussian noise: the L2 distance in standard deviations.
+
+        Exact: a Gaussian release at distance mu has the loss curve of z = 1 / mu.
+        """
+        if self.scales != other.scales:
+            return float("inf")
+        squares = (
+            float((moved.astype(float) ** 2).sum()) / float(scale) ** 2
+            for moved, scale in zip(self.moved(other), self.scales, strict=True)
+        )
+        return sum(squares) ** 0.5
+
     def loss_beside(self, other: Measured) -> float:
         """Return the privacy loss bound between this table and a neighbor.
 
@@ -100,11 +119,18 @@ def measured(
 ) -> tuple[Measured, GDPTable]:
     """Release a table while watching what noise is put on what."""
     seen: list[Measured] = []
-    noisy = release.noisy_tallies
+    noises = {
+        name: getattr(release, name) for name in ("noisy_tallies", "noisy_histograms")
+    }
     calibrated = DiscreteLaplace.calibrated
+    gaussian = RoundedGaussian.draw
 
-    def watched(tallies: Any, **given: Any) -> Any:
+    def watched(tallies: Any, *, noisy: Any, **given: Any) -> Any:
         scales: list[Fraction] = []
+
+        def drawn(self: RoundedGaussian, *args: Any) -> Any:
+            scales.append(Fraction(self.scale))
+            return gaussian(self, *args)
 
         def scaled(sensitivity: int, epsilon: float) -> DiscreteLaplace:
             noise = calibrated(sensitivity, epsilon)
@@ -113,12 +139,14 @@ def measured(
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(DiscreteLaplace, "calibrated", scaled)
+            inner.setattr(RoundedGaussian, "draw", drawn)
             found = noisy(tallies, **given)
         seen.append(Measured([np.array(tally) for tally in tallies], scales))
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release, "noisy_tallies", watched)
+        for name, noisy in noises.items():
+            patch.setattr(release, name, partial(watched, noisy=noisy))
         table = GDPTable(data, schema, budget=budget, **terms)
         table.release()
     (one,) = seen

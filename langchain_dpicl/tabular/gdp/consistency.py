@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.tabular.ldp.dependence import rake
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 Floats = NDArray[np.float64]
 
@@ -96,12 +97,14 @@ class Overlap:
         """
         tables = self.agreeing(tables)
         total = max(float(tables[0].sum()), 0.0)
+        if not total > 0:
+            return [np.zeros_like(table) for table in tables]
         cut = [np.zeros_like(table) for table in tables]
         kept = tables
         for _ in range(_ROUNDS):
             tables = self.agreeing(kept, total)
             whole = [one + more for one, more in zip(tables, cut, strict=True)]
-            kept = [np.maximum(table, 0) for table in whole]
+            kept = [total * project_to_simplex(table / total) for table in whole]
             cut = [one - two for one, two in zip(whole, kept, strict=True)]
             apart = max(
                 float(np.abs(one - two).max())
@@ -137,19 +140,11 @@ class Overlap:
 
     def _closed(self, tables: Sequence[Floats], total: float) -> list[Floats]:
         """Return tables that agree nearly, made to agree to rounding."""
-        if not total > 0:
-            return [np.zeros_like(table) for table in tables]
         shares: dict[str, Floats] = {}
         for place, own in enumerate(self.columns):
             for name in own:
                 if name not in shares:
-                    margin = self._margin(tables[place], place, name)
-                    whole = float(margin.sum())
-                    shares[name] = (
-                        margin / whole
-                        if whole > 0
-                        else np.full(margin.size, 1 / margin.size)
-                    )
+                    shares[name] = self._margin(tables[place], place, name) / total
         return [
             total * shares[own[0]]
             if len(own) == 1

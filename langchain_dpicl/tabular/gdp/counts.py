@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular.gdp.consistency import Overlap
+from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.terms import GDPTerms
 from langchain_dpicl.tabular.ldp.dependence import mutual_information
 from langchain_dpicl.tabular.ldp.fitting import heaviest_forest
@@ -25,6 +26,10 @@ from langchain_dpicl.tabular.schema.numeric import NumericColumn
 
 _SHOWN = 5
 """Counts of each table in a summary."""
+
+_MEAN_ABSOLUTE = 2 * math.sqrt(math.pi / 2)
+"""A normal error has sqrt(2 / pi) of its standard deviation as its mean size; half of
+that counts as distance."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +87,21 @@ class MeasuredCounts:
     tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
     noise: tuple[float, ...]
 
-    def table(self, columns: Sequence[str]) -> CountTable:
+    def table(self, columns: Any) -> CountTable:
         """Return the counts of one measured table, or sums of one."""
-        wanted = tuple(columns)
+        is_listed = isinstance(columns, (list, tuple)) and columns
+        wanted = tuple(columns) if is_listed else (columns,)
         places = [
             place
             for place, own in enumerate(self.measured)
-            if wanted and set(wanted) <= set(own) and len(set(wanted)) == len(wanted)
+            # By `==`: what is no name is in no table, whatever it is.
+            if all(name in own and wanted.count(name) == 1 for name in wanted)
         ]
         if not places:
+            known = ", ".join(repr(table_name(own)) for own in self.measured)
             raise InvalidParameterError(
                 f"{' with '.join(map(repr, wanted)):.200} was not measured. What was: "
-                f"{', '.join(repr(' x '.join(own)) for own in self.measured):.500}."
+                f"{known:.500}."
             )
         # All of them agree after the fit; before, the least noisy sums tell most.
         noise, place = min((self._summed(place, wanted), place) for place in places)
@@ -112,6 +120,11 @@ class MeasuredCounts:
         self, of: str, where: Mapping[str, Any] | None = None
     ) -> list[tuple[str, Estimate]]:
         """Return a column's values by their counts, largest first."""
+        if where is not None and not isinstance(where, Mapping):
+            raise InvalidParameterError(
+                "where must be a mapping from a column to its value, not "
+                f"{type(where).__name__}."
+            )
         given = dict(where or {})
         table = self.table((*given, of))
         counts = table.counts
@@ -154,8 +167,23 @@ class MeasuredCounts:
                 weights[edge] = mutual_information(tables[edge])
         marginals = [_shares(self.table((name,)).counts) for name in names]
         edges = heaviest_forest(weights, len(names))
-        errors = [np.full(shares.size, math.nan) for shares in marginals]
-        return TreeDistribution(marginals, {e: tables[e] for e in edges}, errors, 1.0)
+        errors = [
+            np.full(shares.size, self._share_error((name,)))
+            for name, shares in zip(names, marginals, strict=True)
+        ]
+        linked = {place for edge in edges for place in edge}
+        alone = [(name,) for n, name in enumerate(names) if n not in linked]
+        parts = [*alone, *((names[i], names[j]) for i, j in edges)]
+        # Half the mean absolute error of each part's cells; parts add up as squares do.
+        noise = math.hypot(
+            *(
+                self._share_error(own) * self.table(own).counts.size / _MEAN_ABSOLUTE
+                for own in parts
+            )
+        )
+        return TreeDistribution(
+            marginals, {edge: tables[edge] for edge in edges}, errors, min(noise, 1.0)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -188,6 +216,10 @@ class MeasuredCounts:
     @cached_property
     def _fitted(self) -> list[NDArray[np.float64]]:
         return self._overlap.fit([noisy.astype(float) for noisy in self._noisy])
+
+    def _share_error(self, columns: Sequence[str]) -> float:
+        table = self.table(columns)
+        return table.error / max(float(table.counts.sum()), 1.0)
 
     def _summed(self, place: int, wanted: Sequence[str]) -> float:
         """Return the standard deviation of the noise on a table's sums."""

@@ -67,17 +67,17 @@ class TableForecast:
 
     def advice(self) -> str:
         """Return what the numbers mean, in a few sentences."""
-        groups = (
-            "Groups of {:.0f} rows on average" if not self.measured else "{:.0f} rows"
-        )
+        rows = f"{self.group_size:.0f} rows"
         told = (
             f"One charge of epsilon {self.epsilon:.4g}; no model calls. "
-            f"{groups.format(self.group_size)}, known to +- {self.size_error:.1f}."
+            f"{rows if self.measured else f'Groups of {rows} on average'}, known to +- "
+            f"{self.size_error:.1f}."
         )
         if not self.is_possible:
+            fewer = "tables (measure)" if self.measured else "groups (group_by)"
             return (
                 f"{told} The noise hides whether a group has any rows: use a larger "
-                "epsilon, fewer groups (group_by) or columns, or more rows."
+                f"epsilon, fewer {fewer} or columns, or more rows."
             )
         if self.measured:
             leads = ", ".join(f"{one.lead} ({one.name})" for one in self.columns)

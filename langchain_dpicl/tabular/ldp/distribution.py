@@ -24,8 +24,8 @@ class Distribution(ABC):
 
     Args:
         errors: Standard errors of each column's marginal, one array per column.
-        noise: By how much randomized response is expected to have moved it, in total
-            variation distance.
+        noise: By how much randomized response, or the noise on counts, is expected to
+            have moved it, in total variation distance.
 
     Attributes:
         kind: "joint" or "tree".
@@ -46,10 +46,10 @@ class Distribution(ABC):
 
     @property
     def noise(self) -> float:
-        """Expected total variation distance due to randomized response, 0 to 1.
+        """Expected total variation distance due to the noise, 0 to 1.
 
         How far sampled rows are, as a population, from those that the same model would
-        give for the rows themselves. It is a function of the reports: show it freely.
+        give for the rows themselves. It is a function of what was released: show it.
         """
         return self._noise
 

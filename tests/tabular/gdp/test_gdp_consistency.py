@@ -1,0 +1,216 @@
+"""Tables made to agree, against least squares by a dense matrix, and by simulation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from langchain_dpicl.tabular.gdp.consistency import Overlap
+
+Floats = NDArray[np.float64]
+
+SIZES = {"a": 3, "b": 4, "c": 2}
+OVERLAPS = {
+    "a chain": ((("a", "b"), ("b", "c")), (1.0, 2.5)),
+    "turned": ((("b", "a"), ("b", "c")), (1.0, 2.5)),
+    "a circle": ((("a", "b"), ("b", "c"), ("a", "c")), (1.0, 2.0, 0.5)),
+    "columns too": ((("a", "b"), ("b",), ("c",)), (2.0, 1.0, 3.0)),
+    "apart": ((("a", "b"), ("c",)), (1.0, 1.0)),
+    "alone": ((("a", "b"),), (1.5,)),
+}
+
+
+def overlap_of(which: str) -> Overlap:
+    columns, noise = OVERLAPS[which]
+    names = {name for own in columns for name in own}
+    return Overlap(columns, {n: s for n, s in SIZES.items() if n in names}, noise)
+
+
+def joined(overlap: Overlap) -> Floats:
+    """The matrix from a joint table of all columns to all tables' cells, stacked."""
+    names = list(overlap.sizes)
+    cells = [*itertools.product(*(range(overlap.sizes[name]) for name in names))]
+    rows = []
+    for own in overlap.columns:
+        for codes in itertools.product(*(range(overlap.sizes[name]) for name in own)):
+            want = dict(zip(own, codes, strict=True))
+            rows.append(
+                [
+                    float(all(cell[names.index(n)] == v for n, v in want.items()))
+                    for cell in cells
+                ]
+            )
+    return np.array(rows)
+
+
+def stacked(tables: list[Floats]) -> Floats:
+    return np.concatenate([table.ravel() for table in tables])
+
+
+def projection(overlap: Overlap) -> Floats:
+    """Weighted least squares over everything that a joint table can look like."""
+    design = joined(overlap)
+    weights = np.concatenate(
+        [
+            np.full(math.prod(overlap.sizes[n] for n in own), 1 / noise)
+            for own, noise in zip(overlap.columns, overlap.noise, strict=True)
+        ]
+    )
+    scaled = weights[:, None] * design
+    found: Floats = design @ np.linalg.pinv(scaled) * weights
+    return found
+
+
+def noisy_tables(overlap: Overlap, seed: int, lift: float = 0.0) -> list[Floats]:
+    rng = np.random.default_rng(seed)
+    return [
+        lift + rng.normal(0, noise, [overlap.sizes[name] for name in own])
+        for own, noise in zip(overlap.columns, overlap.noise, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("which", OVERLAPS)
+def test_equal_sums_are_those_of_weighted_least_squares(which: str) -> None:
+    overlap = overlap_of(which)
+    tables = noisy_tables(overlap, seed=1)
+    expected = projection(overlap) @ stacked(tables)
+    assert stacked(overlap.agreeing(tables)) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("which", OVERLAPS)
+def test_the_stated_errors_are_those_of_least_squares(which: str) -> None:
+    overlap = overlap_of(which)
+    solve = projection(overlap)
+    noise = np.concatenate(
+        [
+            np.full(math.prod(overlap.sizes[n] for n in own), sigma)
+            for own, sigma in zip(overlap.columns, overlap.noise, strict=True)
+        ]
+    )
+    covariance = solve @ np.diag(noise**2) @ solve.T
+    start = 0
+    for own, sigma in zip(overlap.columns, overlap.noise, strict=True):
+        shape = [overlap.sizes[name] for name in own]
+        size = math.prod(shape)
+        part = covariance[start : start + size, start : start + size]
+        assert np.sqrt(np.diag(part)) == pytest.approx(overlap.error(own))
+        assert overlap.error(own) <= sigma + 1e-9
+        for axis, name in enumerate(own):
+            other = [0] * len(own)
+            other[axis] = 1
+            place = int(np.ravel_multi_index(other, shape))
+            variance = part[0, 0] + part[place, place] - 2 * part[0, place]
+            stated = overlap.lead_error(own, of=name)
+            assert stated == pytest.approx(math.sqrt(variance))
+            # The sums over one column, and over all.
+            ones = np.zeros(shape)
+            ones[tuple(0 if n == name else slice(None) for n in own)] = 1
+            summed = float(ones.ravel() @ part @ ones.ravel())
+            assert overlap.error((name,)) == pytest.approx(math.sqrt(summed))
+        total = float(part.sum())
+        assert overlap.error(()) == pytest.approx(math.sqrt(total))
+        start += size
+
+
+@pytest.mark.parametrize("which", OVERLAPS)
+@pytest.mark.parametrize("lift", [0.0, 3.0, -5.0])
+def test_fitted_tables_agree_and_are_nowhere_negative(which: str, lift: float) -> None:
+    overlap = overlap_of(which)
+    for seed in range(10):
+        tables = noisy_tables(overlap, seed, lift)
+        fitted = overlap.fit(tables)
+        total = max(float(overlap.agreeing(tables)[0].sum()), 0.0)
+        for own, table in zip(overlap.columns, fitted, strict=True):
+            assert (table >= 0).all()
+            assert table.sum() == pytest.approx(total, abs=1e-6)
+            for name in own:
+                for other, second in zip(overlap.columns, fitted, strict=True):
+                    if name in other:
+                        one = table.sum(
+                            axis=tuple(a for a, n in enumerate(own) if n != name)
+                        )
+                        two = second.sum(
+                            axis=tuple(a for a, n in enumerate(other) if n != name)
+                        )
+                        assert one == pytest.approx(two, abs=1e-6)
+
+
+def test_the_fit_is_the_nearest_of_all_such_tables() -> None:
+    """By the condition of the nearest point: no step towards another one helps."""
+    overlap = overlap_of("a circle")
+    rng = np.random.default_rng(4)
+    for seed in range(5):
+        tables = noisy_tables(overlap, seed, lift=1.0)
+        fitted = overlap.fit(tables)
+        total = float(fitted[0].sum())
+        design = joined(overlap)
+        weights = np.concatenate(
+            [
+                np.full(table.size, 1 / noise**2)
+                for table, noise in zip(tables, overlap.noise, strict=True)
+            ]
+        )
+        away = weights * (stacked(fitted) - stacked(tables))
+        for _ in range(200):
+            other = design @ (total * rng.dirichlet(np.full(design.shape[1], 0.2)))
+            assert away @ (other - stacked(fitted)) > -0.05 * total
+
+
+def simulated(seed: int) -> tuple[Overlap, list[Floats], list[Floats]]:
+    """Tables of 240 rows, most cells empty: the fit to noisy ones, and the truth."""
+    rng = np.random.default_rng(seed)
+    sizes = {"a": 8, "b": 12, "c": 10}
+    a = rng.choice(8, 240)
+    b = (a + rng.choice(3, 240, p=[0.6, 0.3, 0.1])) % 12
+    c = (2 * b + rng.choice(4, 240, p=[0.5, 0.3, 0.1, 0.1])) % 10
+    columns = (("a", "b"), ("b", "c"), ("b",))
+    truth = []
+    for own in columns:
+        table = np.zeros([sizes[name] for name in own])
+        np.add.at(table, tuple({"a": a, "b": b, "c": c}[name] for name in own), 1)
+        truth.append(table)
+    scale = 2.0
+    noisy = [table + rng.laplace(0, scale, table.shape) for table in truth]
+    overlap = Overlap(columns, sizes, (scale * math.sqrt(2),) * 3)
+    return overlap, overlap.fit(noisy), truth
+
+
+def test_intervals_of_the_stated_errors_hold_what_they_promise() -> None:
+    held: dict[str, list[float]] = {"all": [], "large": [], "sums": []}
+    squares = []
+    for seed in range(150):
+        overlap, fitted, truth = simulated(seed)
+        for own, found, true in zip(overlap.columns, fitted, truth, strict=True):
+            error = overlap.error(own)
+            inside = np.abs(found - true) <= 1.96 * error
+            held["all"] += inside.ravel().tolist()
+            held["large"] += inside[true >= np.quantile(true, 0.9)].tolist()
+            squares.append(np.mean((found - true) ** 2) / error**2)
+        sums = np.abs(fitted[0].sum(axis=1) - truth[0].sum(axis=1))
+        held["sums"] += (sums <= 1.96 * overlap.error(("a",))).tolist()
+    assert np.mean(held["all"]) > 0.95
+    assert np.mean(held["large"]) > 0.92
+    assert np.mean(held["sums"]) > 0.93
+    # On the whole the fit is better than stated, and far from as good as certain.
+    assert 0.1 < np.mean(squares) < 1
+    # Broken: errors half as large, as if a table had told everything twice.
+    halves = [
+        np.mean(np.abs(found - true) <= 0.98 * overlap.error(own))
+        for overlap, fitted, truth in map(simulated, range(50))
+        for own, found, true in zip(
+            overlap.columns[2:], fitted[2:], truth[2:], strict=True
+        )
+    ]
+    assert np.mean(halves) < 0.9
+
+
+def test_noise_of_nothing_keeps_what_is_there() -> None:
+    overlap = Overlap((("a", "b"), ("b",)), {"a": 2, "b": 2}, (0.0, 0.0))
+    table = np.array([[3.0, 0.0], [1.0, 7.0]])
+    fitted = overlap.fit([table, table.sum(axis=0)])
+    assert fitted[0] == pytest.approx(table)
+    assert fitted[1] == pytest.approx(table.sum(axis=0))
