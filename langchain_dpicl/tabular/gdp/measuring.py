@@ -1,8 +1,9 @@
-"""Which counts a table releases, by name: histograms of columns and of pairs."""
+"""What a table is asked to count: its groups, or columns and pairs by name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 from langchain_dpicl.exceptions import InvalidParameterError
@@ -65,6 +66,33 @@ def read_measure(measure: Any, schema: TableSchema) -> tuple[tuple[str, ...], ..
                 "in the record: give a column another name."
             )
     return tuple(found)
+
+
+def read_group_by(
+    group_by: str | Sequence[str] | None, schema: TableSchema
+) -> tuple[str, ...]:
+    """Return the names of the `group_by` columns: by default the label.
+
+    Raises:
+        InvalidParameterError: If it is no name, and no sequence of names.
+    """
+    if group_by is None:
+        return (schema.label,)
+    # A set has another order in every process, and groups come in this order.
+    is_listed = isinstance(group_by, Iterable) and not isinstance(
+        group_by, (bytes, AbstractSet, Mapping)
+    )
+    names: tuple[Any, ...] = ()
+    if isinstance(group_by, str):
+        names = (group_by,)
+    elif is_listed:
+        names = tuple(group_by)
+    if not is_listed or not all(isinstance(name, str) for name in names):
+        raise InvalidParameterError(
+            "group_by must be names of columns: 'income', or ['income', 'sex'], or [] "
+            "for a single group."
+        )
+    return names
 
 
 def _listed(given: Any) -> list[Any]:

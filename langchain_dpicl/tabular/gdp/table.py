@@ -18,15 +18,14 @@ from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
 from langchain_dpicl.tabular.gdp.forecast import TableForecast, forecast
-from langchain_dpicl.tabular.gdp.measuring import Measure, read_measure
+from langchain_dpicl.tabular.gdp.measuring import (
+    Measure,
+    read_group_by,
+    read_measure,
+)
 from langchain_dpicl.tabular.gdp.release import Release
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
-from langchain_dpicl.tabular.gdp.terms import (
-    GDPTerms,
-    Noise,
-    Numeric,
-    read_group_by,
-)
+from langchain_dpicl.tabular.gdp.terms import GDPTerms, Noise, Numeric
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,

@@ -25,8 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -47,7 +46,6 @@ from langchain_dpicl.mechanisms import (
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.table_statistics import histogram_noise
 from langchain_dpicl.tabular.gdp.measuring import table_name
-from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split, split_epsilon
@@ -401,44 +399,3 @@ class GDPTerms:
                 f"most {MAX_CELLS} are. Group by fewer columns, measure fewer pairs, "
                 "or declare fewer values or coarser bins."
             )
-
-
-def read_group_by(
-    group_by: str | Sequence[str] | None, schema: TableSchema
-) -> tuple[str, ...]:
-    """Return the names of the `group_by` columns: by default the label.
-
-    Raises:
-        InvalidParameterError: If it is no name, and no sequence of names.
-    """
-    if group_by is None:
-        return (schema.label,)
-    # A set has another order in every process, and groups come in this order.
-    is_listed = isinstance(group_by, Iterable) and not isinstance(
-        group_by, (bytes, AbstractSet, Mapping)
-    )
-    names: tuple[Any, ...] = ()
-    if isinstance(group_by, str):
-        names = (group_by,)
-    elif is_listed:
-        names = tuple(group_by)
-    if not is_listed or not all(isinstance(name, str) for name in names):
-        raise InvalidParameterError(
-            "group_by must be names of columns: 'income', or ['income', 'sex'], or [] "
-            "for a single group."
-        )
-    return names
-
-
-def means(terms: GDPTerms) -> list[NumericColumn]:
-    """Return the columns that are released as means."""
-    columns = map(
-        terms.schema.column, (q.name for q in terms.quantities if q.kind == "sum")
-    )
-    return [column for column in columns if isinstance(column, NumericColumn)]
-
-
-def histograms(terms: GDPTerms) -> list[CategoricalColumn | NumericColumn]:
-    """Return the columns that are released value by value."""
-    names = (one.name for one in terms.quantities if one.kind == "histogram")
-    return [terms.schema.column(name) for name in names]
