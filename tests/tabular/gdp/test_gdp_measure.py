@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.table_parts import CANARY, account, people, people_schema
 
+from langchain_dpicl import ReleasedExamples
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
+    LedgerError,
     PlanMismatchError,
     UnitError,
 )
@@ -20,6 +24,7 @@ from langchain_dpicl.mechanisms import DiscreteLaplace, SeededRandom
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.gdp.forecast import laplace_lead
+from langchain_dpicl.tabular.gdp.terms import GDPTerms
 
 LARGE = 1e4
 """An epsilon at which there is no noise to speak of."""
@@ -336,6 +341,45 @@ def test_a_release_is_found_again_by_the_same_terms(noise: Any, epsilon: float) 
     other: Any = {"measure": [("drug", "effect"), "drug"]}
     with pytest.raises(BudgetExhaustedError):
         drugs_of(budget=budget, noise=noise, **other).release(resume=True)
+
+
+@pytest.mark.parametrize(("total", "kind"), [(0.05, "gaussian"), (5.0, "laplace")])
+def test_an_interrupted_release_is_drawn_for_its_own_charge(
+    total: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever noise an account would get now: the charge says which was paid for."""
+    budget = account(total, accounting="zcdp")
+    other = "laplace" if kind == "gaussian" else "gaussian"
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            GDPTerms, "settled", lambda self, budget: replace(self, noise=other)
+        )
+        patch.setattr(budget.ledger, "store_step", failing)
+        with pytest.raises(LedgerError, match="disk is full"):
+            drugs_of(budget=budget).release()
+    assert budget.spent().queries == 1
+    table = drugs_of(budget=budget).release(resume=True)
+    assert table.record()["parameters"]["noise_kind"] == other
+    (event,) = table.record()["events"]
+    assert event["kind"] == {"gaussian": "gaussian", "laplace": "pure"}[other]
+    assert budget.spent().queries == 1
+
+
+def failing(*_given: Any, **_named: Any) -> Any:
+    """Stand in for a ledger's method."""
+    raise LedgerError("the disk is full")
+
+
+def test_examples_of_gaussian_tables_are_saved_with_what_they_cost(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    table = drugs_of(budget=account(3.0, ledger=url), noise="gaussian")
+    table.examples(5).save(tmp_path / "rows.json")
+    loaded = ReleasedExamples.load(tmp_path / "rows.json", ledger=url)
+    assert loaded.record["epsilon"] == pytest.approx(3.0, rel=1e-3)
+    assert loaded.record["delta"] == 1e-6
+    loaded.verify()
 
 
 def test_noise_for_another_charge_is_refused() -> None:
