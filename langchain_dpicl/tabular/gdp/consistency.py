@@ -102,7 +102,7 @@ class Overlap:
         cut = [np.zeros_like(table) for table in tables]
         kept = tables
         for _ in range(_ROUNDS):
-            tables = self.agreeing(kept, total)
+            tables = self.agreeing(kept)
             whole = [one + more for one, more in zip(tables, cut, strict=True)]
             kept = [total * project_to_simplex(table / total) for table in whole]
             cut = [one - two for one, two in zip(whole, kept, strict=True)]
@@ -114,19 +114,11 @@ class Overlap:
                 break
         return self._closed(kept, total)
 
-    def agreeing(
-        self, tables: Sequence[Floats], total: float | None = None
-    ) -> list[Floats]:
-        """Return the least-squares fit with equal sums, which may be negative.
-
-        Args:
-            tables: Counts, one axis for each of a table's columns.
-            total: The number of rows, if it is known.
-        """
+    def agreeing(self, tables: Sequence[Floats]) -> list[Floats]:
+        """Return the least-squares fit with equal sums, which may be negative."""
         weights = self._weights()
-        if total is None:
-            told = [float(table.sum()) for table in tables]
-            total = float(np.average(told, weights=weights))
+        told = [float(table.sum()) for table in tables]
+        total = float(np.average(told, weights=weights))
         found = [table + (total - table.sum()) / table.size for table in tables]
         for name, places in self._shared():
             margins = [self._margin(found[place], place, name) for place in places]

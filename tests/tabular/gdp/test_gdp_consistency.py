@@ -140,11 +140,13 @@ def test_fitted_tables_agree_and_are_nowhere_negative(which: str, lift: float) -
 
 
 def test_the_fit_is_the_nearest_of_all_such_tables() -> None:
-    """By the condition of the nearest point: no step towards another one helps."""
-    overlap = overlap_of("a circle")
-    rng = np.random.default_rng(4)
-    for seed in range(5):
-        tables = noisy_tables(overlap, seed, lift=1.0)
+    """By the condition of the nearest point: no step towards another one helps.
+
+    In a chain such tables are those of joint tables, whose corners are single cells.
+    """
+    overlap = overlap_of("a chain")
+    for seed in range(20):
+        tables = noisy_tables(overlap, seed, lift=0.5)
         fitted = overlap.fit(tables)
         total = float(fitted[0].sum())
         design = joined(overlap)
@@ -155,9 +157,8 @@ def test_the_fit_is_the_nearest_of_all_such_tables() -> None:
             ]
         )
         away = weights * (stacked(fitted) - stacked(tables))
-        for _ in range(200):
-            other = design @ (total * rng.dirichlet(np.full(design.shape[1], 0.2)))
-            assert away @ (other - stacked(fitted)) > -0.05 * total
+        corners = total * (away @ design)
+        assert corners.min() - away @ stacked(fitted) > -0.01 * total
 
 
 def simulated(seed: int) -> tuple[Overlap, list[Floats], list[Floats]]:

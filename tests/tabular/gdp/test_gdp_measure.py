@@ -21,6 +21,7 @@ from langchain_dpicl.exceptions import (
     UnitError,
 )
 from langchain_dpicl.mechanisms import DiscreteLaplace, SeededRandom
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.gdp.forecast import laplace_lead
@@ -179,6 +180,44 @@ def test_the_lead_over_another_count_is_exact_for_laplace_noise(epsilon: float) 
     lead = laplace_lead(noise)
     wrong = [difference[2 * reach + at :].sum() for at in (lead - 1, lead)]
     assert wrong[1] <= 0.05 < wrong[0]
+
+
+@pytest.mark.parametrize("total", [0.3, 1.0, 20.0])
+def test_the_lead_over_another_count_is_enough_for_gaussian_noise(total: float) -> None:
+    table = drugs_of(total, noise="gaussian")
+    lead = table.forecast(100).columns[0].lead
+    assert lead is not None
+    z = table.release().record()["parameters"]["noise_multiplier"]
+    noise = RoundedGaussian(z * math.sqrt(2))
+    law = -np.diff([noise.tail(k) for k in range(-400, 402)])
+    difference = np.convolve(law, law[::-1])
+    middle = len(law) - 1
+    assert difference[middle + lead :].sum() <= 0.05
+    assert difference[middle + lead - 3 :].sum() > 0.05
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("rows_per_unit", [1, 2])
+def test_the_stated_noise_is_that_of_the_counts(noise: Any, rows_per_unit: int) -> None:
+    values = [str(number) for number in range(90)]
+    columns = [CategoricalColumn(name=name, values=values) for name in "ab"]
+    found = (
+        GDPTable(
+            [{"a": "0", "b": "1", "who": "one"}],
+            TableSchema(label="a", columns=columns),
+            budget=account(1.0),
+            measure=[("a", "b"), "a"],
+            noise=noise,
+            unit_key="who",
+            rows_per_unit=rows_per_unit,
+            random=SeededRandom(3),
+        )
+        .release()
+        .statistics
+    )
+    drawn = found.table(("a", "b")).noisy
+    assert np.std(drawn) == pytest.approx(found.noise("a x b"), rel=0.05)
+    assert np.std(drawn.sum(axis=0)) == pytest.approx(found.table("b").noise, rel=0.3)
 
 
 def test_the_noise_is_the_one_with_the_least_error() -> None:
