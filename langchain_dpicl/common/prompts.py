@@ -50,6 +50,29 @@ DRAFT_PROMPT = ChatPromptTemplate.from_template(
 )
 """The question alone: what could be answered. No record takes part."""
 
+READING_PROMPT = ChatPromptTemplate.from_template(
+    "Fill in the fields below from the records of one person. For each field choose "
+    "the one value of its list that the records support best, word for word; where "
+    "several do, the main one. Where the records do not tell, take the last one.\n\n"
+    "Fields:\n{columns}\n\n"
+    "Reply with one JSON object that has these fields as its keys, in this order, and "
+    "nothing else.\n\nRecords:\n{records}\n\nJSON:"
+)
+"""One unit's records alone, and the columns of a public schema to fill in."""
+
+VALUES_PROMPT = ChatPromptTemplate.from_template(
+    "A table is about to be made of records that you do not see. List the values that "
+    "its columns can have, from general knowledge.\n\n"
+    "What the records are: {about}\n{columns}{questions}\n"
+    "For each column: at most {max_values} values, likeliest first; each as briefly "
+    "as it can be said; all of one kind; no two of the same meaning, none a part "
+    'of another one. Add "none" where somebody may have none. Leave out "other" '
+    'and "unknown".\n\n'
+    "Reply with one JSON object, from each column's name to the list of its values, "
+    "and nothing else.\n\nJSON:"
+)
+"""A schema's values from what everybody may know. No record takes part."""
+
 PUBLIC_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question in one short sentence. If you do not know, answer "
     '"I don\'t know."\n\nQuestion: {question}\nAnswer:'

@@ -26,6 +26,8 @@ chain.invoke({"age": 41, "sex": "female"})
 | `GDPTable` | one trusted place | noisy statistics of groups of rows |
 | `LDPClient`, `LDPTable` | nobody: rows are randomized at home | reports of rows |
 
+`TextRows` makes rows for both out of free text: a model fills in the schema.
+
 Both give examples once and for any number of questions. Names are imported when they
 are first used, so that `reconstruct` needs no LangChain.
 """
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.schema.numeric import NumericColumn
     from langchain_dpicl.tabular.schema.table import TableSchema
     from langchain_dpicl.tabular.split import split_epsilon
+    from langchain_dpicl.tabular.text.rows import TextRows
 
 __all__ = [
     "CSVRows",
@@ -66,6 +69,7 @@ __all__ = [
     "SQLRows",
     "SchemaDraft",
     "TableSchema",
+    "TextRows",
     "reconstruct",
     "split_epsilon",
 ]
@@ -85,6 +89,7 @@ _HOMES = {
     "SQLRows": "rows.sql",
     "SchemaDraft": "schema.drafting",
     "TableSchema": "schema.table",
+    "TextRows": "text.rows",
     "reconstruct": "ldp.reconstruction",
     "split_epsilon": "split",
 }

@@ -46,8 +46,17 @@ from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.offline.exemplars import Shown
 from langchain_dpicl.offline.reading import Reading
 from langchain_dpicl.sealed import Hidden
-from langchain_dpicl.tabular import CategoricalColumn, GDPTable, LDPTable, TableSchema
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    LDPTable,
+    TableSchema,
+    TextRows,
+)
 from langchain_dpicl.tabular.rows.chunks import Chunk
+from langchain_dpicl.tabular.text.card import Card
+from langchain_dpicl.tabular.text.store import Readings
+from langchain_dpicl.tabular.text.units import Part
 
 PUBLIC = {
     # numbers, events and parameters
@@ -97,6 +106,8 @@ PUBLIC = {
     "tabular.schema.numeric": {"NumericColumn"},
     "tabular.schema.table": {"TableSchema"},
     "tabular.rows.wanted": {"WantedColumns"},
+    "tabular.text.asking": {"Asking", "ReadingForecast"},
+    "tabular.text.card": {"Card", "CategoryField", "NumberField"},
     # the question, the prompts' fixed text, the model's answer to the question alone
     "chain.gate": {"PublicFirstGate"},
     # what is said of made-up records, and of synthetic ones
@@ -149,6 +160,7 @@ PUBLIC = {
     "cli.plan": {"Method"},
     "demo.corpus": {"Patient", "Treatment", "_Name"},
     "demo.questions": {"DemoQuestion"},
+    "demo.visit_notes": {"RecordedReader"},
     "demo.wording": {"Condition"},
     # the offline models' vocabulary and numbers
     "offline.background": {"Options", "Passages"},
@@ -231,6 +243,17 @@ def eligible() -> Any:
     return index().eligible(vector / np.linalg.norm(vector), -1.0)
 
 
+def readings() -> Readings:
+    made = Readings(Card.of(SCHEMA), None, "")
+    made.keep(UNIT, {"job": TEXT})
+    return made
+
+
+def text_rows(documents: list[Document]) -> TextRows:
+    model = TalkativeModel(messages=iter([]), last=TEXT).bind(stop=[TEXT])
+    return TextRows(documents, SCHEMA, model, unit_key="who")
+
+
 def checked_hit() -> Hit:
     check = HitCheck("A store", "who", lambda _: 0)
     return check.hits([StoredHit(DOCUMENT, 0.5, 0)])[0]
@@ -260,6 +283,9 @@ PRIVATE: dict[type, Callable[[], Any]] = {
     PrivacyBudgetHandler: lambda: chain().budget,
     GDPTable: lambda: GDPTable([{"job": TEXT}], SCHEMA, budget=budget()),
     LDPTable: lambda: LDPTable([{"job": TEXT}], SCHEMA, epsilon=1, budget=budget()),
+    Part: lambda: Part(UNIT, 0, TEXT),
+    Readings: readings,
+    TextRows: lambda: text_rows(DOCUMENTS),
 }
 """What holds records, answers, vectors or ids, or is made of what does."""
 
@@ -336,6 +362,7 @@ def test_a_repr_says_what_it_is() -> None:
 
 def test_a_repr_depends_on_no_record() -> None:
     assert forms(foreign()) == forms(foreign(DOCUMENTS[1:]))
+    assert forms(text_rows(DOCUMENTS)) == forms(text_rows(DOCUMENTS[1:]))
     for kind in (GDPTable, LDPTable):
         tables = [
             kind([{"job": "clerk"}] * n, SCHEMA, epsilon=1, budget=budget())

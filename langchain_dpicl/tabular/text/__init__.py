@@ -1,0 +1,12 @@
+"""Rows out of free text: a model fills in a public schema, one unit at a time.
+
+| module | holds |
+|---|---|
+| `card.py` | the public card: columns, values, what "unknown" is in each |
+| `objects.py`, `values.py`, `reading.py` | what one reply fills in: public rules |
+| `units.py` | each unit's records as texts for calls |
+| `store.py` | what was read so far: in memory, or in a private file |
+| `batches.py` | requests and replies of a provider's batch files |
+| `rows.py` | `TextRows` |
+| `drafting.py` | `draft_schema`: public values from names and questions |
+"""

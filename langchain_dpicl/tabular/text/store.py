@@ -1,0 +1,177 @@
+"""What was read so far: in memory, and in a private file if there is one.
+
+```
+{"format": "langchain-dpicl", "version": 1, "kind": "private readings", "of": digest}
+{"id": a part's tag, "told": {column: value}}
+...
+```
+
+A line is added when a call has ended, so that whatever ends the program loses no more
+than the calls in flight. The digest is of the schema, the prompt and the model. A last
+line that is cut off, and any other that can't be read, is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from langchain_dpicl.common.file_format import FORMAT, VERSION
+from langchain_dpicl.common.files import strict_json
+from langchain_dpicl.common.hidden import Hidden
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular.text.card import Card, CategoryField
+
+KIND = "private readings"
+_MARK = "private"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Readings:
+    """What parts tell, by their tags. Private: the repr shows nothing.
+
+    Args:
+        card: The public card.
+        path: The file; None: memory alone.
+        digest: What the readings are of.
+
+    Raises:
+        InvalidParameterError: If the path does not say that the file is private, others
+            may read it, or it holds readings of something else.
+    """
+
+    def __init__(self, card: Card, path: Any, digest: str) -> None:
+        self.digest = digest
+        self._card = card
+        self._told: Hidden[dict[str, dict[str, Any]]] = Hidden({})
+        self._lock = threading.Lock()
+        self._path = None if path is None else private_path(path)
+        self._is_begun = False
+        if self._path is not None and self._path.exists():
+            self._load(self._path)
+
+    def __repr__(self) -> str:
+        return "Readings(<hidden>)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Private readings are not pickled.")
+
+    def __contains__(self, tag: str) -> bool:
+        return tag in self._told.value
+
+    def told(self, tag: str) -> Mapping[str, Any]:
+        """Return what a part tells; nothing where its call failed or was not made."""
+        return self._told.value.get(tag, {})
+
+    def keep(self, tag: str, told: Mapping[str, Any]) -> None:
+        """Keep what a part tells, unless there is something already.
+
+        Raises:
+            InvalidParameterError: If the file can't be written.
+        """
+        with self._lock:
+            if tag in self._told.value:
+                return
+            if self._path is not None:
+                lines = [] if self._is_begun else [self._header()]
+                lines.append({"id": tag, "told": dict(told)})
+                append_private(self._path, lines)
+                self._is_begun = True
+            self._told.value[tag] = dict(told)
+
+    def _header(self) -> dict[str, Any]:
+        kind = {"format": FORMAT, "version": VERSION, "kind": KIND}
+        return {**kind, "of": self.digest}
+
+    def _load(self, path: Path) -> None:
+        problem, data = "", b""
+        try:
+            if os.name != "nt" and path.stat().st_mode & _OTHERS:
+                problem = "others than its owner may read it: chmod 600"
+            else:
+                data = path.read_bytes()
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        if problem:
+            raise InvalidParameterError(f"file {str(path)!r} can't be used: {problem}.")
+        whole = data[: data.rfind(b"\n") + 1]
+        first, *lines = whole.split(b"\n")[:-1] or [b""]
+        if data and _read(first) != self._header():
+            raise InvalidParameterError(
+                f"file {str(path)!r} holds no readings of this schema, prompt and "
+                "model. Choose another path; readings of two schemas can't be mixed."
+            )
+        self._is_begun = bool(data)
+        for line in lines:
+            found = _read(line)
+            if isinstance(found, dict) and isinstance(found.get("id"), str):
+                told = found.get("told")
+                if isinstance(told, dict) and self._fits(told):
+                    self._told.value.setdefault(found["id"], told)
+        if len(whole) < len(data):
+            os.truncate(path, len(whole))
+
+    def _fits(self, told: Mapping[str, Any]) -> bool:
+        fields = {field.column.name: field for field in self._card.fields}
+        for name, value in told.items():
+            field = fields.get(name)
+            if isinstance(field, CategoryField):
+                if value not in field.labels:
+                    return False
+            elif field is None or not isinstance(value, int | float):
+                return False
+        return True
+
+
+def private_path(path: Any) -> Path:
+    """Return a path whose name says that the file is private.
+
+    Raises:
+        InvalidParameterError: If it does not, or this is no path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidParameterError(f"file must be a path, not {type(path).__name__}.")
+    found = Path(path)
+    if _MARK not in found.name.casefold():
+        raise InvalidParameterError(
+            f"file {str(found)!r} is to hold what is private: its name must say so, as "
+            f"'{_MARK}-{found.name}' does."
+        )
+    return found
+
+
+def append_private(path: Path, lines: list[dict[str, Any]]) -> None:
+    """Add lines of JSON to a file that its owner alone may read.
+
+    Raises:
+        InvalidParameterError: If it can't be written. The message holds no line.
+    """
+    data = "".join(f"{json.dumps(line)}\n" for line in lines).encode("ascii")
+    reason = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            while data:
+                data = data[os.write(descriptor, data) :]
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    if reason:
+        raise InvalidParameterError(
+            f"file {str(path)!r} can't be written ({reason}). What was read is kept as "
+            "far as it was written: call read() again."
+        )
+
+
+def _read(line: bytes) -> Any:
+    try:
+        return strict_json(line.decode())
+    except (ValueError, RecursionError):
+        return None

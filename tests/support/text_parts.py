@@ -1,0 +1,97 @@
+"""Made-up complaints, their schema, and models that read them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from pydantic import PrivateAttr
+
+from langchain_dpicl.tabular import CategoricalColumn, TableSchema, TextRows
+
+TOPICS = ("late train", "ticket price", "lost luggage")
+MOODS = ("angry", "calm")
+
+
+def complaints_schema(**changes: Any) -> TableSchema:
+    columns = {
+        "topic": CategoricalColumn(name="topic", values=TOPICS),
+        "mood": CategoricalColumn(name="mood", values=MOODS),
+    }
+    columns.update(changes)
+    return TableSchema(label="topic", columns=list(columns.values()))
+
+
+def complaint(number: int, more: str = "") -> Document:
+    """Return a complaint whose row follows from its number."""
+    topic, mood = TOPICS[number % 3], MOODS[number % 2]
+    text = f"Traveler {number} is {mood} about: {topic}.{more}"
+    return Document(text, metadata={"who": f"person-{number:03}", "day": number})
+
+
+def complaints(count: int) -> list[Document]:
+    return [complaint(number) for number in range(count)]
+
+
+def row(number: int) -> dict[str, str]:
+    return {"topic": TOPICS[number % 3], "mood": MOODS[number % 2]}
+
+
+def choose(prompt: str) -> str:
+    """Answer as a model does that reads the records well."""
+    records = prompt.partition("Records:")[2]
+    told = {
+        name: next((value for value in values if value in records), "unknown")
+        for name, values in (("topic", TOPICS), ("mood", MOODS))
+    }
+    return json.dumps(told)
+
+
+class Reader(BaseChatModel):
+    """Answers by `reply(prompt)`, and remembers which records it was asked about."""
+
+    reply: Callable[[str], str] = choose
+    tag: str = "reader"
+
+    _asked: list[str] = PrivateAttr(default_factory=list)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+    @property
+    def _llm_type(self) -> str:
+        return "reader"
+
+    @property
+    def asked(self) -> list[str]:
+        """The prompts about records, and not the trial's."""
+        return [text for text in self._asked if "Traveler" in text]
+
+    def _generate(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> ChatResult:
+        text = str(messages[-1].content)
+        with self._lock:
+            self._asked.append(text)
+        message = AIMessage(self.reply(text))
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+class AsyncReader(Reader):
+    """The same with an asynchronous call of its own."""
+
+    async def _agenerate(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> ChatResult:
+        return self._generate(messages)
+
+
+def text_rows(documents: list[Document], model: Any = None, **terms: Any) -> TextRows:
+    schema = terms.pop("schema", complaints_schema())
+    return TextRows(
+        documents, schema, Reader() if model is None else model, unit_key="who", **terms
+    )

@@ -1,0 +1,289 @@
+"""What one reply fills in: forms that models use, and nothing that is not said."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular import CategoricalColumn, NumericColumn, TableSchema
+from langchain_dpicl.tabular.text.card import Card
+from langchain_dpicl.tabular.text.reading import read_reply
+
+SCHEMA = TableSchema(
+    label="topic",
+    columns=[
+        CategoricalColumn(
+            name="topic",
+            values=["late train", "ticket price", "lost luggage", "rude staff"],
+        ),
+        CategoricalColumn(
+            name="travel class", values=["first", "second"], texts={"first": "1st"}
+        ),
+        CategoricalColumn(
+            name="compensation", values=["voucher", "refund or voucher", "none"]
+        ),
+        CategoricalColumn(name="country", values=["Greece", "Spain", "?"], other="?"),
+        NumericColumn(
+            kind="integer",
+            name="delay",
+            lower=0,
+            upper=300,
+            missing=0,
+            unit="minutes",
+            outside="refuse",
+        ),
+    ],
+)
+CARD = Card.of(SCHEMA)
+NAMES = list(SCHEMA.names)
+FULL = ("late train", "second", "none", "Spain", 45)
+NOTHING = ("unknown", "unknown", "unknown", "?", 0)
+
+
+def read(reply: str) -> tuple[Any, ...]:
+    return tuple(read_reply(reply, CARD).values())
+
+
+PLAIN = {
+    "topic": "late train",
+    "travel class": "second",
+    "compensation": "none",
+    "country": "Spain",
+    "delay": 45,
+}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        json.dumps(PLAIN),
+        f"Sure! Here is the card:\n\n```json\n{json.dumps(PLAIN, indent=2)}\n```\nBye.",
+        str(PLAIN),
+        (
+            "{topic: Late Trains, travel_class: SECOND, compensation: none, country: "
+            "spain, delay: 45 min}"
+        ),
+        (
+            '{"Topic": ["late train", "rude staff"], "travelClass": "second class", '
+            '"Compensation(s)": "No compensation", "country of travel": "Spain", '
+            '"delay_minutes": "about 45"}'
+        ),
+        (
+            '{"card": {"topic": {"value": "late train", "evidence": "{came at 6}"}, '
+            '"travel class": {"choice": "second"}}, "more": {"compensation": ["none"], '
+            '"country": "Spain", "delay": "45"}}'
+        ),
+        (
+            '[{"field": "topic", "value": "late train"}, {"field": "travel class", '
+            '"value": "second"}, {"field": "compensation", "value": "none"}, '
+            '{"field": "country", "value": "Spain"}, {"field": "delay", "value": 45}]'
+        ),
+        (
+            '{"topic": "the train was late", "class": "second", '
+            '"compensation": "nothing", "country": "Spain", "delay": 45.0}'
+        ),
+        (
+            "**Topic**: late train\n**Travel class:** Second\n- Compensation = none\n"
+            "Country - Spain\nDelay: 45 minutes"
+        ),
+        (
+            "| topic | late train |\n| travel class | second |\n"
+            "| compensation | none |\n| country | Spain |\n| delay | 45 |"
+        ),
+        (
+            "The topic is a late train, the travel class was second, "
+            "compensation: none; the country is Spain and the delay was 45 minutes."
+        ),
+        'Thinking: {"topic": "rude staff"} perhaps. Final: ' + json.dumps(PLAIN),
+        '<think>{"topic": "lost luggage", "delay": 3}</think>' + json.dumps(PLAIN),
+        (
+            '{"topic": "late train" "travel class": "second", '
+            '"compensation": "none",, "country": "Spain", "delay": 45'
+        ),
+    ],
+)
+def test_a_card_is_read_in_the_forms_that_models_write(reply: str) -> None:
+    assert read(reply) == FULL
+
+
+@pytest.mark.parametrize(
+    ("column", "said", "found"),
+    [
+        ("topic", "TICKET PRICES", "ticket price"),
+        ("topic", "ticket-price", "ticket price"),
+        ("topic", "price", "ticket price"),
+        ("topic", "price of the tickets", "ticket price"),
+        ("topic", "not the ticket price but rude staff", "rude staff"),
+        ("topic", "luggage lost on the way", "lost luggage"),
+        ("topic", "rude staff, late train", "rude staff"),
+        ("topic", "other: dirty toilets", "unknown"),
+        ("topic", "Other (ticket price)", "ticket price"),
+        ("topic", "dirty toilets", "unknown"),
+        ("topic", "I cannot help with complaints about rude staff.", "unknown"),
+        ("topic", None, "unknown"),
+        ("topic", "", "unknown"),
+        ("topic", "Not mentioned", "unknown"),
+        ("topic", "n/a", "unknown"),
+        ("topic", ["unknown", "late train"], "late train"),
+        ("topic", [], "unknown"),
+        ("travel class", "1st", "first"),
+        ("travel class", 1, "unknown"),
+        ("compensation", "None.", "none"),
+        ("compensation", "no compensation was offered", "none"),
+        ("compensation", "no compensation mentioned", "unknown"),
+        ("compensation", "not stated", "unknown"),
+        ("compensation", "a voucher", "voucher"),
+        ("compensation", "refund or voucher", "refund or voucher"),
+        ("country", "Greek islands, Greece", "Greece"),
+        ("country", "Portugal", "?"),
+        ("country", "other: Portugal", "?"),
+        ("delay", 45, 45),
+        ("delay", "45-minute wait", 45),
+        ("delay", "1,045", 0),
+        ("delay", "45 (train 1702)", 45),
+        ("delay", "30-45", 0),
+        ("delay", "between 30 and 45", 0),
+        ("delay", 44.6, 45),
+        ("delay", True, 0),
+        ("delay", "a while", 0),
+        ("delay", -3, 0),
+    ],
+)
+def test_a_value_is_read_by_public_rules(column: str, said: Any, found: Any) -> None:
+    assert read_reply(json.dumps({column: said}), CARD)[column] == found
+
+
+def test_british_and_american_spelling_are_one() -> None:
+    columns = [
+        CategoricalColumn(name="effect", values=["diarrhea", "edema", "tumor"]),
+        CategoricalColumn(name="color", values=["gray", "colorful"]),
+    ]
+    card = Card.of(TableSchema(label="effect", columns=columns))
+    for said, found in {
+        "diarrhoea": "diarrhea",
+        "mild oedema": "edema",
+        "tumours": "tumor",
+    }.items():
+        assert read_reply(json.dumps({"effect": said}), card)["effect"] == found
+
+
+def test_a_number_beyond_the_bounds_is_clipped_where_the_column_clips() -> None:
+    columns = [
+        NumericColumn(name="age", kind="integer", lower=0, upper=100, missing=50),
+        CategoricalColumn(name="sex", values=["f", "m"]),
+    ]
+    card = Card.of(TableSchema(label="sex", columns=columns))
+    assert read_reply('{"age": 130}', card)["age"] == 100
+    assert read_reply('{"age": "unknown"}', card)["age"] == 50
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "I'm sorry, but I can't help with that.",
+        "null",
+        "{}",
+        "[]",
+        "```",
+        "{" * 999,
+    ],
+)
+def test_a_reply_that_tells_nothing_is_unknown(reply: str) -> None:
+    assert read(reply) == NOTHING
+
+
+def test_prose_without_names_tells_what_it_alone_can_mean() -> None:
+    reply = "He writes that staff were rude, on a first class journey through Greece."
+    assert read(reply) == ("unknown", "first", "unknown", "Greece", 0)
+    assert read("Rude staff and a late train in Spain.")[0] == "unknown"
+
+
+@given(st.text(max_size=300))
+def test_no_text_raises_or_gives_a_value_that_is_not_public(text: str) -> None:
+    for reply in (text, json.dumps(dict.fromkeys(NAMES, text)), '{"topic": "' + text):
+        row = read_reply(reply, CARD)
+        for column in CARD.schema.columns:
+            assert (
+                len(column.grid([row[column.name]]))
+                if isinstance(column, NumericColumn)
+                else row[column.name] in column.values
+            )
+
+
+@pytest.mark.parametrize(
+    "piece", ["{", '{"a', "'", '"', "topic: ", "[{", "\\", "late "]
+)
+def test_a_long_reply_is_read_in_no_time(piece: str) -> None:
+    begun = time.perf_counter()
+    read(piece * (100_000 // len(piece)))
+    assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        (["tremor", "Tremors"], "'tremor' and 'Tremors'"),
+        (
+            ["weight loss", "loss of weight", "weight-loss"],
+            "'weight loss' and 'weight-",
+        ),
+        (["unknown", "not mentioned"], "both say"),
+    ],
+)
+def test_values_that_no_reply_can_tell_apart_are_refused(
+    values: list[str], named: str
+) -> None:
+    columns = [
+        CategoricalColumn(name="effect", values=values),
+        CategoricalColumn(name="ill", values=["no", "yes"]),
+    ]
+    with pytest.raises(InvalidParameterError, match=named):
+        Card.of(TableSchema(label="ill", columns=columns))
+
+
+def test_signs_tell_values_apart() -> None:
+    columns = [
+        CategoricalColumn(name="dose", values=["<5", ">5", "5"]),
+        CategoricalColumn(name="ill", values=["no", "yes"]),
+    ]
+    card = Card.of(TableSchema(label="ill", columns=columns))
+    for value in ("<5", ">5", "5"):
+        assert read_reply(json.dumps({"dose": value}), card)["dose"] == value
+
+
+def test_columns_that_no_reply_can_tell_apart_are_refused() -> None:
+    columns = [
+        CategoricalColumn(name=name, values=["no", "yes"])
+        for name in ("side effect", "Side_effects")
+    ]
+    with pytest.raises(InvalidParameterError, match="side effect"):
+        Card.of(TableSchema(label="side effect", columns=columns))
+
+
+def test_a_number_needs_a_public_value_for_unknown() -> None:
+    columns = [
+        NumericColumn(name="age", lower=0, upper=100),
+        CategoricalColumn(name="sex", values=["f", "m"]),
+    ]
+    with pytest.raises(InvalidParameterError, match="'age' needs missing="):
+        Card.of(TableSchema(label="sex", columns=columns))
+
+
+def test_unknown_is_the_missing_value_or_one_that_says_so_or_is_added() -> None:
+    columns = [
+        CategoricalColumn(name="a", values=["x", "?"], missing="?"),
+        CategoricalColumn(name="b", values=["x", "not stated"]),
+        CategoricalColumn(name="c", values=["x", "y"]),
+    ]
+    card = Card.of(TableSchema(label="a", columns=columns))
+    assert card.unknowns == {"a": "?", "b": "not stated", "c": "unknown"}
+    again = Card.of(card.schema)
+    assert (again.schema, again.unknowns) == (card.schema, card.unknowns)
+    assert {c.missing for c in card.schema.columns} == {"?", "not stated", "unknown"}

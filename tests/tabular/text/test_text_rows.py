@@ -1,0 +1,276 @@
+"""`TextRows`: one row a unit, whatever the model does; read once."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from support.table_parts import account
+from support.text_parts import (
+    AsyncReader,
+    Reader,
+    choose,
+    complaint,
+    complaints,
+    complaints_schema,
+    row,
+    text_rows,
+)
+
+from langchain_dpicl.exceptions import (
+    InvalidParameterError,
+    PublicCallError,
+    UnitError,
+    UnsealableModelError,
+)
+from langchain_dpicl.tabular import (
+    CategoricalColumn,
+    GDPTable,
+    LDPTable,
+    TableSchema,
+    TextRows,
+)
+
+NOTHING = {"topic": "unknown", "mood": "unknown"}
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader])
+def test_rows_are_read_once_and_can_be_iterated_again(kind: type[Reader]) -> None:
+    model = kind()
+    rows = text_rows(complaints(7), model)
+    assert "read=False" in repr(rows)
+    assert list(rows) == [row(number) for number in range(7)]
+    assert rows.read() is rows
+    assert list(rows) == list(rows)
+    assert len(model.asked) == 7
+    assert "read=True" in repr(rows)
+    next(iter(rows)).clear()
+    assert next(iter(rows)) == row(0)
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader])
+async def test_aread_reads_the_same(kind: type[Reader]) -> None:
+    model = kind()
+    rows = text_rows(complaints(7), model)
+    both = await asyncio.gather(rows.aread(), rows.aread())
+    assert both[0] is rows
+    assert list(rows) == [row(number) for number in range(7)]
+    assert len(model.asked) == 7
+
+
+def test_both_tables_take_the_rows_and_count_each_unit_once() -> None:
+    documents = [*complaints(300), *complaints(300)[::-1]]
+    for number, document in enumerate(documents):
+        document.id = str(number)
+    rows = text_rows(documents)
+    # 300 rows, so little noise on an account of epsilon 1000.
+    table = GDPTable(
+        rows, rows.schema, budget=account(1000), group_by="topic"
+    ).release()
+    sizes = [round(size.value) for size in table.statistics.sizes]
+    assert sizes == [100, 100, 100, 0]
+    reports = LDPTable(rows, rows.schema, epsilon=50, budget=account(50))
+    assert reports.release().summary()
+    assert "unknown" in rows.schema.column("topic").values  # type: ignore[union-attr]
+
+
+def failing(prompt: str) -> str:
+    if any(f"Traveler {number} " in prompt for number in (3, 13)):
+        raise RuntimeError(prompt)
+    return choose(prompt)
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader])
+def test_a_failing_call_is_a_row_of_unknown(kind: type[Reader]) -> None:
+    rows = text_rows(complaints(20), kind(reply=failing))
+    found = list(rows)
+    assert [n for n in range(20) if found[n] == NOTHING] == [3, 13]
+    assert [found[n] for n in (2, 4)] == [row(2), row(4)]
+    assert rows.failed == 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I'm sorry, I can't assist with personal records.",
+        "",
+        "Interesting!",
+        "{",
+        "[1]",
+    ],
+)
+def test_refusals_and_prose_are_rows_of_unknown(reply: str) -> None:
+    rows = text_rows(complaints(3), Reader(reply=lambda _: reply))
+    assert list(rows) == [NOTHING] * 3
+    assert rows.failed == 0
+
+
+def test_people_without_text_have_a_row_and_no_call() -> None:
+    model = Reader()
+    blank = Document("  \n", metadata={"who": "person-001"})
+    rows = text_rows([complaint(0), blank], model)
+    assert list(rows) == [row(0), NOTHING]
+    assert len(model.asked) == 1
+
+
+def test_a_model_that_can_not_be_reached_is_an_error_before_any_record() -> None:
+    def refuse(_prompt: str) -> str:
+        raise ConnectionError("key sk-123")
+
+    model = Reader(reply=refuse)
+    rows = text_rows(complaints(3), model)
+    with pytest.raises(PublicCallError, match="ConnectionError") as caught:
+        rows.read()
+    assert "sk-123" not in str(caught.value)
+    assert model.asked == []
+
+
+def test_a_trial_that_fails_once_is_repeated() -> None:
+    left = [OSError("busy")]
+
+    def busy(prompt: str) -> str:
+        if left:
+            raise left.pop()
+        return choose(prompt)
+
+    assert list(text_rows(complaints(2), Reader(reply=busy))) == [row(0), row(1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema": {"label": "topic"}}, "schema must be a TableSchema"),
+        ({"prompt": "Read {records}."}, "{columns} and {records}"),
+        ({"prompt": 3}, "{columns} and {records}"),
+        ({"max_characters": 10}, "max_characters must be at least 100"),
+        ({"merge": "mean"}, "merge must be"),
+        ({"merge": {"color": "first"}}, "merge must be"),
+        ({"max_concurrency": 0}, "max_concurrency must be at least 1"),
+        ({"file": "readings.jsonl"}, "'private-readings.jsonl'"),
+        ({"file": 7}, "file must be a path"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_any_call(
+    change: dict[str, Any], message: str
+) -> None:
+    model = Reader()
+    with pytest.raises(InvalidParameterError) as caught:
+        text_rows(complaints(2), model, **change)
+    assert message in str(caught.value)
+    assert "Traveler" not in str(caught.value)
+
+
+def test_wrong_documents_and_models_are_refused() -> None:
+    with pytest.raises(UnitError, match="no documents"):
+        text_rows([])
+    with pytest.raises(UnitError, match="no metadata key 'who'"):
+        text_rows([Document("A complaint.")])
+    with pytest.raises(InvalidParameterError, match="not a Document"):
+        text_rows(["A complaint."])  # type: ignore[list-item]
+    with pytest.raises(UnsealableModelError):
+        text_rows(complaints(1), Reader() | str)
+    with pytest.raises(InvalidParameterError, match="There is no model"):
+        TextRows(complaints(1), complaints_schema(), None, unit_key="who").read()
+
+
+def test_values_that_overlap_are_refused() -> None:
+    topic = CategoricalColumn(
+        name="topic", values=["late train", "Late trains", "fare"]
+    )
+    with pytest.raises(InvalidParameterError, match="'late train' and 'Late trains'"):
+        text_rows(complaints(1), schema=complaints_schema(topic=topic))
+
+
+def test_five_hundred_values_are_read() -> None:
+    values = [f"place {number}" for number in range(500)]
+    town = CategoricalColumn(name="town", values=values)
+
+    def reply(prompt: str) -> str:
+        number = prompt.partition("Traveler ")[2].partition(" ")[0] or "0"
+        return f'{{"town": "Place {number}", "topic": "late train"}}'
+
+    schema = complaints_schema(town=town)
+    found = [
+        each["town"]
+        for each in text_rows(complaints(9), Reader(reply=reply), schema=schema)
+    ]
+    assert found == values[:9]
+
+
+def test_a_prompt_of_ones_own_is_asked() -> None:
+    model = Reader()
+    prompt = "Columns: {columns}\nRecords: {records}"
+    assert list(text_rows(complaints(2), model, prompt=prompt)) == [row(0), row(1)]
+    assert model.asked[0].startswith('Columns: - "topic": "late train"')
+
+
+def test_braces_in_a_record_are_text() -> None:
+    document = complaint(0, " {secret} {{0}} {columns}")
+    model = Reader()
+    assert list(text_rows([document], model)) == [row(0)]
+    assert "{secret} {{0}} {columns}" in model.asked[0]
+
+
+def test_bound_arguments_go_along() -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Bound(Reader):
+        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append(kwargs)
+            return super()._generate(messages)
+
+    model = Bound()
+    rows = text_rows(complaints(1))
+    form = {"type": "json_schema", "json_schema": {"schema": rows.json_schema}}
+    bound = text_rows(complaints(2), model.bind(response_format=form))
+    assert list(bound) == [row(0), row(1)]
+    assert [each["response_format"] for each in seen] == [form] * 3
+    assert rows.json_schema["properties"]["mood"]["enum"] == [
+        "angry",
+        "calm",
+        "unknown",
+    ]
+
+
+def test_a_forecast_follows_from_public_numbers_alone() -> None:
+    model = Reader()
+    few, many = (text_rows(complaints(count), model) for count in (1, 9))
+    terms = {"tokens_per_record": 60, "price_in": 0.15, "price_out": 0.6}
+    assert few.forecast(240, **terms) == many.forecast(240, **terms)  # type: ignore[arg-type]
+    found = few.forecast(240, **terms)  # type: ignore[arg-type]
+    assert found.calls == 241
+    assert 240 * 60 < found.input_tokens < 240 * 260
+    assert found.price == pytest.approx(
+        (found.input_tokens * 0.15 + found.output_tokens * 0.6) / 1e6
+    )
+    assert "241 calls" in str(found)
+    assert few.forecast(2, tokens_per_record=9000, records_per_unit=2).calls == 7
+    assert model._asked == []
+    for wrong in ({"n_units": 0}, {"tokens_per_record": 0}, {"price_in": 1.0}):
+        with pytest.raises(InvalidParameterError):
+            few.forecast(**{"n_units": 1, "tokens_per_record": 1, **wrong})  # type: ignore[arg-type]
+
+
+def test_rows_are_not_pickled_or_copied() -> None:
+    rows = text_rows(complaints(1))
+    for way in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="not pickled"):
+            way(rows)
+
+
+def test_a_schema_without_unknown_refuses_the_rows_before_the_charge() -> None:
+    budget = account(1)
+    rows = text_rows(complaints(3), Reader(reply=lambda _: ""))
+    with pytest.raises(InvalidParameterError, match="none of the declared values"):
+        GDPTable(rows, complaints_schema(), budget=budget).release()
+    assert budget.spent().queries == 0
+
+
+def test_twin_a_schema_of_the_rows_takes_them() -> None:
+    rows = text_rows(complaints(3), Reader(reply=lambda _: ""))
+    assert isinstance(rows.schema, TableSchema)
+    GDPTable(rows, rows.schema, budget=account(1)).release()

@@ -1,0 +1,190 @@
+"""What was read is kept: after a cancellation, Ctrl-C, or in another process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.text_parts import (
+    AsyncReader,
+    Reader,
+    choose,
+    complaint,
+    complaints,
+    complaints_schema,
+    row,
+    text_rows,
+)
+
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular import CategoricalColumn
+
+ALL = [row(number) for number in range(20)]
+
+
+def stopping(stop: BaseException, after: int) -> Any:
+    """Return a reply that stops the program after some calls, once."""
+    asked: list[str] = []
+
+    def reply(prompt: str) -> str:
+        if "Traveler" in prompt:
+            asked.append(prompt)
+            if len(asked) == after:
+                raise stop
+        return choose(prompt)
+
+    return reply
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader])
+@pytest.mark.parametrize("file", [None, "private.jsonl"])
+def test_what_was_read_before_ctrl_c_is_not_asked_again(
+    tmp_path: Path, kind: type[Reader], file: str | None
+) -> None:
+    model = kind(reply=stopping(KeyboardInterrupt(), 8))
+    path = file and tmp_path / file
+    rows = text_rows(complaints(20), model, max_concurrency=1, file=path)
+    with pytest.raises(KeyboardInterrupt):
+        rows.read()
+    assert len(model.asked) == 8
+    if path:
+        rows = text_rows(complaints(20), model, file=path)
+    assert list(rows) == ALL
+    assert len(model.asked) == 8 + 13
+
+
+async def test_what_was_read_before_a_cancellation_is_not_asked_again() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(AsyncReader):
+        async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+            if "Traveler 10 " in str(messages[-1].content) and not go_on.is_set():
+                loop.call_soon_threadsafe(begun.set)
+                await asyncio.sleep(60)
+            return self._generate(messages)
+
+    model = Slow()
+    rows = text_rows(complaints(20), model, max_concurrency=1)
+    reading = asyncio.ensure_future(rows.aread())
+    await asyncio.wait_for(begun.wait(), 20)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    go_on.set()
+    assert len(model.asked) == 10
+    await rows.aread()
+    assert list(rows) == ALL
+    assert len(model.asked) == 20
+
+
+def test_a_second_reader_waits_for_the_first() -> None:
+    model = Reader()
+    rows = text_rows(complaints(20), model)
+    threads = [threading.Thread(target=rows.read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(rows) == ALL
+    assert len(model.asked) == 20
+
+
+def test_the_file_is_private_and_holds_neither_ids_nor_texts(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "private-readings.jsonl"
+    before = os.umask(0)
+    try:
+        text_rows(complaints(3), file=path).read()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    header, *lines = map(json.loads, path.read_text().splitlines())
+    assert header["kind"] == "private readings"
+    assert len(lines) == 3
+    assert "person" not in path.read_text()
+    assert "Traveler" not in path.read_text()
+
+
+def test_another_process_asks_for_nothing_again(tmp_path: Path) -> None:
+    path = tmp_path / "private.jsonl"
+    text_rows(complaints(20), file=path).read()
+    model = Reader()
+    assert list(text_rows(complaints(20), model, file=path)) == ALL
+    assert model._asked == []
+    # A record more, and only its person is asked about.
+    more = [*complaints(20), complaint(3, " And again.")]
+    assert list(text_rows(more, model, file=path)) == ALL
+    assert len(model.asked) == 1
+
+
+def test_a_call_that_failed_is_asked_again_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "private.jsonl"
+
+    def fail(prompt: str) -> str:
+        if "Traveler 3 " in prompt:
+            raise RuntimeError
+        return choose(prompt)
+
+    rows = text_rows(complaints(5), Reader(reply=fail), file=path)
+    assert list(rows)[3] == {"topic": "unknown", "mood": "unknown"}
+    model = Reader()
+    assert list(text_rows(complaints(5), model, file=path)) == ALL[:5]
+    assert len(model.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {
+            "schema": complaints_schema(
+                mood=CategoricalColumn(name="mood", values=["ab", "c"])
+            )
+        },
+        {"prompt": "Fill {columns} from Traveler {records}"},
+        {"model": Reader().bind(seed=3)},
+        {"model": AsyncReader()},
+    ],
+)
+def test_readings_of_another_schema_prompt_or_model_are_refused(
+    tmp_path: Path, terms: dict[str, Any]
+) -> None:
+    path = tmp_path / "private.jsonl"
+    text_rows(complaints(3), file=path).read()
+    with pytest.raises(InvalidParameterError, match="no readings of this schema"):
+        text_rows(complaints(3), **{"file": path, **terms})
+
+
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "private.jsonl"
+    text_rows(complaints(3), file=path).read()
+    path.chmod(0o640)
+    with pytest.raises(InvalidParameterError, match="chmod 600"):
+        text_rows(complaints(3), file=path)
+
+
+def test_a_line_that_is_cut_off_or_edited_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "private.jsonl"
+    text_rows(complaints(4), file=path, max_concurrency=1).read()
+    header, *lines = path.read_text().splitlines()
+    edited = lines[1].replace("ticket price", "a pony")
+    assert edited != lines[1]
+    path.write_text("\n".join([header, lines[0], edited, "{not JSON", lines[3][:40]]))
+    model = Reader()
+    assert list(text_rows(complaints(4), model, file=path)) == ALL[:4]
+    assert len(model.asked) == 3
+    assert all(map(json.loads, path.read_text().splitlines()[-3:]))
+
+
+def test_a_file_that_can_not_be_written_is_a_public_error(tmp_path: Path) -> None:
+    folder = tmp_path / "private.jsonl"
+    rows = text_rows(complaints(4), file=folder)
+    folder.mkdir()
+    with pytest.raises(InvalidParameterError, match="can't be written") as caught:
+        rows.read()
+    assert "Traveler" not in str(caught.value)
