@@ -6,11 +6,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from langchain_core.documents import Document
+from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
 from typing_extensions import Self
 
@@ -20,11 +22,10 @@ from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.release.fan_out import fan_out
+from langchain_dpicl.release.fan_out import Interrupted, fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
 from langchain_dpicl.sealed.calls import MOST_CALLS, calls_asynchronously
-from langchain_dpicl.sealed.region import sealed_context
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.text import batches
 from langchain_dpicl.tabular.text.asking import Asking, ReadingForecast
@@ -264,7 +265,9 @@ class TextRows:
             **body: What else stands in a request's body: `model="gpt-4o-mini"`.
         """
         for part in self._pending():
-            yield batches.request(part.tag(key), self._asking.about(part.text), body)
+            prompt = self._about(part)
+            if prompt is not None:
+                yield batches.request(part.tag(key), prompt, body)
 
     def write_requests(
         self, path: str | os.PathLike[str], *, key: str = "", **body: Any
@@ -348,25 +351,30 @@ class TextRows:
                 [self._call(model, part, done) for part in pending],
                 self._at_once,
                 name="dpicl-text",
-                context=sealed_context(),
                 on_threads=not calls_asynchronously(model.model),
             )
 
     def _call(self, model: SealedModel, part: Part, done: Advance) -> Do:
         """Return the call that reads one part and keeps what it tells."""
 
-        def prompts() -> list[Any]:
-            # A template that fails on one text fails its unit alone.
-            return [attempt(lambda: self._asking.about(part.text))]
-
         def kept(slots: list[Slot]) -> None:
             self._keep(part, slots[0])
             done(1)
 
         async def awaiting() -> None:
-            kept(await model.aanswer(prompts()))
+            slots: list[Slot] = []
+            # Out of a task, Ctrl-C would take the task's frames along.
+            with suppress(KeyboardInterrupt):
+                slots = await model.aanswer([self._about(part)])
+            if not slots:
+                raise Interrupted
+            kept(slots)
 
-        return Do(lambda: kept(model.answer(prompts())), awaiting)
+        return Do(lambda: kept(model.answer([self._about(part)])), awaiting)
+
+    def _about(self, part: Part) -> PromptValue | None:
+        # A template that fails on one text fails its unit alone.
+        return attempt(lambda: self._asking.about(part.text))
 
     def _keep(self, part: Part, slot: Slot) -> None:
         if slot.failed:
