@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.schema.numeric import NumericColumn
     from langchain_dpicl.tabular.schema.table import TableSchema
     from langchain_dpicl.tabular.split import split_epsilon
+    from langchain_dpicl.tabular.text.drafting import (
+        SchemaDraftWarning,
+        adraft_schema,
+        draft_schema,
+    )
     from langchain_dpicl.tabular.text.rows import TextRows
 
 __all__ = [
@@ -68,8 +73,11 @@ __all__ = [
     "NumericColumn",
     "SQLRows",
     "SchemaDraft",
+    "SchemaDraftWarning",
     "TableSchema",
     "TextRows",
+    "adraft_schema",
+    "draft_schema",
     "reconstruct",
     "split_epsilon",
 ]
@@ -88,8 +96,11 @@ _HOMES = {
     "NumericColumn": "schema.numeric",
     "SQLRows": "rows.sql",
     "SchemaDraft": "schema.drafting",
+    "SchemaDraftWarning": "text.drafting",
     "TableSchema": "schema.table",
     "TextRows": "text.rows",
+    "adraft_schema": "text.drafting",
+    "draft_schema": "text.drafting",
     "reconstruct": "ldp.reconstruction",
     "split_epsilon": "split",
 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +33,7 @@ UNKNOWN = "unknown"
 DENIALS = (NEGATORS | {"nil", "zero"}) - {"cannot", "cant", "not"}
 """First words of a reply, or a value, that says that there is none."""
 
+_LONGEST_NAME = 200
 _SIGNS = re.compile(r"[<>=+#%$&\u20ac\u00a3]|^-(?=\d)")
 # Of pairs of spellings the American one; both sides of a comparison are spelled so.
 _AMERICAN = (
@@ -156,6 +157,46 @@ class NumberField:
 Field = CategoryField | NumberField
 
 
+class ColumnNames:
+    """Columns' names as replies may spell them; public.
+
+    Args:
+        names: By column, what it is called.
+
+    Example:
+        >>> names = ColumnNames({"drug": ["drug"], "side effect": ["side effect"]})
+        >>> [names.find(name) for name in ("Side_Effects", "effect", "drug dose", "x")]
+        ['side effect', 'side effect', 'drug', None]
+    """
+
+    def __init__(self, names: Mapping[str, Iterable[str]]) -> None:
+        self._known = [
+            (frozenset(stems_of(called)), column)
+            for column, all_called in names.items()
+            for called in all_called
+        ]
+
+    def find(self, name: str) -> str | None:
+        """Return the column that a reply's name means: by all its words, or by some.
+
+        Args:
+            name: A name of one column, by fewer words or by more; private.
+        """
+        stems = frozenset(stems_of(name[:_LONGEST_NAME]))
+        shorter = [
+            (len(known), column) for known, column in self._known if known < stems
+        ]
+        most = max(shorter, default=(0, ""))[0]
+        for fits in (
+            {column for known, column in self._known if known == stems},
+            {column for known, column in self._known if stems and known > stems},
+            {column for length, column in shorter if length == most},
+        ):
+            if fits:
+                return fits.pop() if len(fits) == 1 else None
+        return None
+
+
 @dataclass(frozen=True)
 class Card:
     """A schema as a model fills it in.
@@ -199,6 +240,16 @@ class Card:
         columns = [field.column for field in fields]
         _require_distinct_names(columns)
         return cls(schema.model_copy(update={"columns": columns}), fields)
+
+    @cached_property
+    def names(self) -> ColumnNames:
+        """The columns' names."""
+        return ColumnNames(
+            {
+                field.column.name: (field.column.name, field.column.title)
+                for field in self.fields
+            }
+        )
 
     @property
     def unknowns(self) -> dict[str, Any]:
@@ -278,15 +329,26 @@ def _require_distinct_values(field: CategoryField) -> None:
     """Refuse values that differ in case, punctuation or inflection alone."""
     known: dict[Any, str] = {}
     for value in field.labels:
-        stems = sorted(token.stem for token in passage(value).tokens)
-        key = (tuple(stems), *_SIGNS.findall(value))
-        other = known.setdefault(key, value)
+        other = known.setdefault(value_key(value), value)
         if other != value:
             raise InvalidParameterError(
                 f"Column {field.column.name!r}: the values {other!r} and {value!r} "
                 "can't be told apart in a reply (letter case, punctuation, inflection "
                 "and the order of words don't count). Make one of them."
             )
+
+
+def value_key(value: str) -> tuple[Any, ...]:
+    """Return what a value is known by in a reply.
+
+    Example:
+        >>> value_key("Weight-losses") == value_key("loss, weight")
+        True
+        >>> value_key("<5") == value_key("5")
+        False
+    """
+    stems = sorted(token.stem for token in passage(value).tokens)
+    return (tuple(stems), *_SIGNS.findall(value))
 
 
 def _require_distinct_names(columns: Iterable[Any]) -> None:

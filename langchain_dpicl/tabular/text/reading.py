@@ -21,7 +21,7 @@ from typing import Any
 
 from langchain_dpicl.parsers.reading.choice import read_choice
 from langchain_dpicl.parsers.reading.text import LONGEST, spelled, word_set
-from langchain_dpicl.tabular.text.card import Card, CategoryField, Field, stems_of
+from langchain_dpicl.tabular.text.card import Card, CategoryField, ColumnNames, Field
 from langchain_dpicl.tabular.text.objects import objects_in
 from langchain_dpicl.tabular.text.values import read_value
 
@@ -54,10 +54,9 @@ def read_reply(reply: str, card: Card) -> dict[str, Any]:
          'trigger': 'unknown'}
     """
     text = spelled(reply)[-LONGEST:]
-    names = _Names(card)
-    told = _from_objects(text, names)
+    told = _from_objects(text, card)
     if told is None:
-        told = _from_phrases(text, names)
+        told = _from_phrases(text, card)
         for field in card.fields:
             if field.column.name not in told and isinstance(field, CategoryField):
                 found = _named(field, text)
@@ -66,52 +65,19 @@ def read_reply(reply: str, card: Card) -> dict[str, Any]:
     return {**card.unknowns, **told}
 
 
-class _Names:
-    """The columns' names as replies may spell them; public."""
-
-    def __init__(self, card: Card) -> None:
-        self.card = card
-        self.spellings: list[tuple[frozenset[str], Field]] = []
-        for field in card.fields:
-            column = field.column
-            for name in dict.fromkeys((column.name, column.title)):
-                self.spellings.append((frozenset(stems_of(name)), field))
-
-    def field(self, name: str) -> Field | None:
-        """Return the column that a reply's name means."""
-        stems = frozenset(stems_of(name[:200]))
-        if not stems:
-            return None
-        for fits in (
-            [field for known, field in self.spellings if known == stems],
-            [field for known, field in self.spellings if known > stems],
-            self._longest([pair for pair in self.spellings if pair[0] < stems]),
-        ):
-            found = {id(field): field for field in fits}
-            if len(found) == 1:
-                return next(iter(found.values()))
-            if found:
-                return None
-        return None
-
-    def _longest(self, pairs: list[tuple[frozenset[str], Field]]) -> list[Field]:
-        most = max((len(known) for known, _ in pairs), default=0)
-        return [field for known, field in pairs if len(known) == most]
-
-
-def _from_objects(text: str, names: _Names) -> dict[str, Any] | None:
+def _from_objects(text: str, card: Card) -> dict[str, Any] | None:
     """Return what the best object tells; None where none names a column."""
     objects = objects_in(text)
     best: dict[str, list[Any]] = {}
     for found in [_listed(objects), *objects]:
         filled: dict[str, list[Any]] = {}
-        _fill(filled, found, names)
+        fill(filled, found, card.names)
         if filled and len(filled) >= len(best):
             best = filled
     if not best:
         return None
     told: dict[str, Any] = {}
-    for field in names.card.fields:
+    for field in card.fields:
         for said in best.get(field.column.name, ()):
             value = read_value(field, said)
             if value is not None:
@@ -120,18 +86,24 @@ def _from_objects(text: str, names: _Names) -> dict[str, Any] | None:
     return told
 
 
-def _fill(
-    filled: dict[str, list[Any]], found: Mapping[str, Any], names: _Names
+def fill(
+    filled: dict[str, list[Any]], found: Mapping[str, Any], names: ColumnNames
 ) -> None:
-    """Collect what an object, and those within it, say of each column."""
+    """Collect what an object, and those within it, say of each column.
+
+    Args:
+        filled: By column what was said so far; added to.
+        found: The object.
+        names: The columns.
+    """
     for name, value in found.items():
-        field = names.field(name)
-        if field is not None:
-            filled.setdefault(field.column.name, []).extend(_said(value))
+        column = names.find(name)
+        if column is not None:
+            filled.setdefault(column, []).extend(_said(value))
             continue
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
-                _fill(filled, item, names)
+                fill(filled, item, names)
 
 
 def _listed(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -161,10 +133,10 @@ def _said(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _from_phrases(text: str, names: _Names) -> dict[str, Any]:
+def _from_phrases(text: str, card: Card) -> dict[str, Any]:
     """Return what stands behind the columns' names."""
     found: list[tuple[int, int, Field]] = []
-    for field in names.card.fields:
+    for field in card.fields:
         column = field.column
         spellings = {
             r"[\W_]{0,3}".join(map(re.escape, re.findall(r"[^\W_]+", name)))

@@ -107,6 +107,7 @@ PUBLIC = {
     "tabular.schema.table": {"TableSchema"},
     "tabular.rows.wanted": {"WantedColumns"},
     "tabular.text.asking": {"Asking", "ReadingForecast"},
+    "tabular.text.drafting": {"_Request"},
     "tabular.text.card": {"Card", "CategoryField", "NumberField"},
     # the question, the prompts' fixed text, the model's answer to the question alone
     "chain.gate": {"PublicFirstGate"},
