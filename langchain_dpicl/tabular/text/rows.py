@@ -17,6 +17,7 @@ from langchain_core.prompts import BasePromptTemplate
 from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.common.slots import Slot
@@ -41,7 +42,7 @@ _LEAST_CHARACTERS = 100
 _PATIENCE = 0.05
 
 
-class TextRows:
+class TextRows(Frozen):
     """One row a unit, out of its free text: a model fills in a public schema.
 
     A unit's records are read in one call, by themselves. The model is asked for a JSON

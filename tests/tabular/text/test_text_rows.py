@@ -22,6 +22,7 @@ from support.text_parts import (
 )
 
 from langchain_dpicl.exceptions import (
+    ImmutableError,
     InvalidParameterError,
     PublicCallError,
     UnitError,
@@ -255,11 +256,13 @@ def test_a_forecast_follows_from_public_numbers_alone() -> None:
             few.forecast(**{"n_units": 1, "tokens_per_record": 1, **wrong})  # type: ignore[arg-type]
 
 
-def test_rows_are_not_pickled_or_copied() -> None:
+def test_rows_are_not_pickled_or_changed() -> None:
     rows = text_rows(complaints(1))
-    for way in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="not pickled"):
-            way(rows)
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(rows)
+    with pytest.raises(ImmutableError, match="'schema' of TextRows"):
+        rows.schema = complaints_schema()  # type: ignore[misc]
+    assert copy.deepcopy(rows) is rows
 
 
 def test_a_schema_without_unknown_refuses_the_rows_before_the_charge() -> None:

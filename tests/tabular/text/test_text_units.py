@@ -88,8 +88,8 @@ def all_fail_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
     keep = TextRows._keep
 
     def kept(self: Any, part: Part, slot: Any) -> None:
-        self.broken = getattr(self, "broken", False) or slot.failed
-        if not self.broken:
+        self._broken = getattr(self, "_broken", False) or slot.failed
+        if not self._broken:
             keep(self, part, slot)
 
     monkeypatch.setattr(TextRows, "_keep", kept)
