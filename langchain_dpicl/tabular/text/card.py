@@ -33,6 +33,7 @@ UNKNOWN = "unknown"
 DENIALS = (NEGATORS | {"nil", "zero"}) - {"cannot", "cant", "not"}
 """First words of a reply, or a value, that says that there is none."""
 
+_POLAR = frozenset({"yes", "no"})
 _LONGEST_NAME = 200
 _SIGNS = re.compile(r"[<>=+#%$&\u20ac\u00a3]|^-(?=\d)")
 # Of pairs of spellings the American one; both sides of a comparison are spelled so.
@@ -68,10 +69,27 @@ class CategoryField:
         return {value: (text,) for value, text in self.column.texts.items()}
 
     @cached_property
+    def denials(self) -> tuple[str, ...]:
+        """The values that deny something: "none", "no sound"."""
+        return tuple(value for value in self.labels if is_denial(value))
+
+    @cached_property
     def none(self) -> str | None:
         """The one value that says that there is none, if there is one."""
-        found = [value for value in self.labels if is_denial(value)]
+        bare = [one for one in self.denials if one.casefold() in DENIALS]
+        found = bare or self.denials
         return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def polar(self) -> dict[str, str]:
+        """The values "yes" and "no", where both are there."""
+        found = {value.casefold(): value for value in self.labels}
+        return {word: found[word] for word in _POLAR if found.keys() >= _POLAR}
+
+    @cached_property
+    def name_stems(self) -> frozenset[str]:
+        """The words of the column's names."""
+        return frozenset((*stems_of(self.column.name), *stems_of(self.column.title)))
 
     @cached_property
     def american(self) -> tuple[str, ...]:

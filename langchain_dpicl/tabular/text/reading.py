@@ -96,14 +96,16 @@ def fill(
         found: The object.
         names: The columns.
     """
+    within: list[Any] = []
     for name, value in found.items():
         column = names.find(name)
         if column is not None:
             filled.setdefault(column, []).extend(_said(value))
-            continue
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, dict):
-                fill(filled, item, names)
+        else:
+            within += value if isinstance(value, list) else [value]
+    for item in within:
+        if isinstance(item, dict):
+            fill(filled, item, names)
 
 
 def _listed(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -161,6 +163,8 @@ def _from_phrases(text: str, card: Card) -> dict[str, Any]:
 
 def _named(field: CategoryField, text: str) -> str | None:
     """Return the one value that a whole reply names in prose."""
+    if field.polar:
+        return None  # "No" begins many a sentence.
     chosen = read_choice(text, field.labels, field.aliases)
     value = field.labels[chosen] if isinstance(chosen, int) else None
     return None if value in (field.none, field.unknown) else value

@@ -6,7 +6,9 @@ For a column of categories, in this order:
 2. The value that `read_choice` finds; then the same in American spelling.
 3. A reply that says that nothing is told is unknown.
 4. Of several values the first that is named, in a reply that denies nothing.
-5. A reply that says that there is none is the value that says so, if one does.
+5. A reply that says that there is none is the value that says so, if one does. Where
+   several values deny something ("none", "no sound"), only "no" with the column's own
+   name does. Of "yes" and "no" the column's name is "yes", its denial "no".
 6. The one value that has all the words of the reply ("diabetes": "type 2 diabetes"),
    or all of whose words the reply has ("urinary tract infection": "urinary infection").
 7. Anything else is the column's `other`, if it has one.
@@ -30,7 +32,7 @@ from langchain_dpicl.parsers.reading.mentions import (
     options_of,
 )
 from langchain_dpicl.parsers.reading.refusal import nothing_said
-from langchain_dpicl.parsers.reading.text import Passage, passage, word_set
+from langchain_dpicl.parsers.reading.text import Passage, passage, stem, word_set
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.spelling import UnreadableError, spelled
 from langchain_dpicl.tabular.text.card import (
@@ -48,6 +50,12 @@ _TOLD = word_set(
     "mention mentioned mentions stated specified given information info data details "
     "documented evidence record recorded indicated indication provided"
 )
+_LIGHT_WORDS = (
+    "a all an any are at been found has have identified is issues it known noted of "
+    "problems reported so the there was were wrong"
+)
+_LIGHT = frozenset(map(stem, _LIGHT_WORDS.split()))
+_POLAR_WORDS = {"y": "yes", "true": "yes", "n": "no", "false": "no"}
 _MOST_WORDS = 20
 _LONGEST = 2_000
 
@@ -109,6 +117,8 @@ class _Said:
         if isinstance(chosen, int):
             return labels[chosen]
         words = [token.word for token in self.read.tokens]
+        if field.polar:
+            return self._polar(words)
         if not words or nothing_said(self.read) or words[0] in _UNSAID:
             return None
         return self._loosely(words)
@@ -120,7 +130,8 @@ class _Said:
         if is_denial(self.text) and all(
             labels[one.option] == field.none for one in named
         ):
-            return None if _TOLD.intersection(words) else field.none
+            told = _TOLD.intersection(words)
+            return None if told or not self._denies_all() else field.none
         if len(words) > _MOST_WORDS or denies:
             return None
         for one in named:
@@ -131,6 +142,23 @@ class _Said:
         codes = frozenset.intersection(*sharing) if sharing else frozenset()
         codes = codes or field.within(stems)
         return labels[min(codes)] if len(codes) == 1 else field.column.other
+
+    def _polar(self, words: list[str]) -> str | None:
+        """Return "yes" or "no" for other words of that meaning."""
+        field = self.field
+        if len(words) == 1 and words[0] in _POLAR_WORDS:
+            return field.polar[_POLAR_WORDS[words[0]]]
+        stems = {
+            token.stem for token in self.read.tokens if not is_negator(token.word)
+        } - _LIGHT
+        if words and stems and stems <= field.name_stems:
+            return field.polar["no" if any(map(is_negator, words)) else "yes"]
+        return None
+
+    def _denies_all(self) -> bool:
+        """Return whether a denial is of the column as a whole."""
+        rest = {token.stem for token in self.read.tokens[1:]} - _LIGHT
+        return len(self.field.denials) == 1 or rest <= self.field.name_stems
 
     def _options(self) -> Options:
         aliases = tuple(self.field.aliases.items())

@@ -159,6 +159,40 @@ def test_a_value_is_read_by_public_rules(column: str, said: Any, found: Any) -> 
     assert read_reply(json.dumps({column: said}), CARD)[column] == found
 
 
+@pytest.mark.parametrize(
+    ("column", "said", "found"),
+    [
+        ("fault", "no sound", "no sound"),
+        ("fault", "No fault found.", "none"),
+        ("fault", "nothing wrong", "none"),
+        ("fault", "no picture", "unknown"),
+        ("fault", "no fault mentioned", "unknown"),
+        ("resolved", True, "yes"),
+        ("resolved", "false", "no"),
+        ("resolved", "Y", "yes"),
+        ("resolved", "No, still open", "no"),
+        ("resolved", "it was resolved", "yes"),
+        ("resolved", "It has not been resolved yet.", "unknown"),
+        ("resolved", "not resolved", "no"),
+        ("resolved", "N/A (not stated)", "unknown"),
+    ],
+)
+def test_denials_are_told_apart(column: str, said: Any, found: str) -> None:
+    columns = [
+        CategoricalColumn(name="fault", values=["no sound", "broken", "none"]),
+        CategoricalColumn(name="resolved", values=["yes", "no"]),
+    ]
+    card = Card.of(TableSchema(label="fault", columns=columns))
+    assert read_reply(json.dumps({column: said}), card)[column] == found
+    # "No" begins many a sentence.
+    assert read_reply("No. It is broken.", card)["resolved"] == "unknown"
+
+
+def test_what_an_object_says_itself_counts_before_what_stands_within() -> None:
+    said = {"thoughts": {"topic": "rude staff"}, "topic": "late train"}
+    assert read_reply(json.dumps(said), CARD)["topic"] == "late train"
+
+
 def test_british_and_american_spelling_are_one() -> None:
     columns = [
         CategoricalColumn(name="effect", values=["diarrhea", "edema", "tumor"]),

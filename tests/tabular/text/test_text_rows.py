@@ -110,6 +110,12 @@ def test_refusals_and_prose_are_rows_of_unknown(reply: str) -> None:
     assert rows.failed == 0
 
 
+def test_a_schema_that_no_text_fits_is_an_honest_table_of_unknown() -> None:
+    recipe = complaint(0)
+    recipe.page_content = "Traveler's soup: carrots, salt, an hour."
+    assert list(text_rows([recipe, complaint(1)])) == [NOTHING, row(1)]
+
+
 def test_people_without_text_have_a_row_and_no_call() -> None:
     model = Reader()
     blank = Document("  \n", metadata={"who": "person-001"})
