@@ -70,12 +70,12 @@ class Asking:
         """
         given = READING_PROMPT if prompt is None else prompt
         if isinstance(given, str):
-            given = ChatPromptTemplate.from_template(given)
+            given = _template(given)
         names = getattr(given, "input_variables", ())
         if not isinstance(given, BasePromptTemplate) or set(names) != _VARIABLES:
             raise InvalidParameterError(
                 "prompt must be a text or a prompt template with the variables "
-                "{columns} and {records}, and no other."
+                "{columns} and {records}, and no other. Write other braces twice."
             )
         return cls(card, given)
 
@@ -152,6 +152,13 @@ class Asking:
             out = checked(parameters.extended, "price_out", price_out)
             price = (sent * dear + received * out) / _MILLION
         return ReadingForecast(calls, sent, received, price)
+
+
+def _template(text: str) -> ChatPromptTemplate | None:
+    try:
+        return ChatPromptTemplate.from_template(text)
+    except ValueError:
+        return None
 
 
 def _failure(model: Runnable[Any, Any], prompt: PromptValue) -> str:

@@ -275,6 +275,13 @@ class Card:
         return {field.column.name: field.unknown for field in self.fields}
 
     @property
+    def nones(self) -> dict[str, str | None]:
+        """By column, its value that says that there is none."""
+        return {
+            field.column.name: getattr(field, "none", None) for field in self.fields
+        }
+
+    @property
     def lines(self) -> str:
         """The columns as lines of the prompt."""
         return "\n".join(f"- {field.line}" for field in self.fields)

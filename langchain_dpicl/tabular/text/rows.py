@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,8 @@ class TextRows(Frozen):
         order_key: The metadata key by which a unit's records are ordered (a date);
             None: by their texts. Their order in `documents` does not count.
         merge: How parts become one value: the `first` that one of them tells, the
-            `last`, or the one that `most` of them tell; or a mapping from columns.
+            `last`, or the one that `most` of them tell; or a mapping from columns. For
+            `first` and `most` "none" counts only where no part tells another value.
         max_concurrency: Most calls at once; None: 32, or one where the model seems to
             compute in this process.
         progress: Whether to show a bar; None: where somebody looks. How many units
@@ -129,8 +130,10 @@ class TextRows(Frozen):
         progress: bool | None = None,
         file: str | os.PathLike[str] | None = None,
     ) -> None:
+        self._unit_key, self._model = unit_key, model
+        self._is_tried = self._is_read = False
         self._card = Card.of(schema)
-        self._rule = check_merge(merge, self._card.schema.names)
+        self._rules = check_merge(merge, self._card.schema.names)
         self._asking = Asking.of(self._card, prompt)
         self._most = checked(
             parameters.count,
@@ -143,10 +146,8 @@ class TextRows(Frozen):
             self._at_once = checked(
                 parameters.count, max_concurrency, "max_concurrency"
             )
-        self._model = model
         self._sealed = None if model is None else SealedModel(model, max_concurrency)
         self._shown = is_watched() if progress is None else progress
-        self._unit_key = unit_key
         self._readings = Readings(self._card, file, self._asking.digest(model))
         self._units = Hidden(
             units_of(
@@ -157,7 +158,6 @@ class TextRows(Frozen):
             )
         )
         self._reading = threading.Lock()
-        self._is_tried = self._is_read = False
         self._failed: set[str] = set()
 
     def __repr__(self) -> str:
@@ -393,13 +393,14 @@ class TextRows(Frozen):
                     yield part
 
     def _rows(self) -> list[dict[str, Any]]:
-        rule: Callable[[str], str] = self._rule
-        names, unknowns = self.schema.names, self._card.unknowns
+        unknowns, nones = self._card.unknowns, self._card.nones
         return [
             {
                 **unknowns,
                 **merged(
-                    [self._readings.told(self._tag(part)) for part in unit], names, rule
+                    [self._readings.told(self._tag(part)) for part in unit],
+                    self._rules,
+                    nones,
                 ),
             }
             for unit in self._units.value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from numbers import Real
@@ -115,48 +115,53 @@ def texts_of(records: Iterable[str], most: int) -> list[str]:
     return texts
 
 
-def check_merge(merge: Any, names: Sequence[str]) -> Callable[[str], str]:
-    """Return the rule by which each column's parts are merged.
+def check_merge(merge: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return each column's rule by which parts are merged.
 
     Raises:
         InvalidParameterError: If there is no such rule or column.
     """
-    rules = dict(merge) if isinstance(merge, Mapping) else dict.fromkeys(names, merge)
-    for name, rule in rules.items():
-        if name not in names or not isinstance(rule, str) or rule not in MERGES:
+    rules = dict.fromkeys(names, MERGES[0])
+    given = merge if isinstance(merge, Mapping) else dict.fromkeys(names, merge)
+    for name, rule in given.items():
+        if name not in rules or not isinstance(rule, str) or rule not in MERGES:
             raise InvalidParameterError(
                 "merge must be 'first', 'last' or 'most', or a mapping from columns to "
                 f"these; the columns are {', '.join(map(repr, names)):.400}."
             )
-    return lambda name: rules.get(name, "first")
+        rules[name] = rule
+    return rules
 
 
 def merged(
-    parts: Iterable[Mapping[str, Any]], names: Iterable[str], rule: Callable[[str], str]
+    parts: Iterable[Mapping[str, Any]],
+    rules: Mapping[str, str],
+    nones: Mapping[str, str | None],
 ) -> dict[str, Any]:
     """Return what the parts of one unit tell together.
 
     Args:
         parts: What each tells, in order; a column that a part tells nothing of is not
             in it.
-        names: The columns.
-        rule: Each column's rule: the "first" value told, the "last", or the one that
-            "most" parts tell, of equals the first.
+        rules: By column: the "first" value told, the "last", or the one that "most"
+            parts tell, of equals the first. For "first" and "most" the column's "none"
+            counts only where no part tells another value.
+        nones: By column, its value that says that there is none.
 
     Example:
-        >>> parts = [{"drug": "a"}, {"drug": "b"}, {}, {"drug": "b"}]
-        >>> [merged(parts, ["drug"], lambda _, r=r: r)["drug"] for r in MERGES]
+        >>> parts = [{"drug": "none"}, {"drug": "a"}, {"drug": "b"}, {}, {"drug": "b"}]
+        >>> [merged(parts, {"drug": rule}, {"drug": "none"})["drug"] for rule in MERGES]
         ['a', 'b', 'b']
     """
     told = list(parts)
     found: dict[str, Any] = {}
-    for name in names:
+    for name, rule in rules.items():
         values = [part[name] for part in told if name in part]
+        if rule == "last":
+            values = values[-1:]
+        values = [one for one in values if one != nones.get(name)] or values
         if values:
-            how = rule(name)
-            found[name] = values[-1] if how == "last" else values[0]
-            if how == "most":
-                found[name] = max(values, key=values.count)
+            found[name] = max(values, key=values.count) if rule == "most" else values[0]
     return found
 
 

@@ -152,6 +152,7 @@ def test_a_trial_that_fails_once_is_repeated() -> None:
     [
         ({"schema": {"label": "topic"}}, "schema must be a TableSchema"),
         ({"prompt": "Read {records}."}, "{columns} and {records}"),
+        ({"prompt": "{columns} {records"}, "{columns} and {records}"),
         ({"prompt": 3}, "{columns} and {records}"),
         ({"max_characters": 10}, "max_characters must be at least 100"),
         ({"merge": "mean"}, "merge must be"),

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from support.text_parts import Reader, choose, complaint, complaints, row, text_rows
+from support.text_parts import (
+    Reader,
+    choose,
+    complaint,
+    complaints,
+    complaints_schema,
+    row,
+    text_rows,
+)
 
-from langchain_dpicl.tabular import TextRows
+from langchain_dpicl.tabular import CategoricalColumn, TextRows
 from langchain_dpicl.tabular.text import rows as rows_module
 from langchain_dpicl.tabular.text.units import Part, units_of
 
@@ -167,6 +175,27 @@ def test_parts_are_merged_by_a_public_rule(merge: str, topic: str) -> None:
     )
     assert list(rows) == [{"topic": topic, "mood": "unknown"}]
     assert len(model._asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("merge", "mood"), [("first", "calm"), ("most", "calm"), ("last", "none")]
+)
+def test_none_in_one_part_hides_no_value_of_another(merge: str, mood: str) -> None:
+    schema = complaints_schema(
+        mood=CategoricalColumn(name="mood", values=["angry", "calm", "none"])
+    )
+
+    def part(prompt: str) -> str:
+        return '{"mood": "calm"}' if "Day 1" in prompt else '{"mood": "none"}'
+
+    documents = [
+        Document(f"Day {day}".ljust(90, "."), metadata={"who": "one"})
+        for day in range(3)
+    ]
+    rows = text_rows(
+        documents, Reader(reply=part), schema=schema, max_characters=100, merge=merge
+    )
+    assert [each["mood"] for each in rows] == [mood]
 
 
 def test_a_part_that_fails_leaves_the_others() -> None:
