@@ -22,7 +22,6 @@ from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.parsers.reading.drafts import read_drafts
-from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.text.card import (
@@ -259,8 +258,7 @@ class _Request:
             listed = read_drafts(listed[0], self.max_values)
         kept: dict[Any, str] = {}
         for value in read_drafts(json.dumps(listed), len(listed)):
-            if not says_nothing(value):
-                kept.setdefault(value_key(value), value)
+            kept.setdefault(value_key(value), value)
         most = self.max_values - len(none)
         return [
             *list(kept.values())[:most],

@@ -125,6 +125,9 @@ def test_a_card_is_read_in_the_forms_that_models_write(reply: str) -> None:
         ("topic", "other: dirty toilets", "unknown"),
         ("topic", "Other (ticket price)", "ticket price"),
         ("topic", "dirty toilets", "unknown"),
+        ("topic", "other: late train driver", "unknown"),
+        ("topic", "rude staff, late train" + " and so on" * 9, "unknown"),
+        ("travel class", "certainly not second", "unknown"),
         ("topic", "I cannot help with complaints about rude staff.", "unknown"),
         ("topic", None, "unknown"),
         ("topic", "", "unknown"),
@@ -184,8 +187,21 @@ def test_denials_are_told_apart(column: str, said: Any, found: str) -> None:
     ]
     card = Card.of(TableSchema(label="fault", columns=columns))
     assert read_reply(json.dumps({column: said}), card)[column] == found
-    # "No" begins many a sentence.
-    assert read_reply("No. It is broken.", card)["resolved"] == "unknown"
+    # "No" begins many a sentence, and many a refusal.
+    assert read_reply("No.", card)["resolved"] == "unknown"
+
+
+@pytest.mark.parametrize("said", ["none of these", "gout", "Other: gout", "other"])
+def test_what_is_none_of_the_values_is_the_other_where_there_is_one(said: str) -> None:
+    values = ["asthma", "COPD", "something else"]
+    columns = [
+        CategoricalColumn(name="illness", values=values, other="something else"),
+        CategoricalColumn(name="sex", values=["f", "m"]),
+    ]
+    card = Card.of(TableSchema(label="sex", columns=columns))
+    found = read_reply(json.dumps({"illness": said}), card)["illness"]
+    assert found == "something else"
+    assert read_reply('{"illness": "not stated"}', card)["illness"] == "unknown"
 
 
 def test_what_an_object_says_itself_counts_before_what_stands_within() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.prompts import ChatPromptTemplate
 from support.table_parts import account
 from support.text_parts import (
     AsyncReader,
@@ -214,6 +215,17 @@ def test_a_prompt_of_ones_own_is_asked() -> None:
     prompt = "Columns: {columns}\nRecords: {records}"
     assert list(text_rows(complaints(2), model, prompt=prompt)) == [row(0), row(1)]
     assert model.asked[0].startswith('Columns: - "topic": "late train"')
+
+
+def test_a_prompt_that_fails_on_a_text_fails_its_unit_alone() -> None:
+    text = (
+        "{{ columns }} Records: {{ records }}"
+        "{% if 'Traveler 1 ' in records %}{{ 1 / 0 }}{% endif %}"
+    )
+    prompt = ChatPromptTemplate.from_template(text, template_format="jinja2")
+    rows = text_rows(complaints(3), prompt=prompt)
+    assert list(rows) == [row(0), NOTHING, row(2)]
+    assert len(list(text_rows(complaints(3), prompt=prompt).requests())) == 2
 
 
 def test_braces_in_a_record_are_text() -> None:
