@@ -164,7 +164,7 @@ def _from_phrases(text: str, card: Card) -> dict[str, Any]:
 def _named(field: CategoryField, text: str) -> str | None:
     """Return the one value that a whole reply names in prose."""
     if field.polar:
-        return None  # "No" begins many a sentence.
+        return None  # "Yes" and "no" begin many a sentence.
     chosen = read_choice(text, field.labels, field.aliases)
     value = field.labels[chosen] if isinstance(chosen, int) else None
     return None if value in (field.none, field.unknown) else value

@@ -187,8 +187,8 @@ def test_denials_are_told_apart(column: str, said: Any, found: str) -> None:
     ]
     card = Card.of(TableSchema(label="fault", columns=columns))
     assert read_reply(json.dumps({column: said}), card)[column] == found
-    # "No" begins many a sentence, and many a refusal.
-    assert read_reply("No.", card)["resolved"] == "unknown"
+    # "Yes" and "no" begin many a sentence about something else.
+    assert read_reply("Yes.", card)["resolved"] == "unknown"
 
 
 @pytest.mark.parametrize("said", ["none of these", "gout", "Other: gout", "other"])
