@@ -2,7 +2,7 @@
 
 | module | holds |
 |---|---|
-| `card.py` | the public card: columns, values, what "unknown" is in each |
+| `card.py`, `fields.py` | the public card: columns, values, what "unknown" is in each |
 | `objects.py`, `values.py`, `reading.py` | what one reply fills in: public rules |
 | `units.py` | each unit's records as texts for calls |
 | `store.py` | what was read so far: in memory, or in a private file |

@@ -24,13 +24,8 @@ from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.parsers.reading.drafts import read_drafts
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.text.card import (
-    Card,
-    CategoryField,
-    ColumnNames,
-    is_denial,
-    value_key,
-)
+from langchain_dpicl.tabular.text.card import Card, ColumnNames
+from langchain_dpicl.tabular.text.fields import CategoryField, is_denial, value_key
 from langchain_dpicl.tabular.text.objects import objects_in
 from langchain_dpicl.tabular.text.reading import fill
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from langchain_dpicl.parsers.reading.choice import read_choice
 from langchain_dpicl.parsers.reading.text import LONGEST, spelled, word_set
-from langchain_dpicl.tabular.text.card import Card, CategoryField, ColumnNames, Field
+from langchain_dpicl.tabular.text.card import Card, ColumnNames
+from langchain_dpicl.tabular.text.fields import CategoryField, Field
 from langchain_dpicl.tabular.text.objects import objects_in
 from langchain_dpicl.tabular.text.values import read_value
 

@@ -25,7 +25,8 @@ from langchain_dpicl.common.file_format import FORMAT, VERSION
 from langchain_dpicl.common.files import strict_json
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.text.card import Card, CategoryField
+from langchain_dpicl.tabular.text.card import Card
+from langchain_dpicl.tabular.text.fields import CategoryField
 
 KIND = "private readings"
 _MARK = "private"

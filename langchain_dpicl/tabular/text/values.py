@@ -35,7 +35,7 @@ from langchain_dpicl.parsers.reading.refusal import nothing_said
 from langchain_dpicl.parsers.reading.text import Passage, passage, stem, word_set
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.spelling import UnreadableError, spelled
-from langchain_dpicl.tabular.text.card import (
+from langchain_dpicl.tabular.text.fields import (
     CategoryField,
     Field,
     NumberField,

@@ -108,7 +108,8 @@ PUBLIC = {
     "tabular.rows.wanted": {"WantedColumns"},
     "tabular.text.asking": {"Asking", "ReadingForecast"},
     "tabular.text.drafting": {"_Request"},
-    "tabular.text.card": {"Card", "CategoryField", "NumberField"},
+    "tabular.text.card": {"Card"},
+    "tabular.text.fields": {"CategoryField", "NumberField"},
     # the question, the prompts' fixed text, the model's answer to the question alone
     "chain.gate": {"PublicFirstGate"},
     # what is said of made-up records, and of synthetic ones
