@@ -161,8 +161,8 @@ def _field(column: CategoricalColumn | NumericColumn) -> Field:
     if isinstance(column, NumericColumn):
         if column.missing is None:
             raise InvalidParameterError(
-                f"Column {column.name!r} needs missing=: the public number that people "
-                "count as whose records tell none."
+                f"Column {column.name!r} needs missing=: the public number that stands "
+                "for a person whose records tell none."
             )
         return NumberField(column, column.missing)
     unknown = column.missing

@@ -78,7 +78,7 @@ def draft_schema(
 
     Privacy:
         Nothing private goes in: the call is an ordinary one, in sight of callbacks and
-        traces. Values taken out of records would tell who is in them.
+        traces. Values taken out of records would tell of single people.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel

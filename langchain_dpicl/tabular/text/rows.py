@@ -70,7 +70,7 @@ class TextRows(Frozen):
         max_concurrency: Most calls at once; None: 32, or one where the model seems to
             compute in this process.
         progress: Whether to show a bar; None: where somebody looks. How many units
-            there are is private: it is for who may see the records.
+            there are is private: it is for people with access to the records.
         file: A path that keeps what was read, so that an interrupted reading goes on
             in another process. "private" must be in its name; only its owner can read
             it, and it is not encrypted.
@@ -261,8 +261,8 @@ class TextRows(Frozen):
 
         Args:
             key: A secret, the same for `from_replies`. Each request's `custom_id` is a
-                digest of the unit's id and text under this key. Without one, who has
-                the text can check a guess of the id.
+                digest of the unit's id and text under this key. Without one,
+                anybody with the text can check a guess of the id.
             **body: What else stands in a request's body: `model="gpt-4o-mini"`.
         """
         for part in self._pending():
