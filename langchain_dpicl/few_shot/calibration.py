@@ -10,7 +10,7 @@ charged through `PrivacyBudgetHandler.charge`, whose plan arrives at the same no
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import plan_queries
@@ -44,27 +44,12 @@ def token_template(
     sampling_rate: float,
     uses: int,
 ) -> EventTemplate[TokenNoise]:
-    """Return what the tokens of a label are charged.
-
-    Args:
-        mechanism: How the groups' distributions become a token.
-        noise_multiplier: Of a Gaussian token; None leaves it to the account.
-        epsilon: Of a noisy-max token before sampling; None leaves it to the account.
-        sampling_rate: The rate q of each token's sample.
-        uses: How many tokens.
-    """
+    """Return what the tokens of a label are charged; None leaves the noise open."""
     name = release_name(mechanism)
+    charged: dict[str, Any] = {"sampling_rate": sampling_rate, "uses": uses}
     if mechanism == "gaussian":
-        return checked(
-            next_token_template,
-            name,
-            noise_multiplier,
-            sampling_rate=sampling_rate,
-            uses=uses,
-        )
-    return checked(
-        max_token_template, name, epsilon, sampling_rate=sampling_rate, uses=uses
-    )
+        return checked(next_token_template, name, noise_multiplier, **charged)
+    return checked(max_token_template, name, epsilon, **charged)
 
 
 def amount(noise: TokenNoise) -> float:
@@ -77,13 +62,8 @@ def amount(noise: TokenNoise) -> float:
 def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> float:
     """Return the rate at which each unit of a label is drawn for a token.
 
-    Args:
-        label_size: Public number |D_y| of units of this label; not of all labels.
-        n_groups: Number M of groups.
-        records_per_group: Mean number N of units in a group; above 0.
-
-    Returns:
-        q = M N / |D_y|, above 0 and at most 1.
+    q = M N / |D_y| for M groups of N units each, on average, and the public number
+    |D_y| of units of this label, not of all labels.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or the label has
@@ -94,10 +74,6 @@ def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> f
         declared as public, and be the number of units that the steps draw from. With
         the number of all labels' units in its place q, and the noise, would be too
         small.
-
-    Example:
-        >>> sampling_rate(835, n_groups=80, records_per_group=1) == 80 / 835
-        True
     """
     try:
         size = parameters.count(label_size, "label_size")

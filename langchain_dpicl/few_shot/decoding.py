@@ -106,11 +106,10 @@ class Sampling(Decoder):
             )
         checked(parameters.positive, "temperature", self.temperature)
         checked(parameters.sampling_rate, self.top_p, "top_p")
-        if (
-            self.floor is not None
-            and checked(parameters.finite, "floor", self.floor) < 0
-        ):
-            raise InvalidParameterError("floor must be at least 0.")
+        if self.floor is not None:
+            checked(parameters.finite, "floor", self.floor)
+            if self.floor < 0:
+                raise InvalidParameterError("floor must be at least 0.")
 
     def choose(
         self, noisy: NDArray[np.float64], noise: float, random: SecureRandom
@@ -141,10 +140,5 @@ class Sampling(Decoder):
 
 
 def noise_of_mean(noise_multiplier: float, n_groups: int) -> float:
-    """Return the noise's standard deviation on a mean over the groups.
-
-    Example:
-        >>> round(noise_of_mean(1.36, 80), 4)
-        0.024
-    """
+    """Return the noise's standard deviation on a mean over the groups."""
     return noise_multiplier * math.sqrt(2.0) / n_groups

@@ -15,15 +15,9 @@ from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
 
 @dataclass
 class Draft:
-    """One example in the making.
+    """One example in the making, the `number`th of its label, from 0.
 
-    Attributes:
-        label: What it is an example of.
-        number: Which of the label's examples it is, from 0.
-        tokens: Its tokens so far, an end token not among them.
-        text: What they spell, up to a stop text.
-        steps: How many token steps it has taken.
-        ended: Whether it is complete.
+    An end token is not among its `tokens`; its `text` goes up to a stop text.
     """
 
     label: str
@@ -42,14 +36,8 @@ class Draft:
 class Drafts:
     """All examples of a generation, taking one step together.
 
-    Args:
-        model: Spells tokens, and says which of them end a text.
-        labels: The labels.
-        per_label: Examples of each.
-        max_tokens: Most steps of an example.
-        stop: Texts that end an example.
-        spend_rest: Whether a label's steps that early ends left over go into further
-            examples of it, as long as they suffice for a whole one.
+    With `spend_rest`, a label's steps that early ends left over go into further
+    examples of it, as long as they suffice for a whole one.
     """
 
     model: NextTokenModel

@@ -11,8 +11,7 @@ from statistics import NormalDist
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.few_shot.payment import noise_of
-from langchain_dpicl.few_shot.spec import GenerationSpec
+from langchain_dpicl.few_shot.spec import GenerationSpec, noise_of
 
 PASS_RATE = 0.95
 
@@ -100,19 +99,10 @@ def forecast(
     per_label: int,
     choices: int,
 ) -> GenerationForecast:
-    """Return what one generation costs and can do; nothing is charged.
+    """Return what one generation costs and can do, of `choices` tokens a step.
 
-    Args:
-        terms: The public terms.
-        budget: The account.
-        rates: Each class's sampling rate.
-        per_label: Examples of each label.
-        choices: Tokens that a step chooses among.
-
-    Raises:
-        PlanMismatchError: If the account's plan is for another release, or none can be
-            made.
-        InvalidParameterError: If noise is left open that nothing determines.
+    Nothing is charged. A plan that is for another release, or can't be made, is a
+    `PlanMismatchError`.
     """
     found = noise_of(terms, budget.quote(terms.event_template(rates, per_label)))
     is_gaussian = terms.mechanism == "gaussian"
@@ -129,9 +119,7 @@ def forecast(
 def require_signal(found: GenerationForecast, terms: GenerationSpec) -> None:
     """Refuse a generation that would be noise alone; warn of one that is mostly so.
 
-    Raises:
-        PlanMismatchError: If the noise on a mean probability, which is at most 1, is
-            above 2 for some label.
+    It is noise alone where that of a mean probability is above 2 for some label.
     """
     for label in found.labels:
         is_gaussian = terms.mechanism == "gaussian"
@@ -157,21 +145,9 @@ def required_lead(
 ) -> float:
     """Return by how much a token's mean must lead all others' for 95 %.
 
-    Args:
-        noise: Noise multiplier, or the step's epsilon.
-        n_groups: Groups M.
-        choices: Tokens to choose among.
-        is_gaussian: Which of the two mechanisms.
-
-    Returns:
-        For the Gaussian a normal approximation with a union bound over the others; for
-        report-noisy-max the bound of the exponential mechanism, which permute-and-flip
-        does at least as well as. There it is of probabilities scaled to maximum 1.
-
-    Example:
-        >>> lead = required_lead(1.36, n_groups=80, choices=100, is_gaussian=True)
-        >>> round(lead, 2)
-        0.11
+    For the Gaussian a normal approximation with a union bound over the other choices;
+    for report-noisy-max the bound of the exponential mechanism, which permute-and-flip
+    does at least as well as. There it is of probabilities scaled to maximum 1.
     """
     others = max(choices - 1, 1)
     if not is_gaussian:

@@ -1,22 +1,28 @@
-"""A generation that is under way: charged, and taking one step after the other."""
+"""A generation under way: its steps, its progress, its examples with their record."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from langchain_dpicl.common.hidden import without_frames
+from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
+from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import Tokens
-from langchain_dpicl.few_shot.public_calls import PublicCalls
-from langchain_dpicl.few_shot.questions import aanswered, answered
+from langchain_dpicl.few_shot.public_calls import PublicCalls, vocabularies
 from langchain_dpicl.few_shot.spec import GenerationSpec
-from langchain_dpicl.few_shot.step import Step
-from langchain_dpicl.few_shot.vocabulary import vocabularies
+from langchain_dpicl.few_shot.step import Step, aanswered, answered
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.flow import Do, Flow, in_thread
+from langchain_dpicl.release.record import NEIGHBORS, paid_part, release_record
 from langchain_dpicl.release.store import Entry, damaged
+from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden, sealed
 
 
@@ -24,14 +30,9 @@ from langchain_dpicl.sealed import Hidden, sealed
 class Generation:
     """One charged generation, from where it stands.
 
-    Attributes:
-        asking: Model and prompts.
-        terms: The public terms.
-        drafts: The examples in the making.
-        entry: Where its tokens are stored.
-        sources: For each class, what draws its groups. Private.
-        noise: For each class, the step's noise multiplier or epsilon, as charged.
-        taken: Steps of all drafts together that were taken so far.
+    Its tokens are stored in `entry`. `sources` (private: what draws a class's groups)
+    and `noise` (a step's noise multiplier or epsilon, as charged) are by class of
+    records; `taken` counts the steps of all drafts together.
     """
 
     asking: PublicCalls
@@ -59,8 +60,7 @@ class Generation:
     def advance(self, top: list[Tokens] | None = None) -> Flow[int]:
         """Take a step: sample, ask, release, store. Return how many tokens came.
 
-        Args:
-            top: The public vocabulary, where it was asked for already.
+        `top` is the public vocabulary, where it was asked for already.
         """
         if top is None:
             top = yield from self.asking.top(self.drafts)
@@ -102,3 +102,84 @@ class Generation:
         self.drafts.take(tokens)
         self.taken += 1
         return len(tokens)
+
+
+@contextmanager
+def generation_progress(
+    generation: Generation, *, progress: bool | None
+) -> Iterator[Advance]:
+    """Show a bar while the block runs; where it stops, say how to go on.
+
+    Privacy:
+        Tokens, and how many there are, are released: unlike that of a chain's group
+        calls, this bar tells nothing that was not paid for.
+    """
+    drafts = generation.drafts
+    stopped: DPError | None = None
+    with progress_bar(
+        "Writing examples",
+        drafts.most_steps,
+        shown=is_watched() if progress is None else progress,
+        done=drafts.steps,
+        speed="tokens/s",
+    ) as advance:
+        try:
+            yield advance
+        except DPError as error:
+            stopped = error
+        except KeyboardInterrupt:
+            # A screen that is gone is no reason to hide the interrupt.
+            with suppress(OSError, ValueError):
+                sys.stderr.write(
+                    f"Stopped at {drafts.steps} tokens, which are stored: go on with "
+                    "generate(..., resume=True), at no charge.\n"
+                )
+            raise
+    if stopped is not None:
+        raise type(stopped)(
+            f"{stopped} The generation is charged and stands at {drafts.steps} "
+            "tokens, which are stored: go on with generate(..., resume=True), at "
+            "no charge."
+        )
+
+
+def released_examples(generation: Generation, per_label: int) -> ReleasedExamples:
+    """Return a generation's complete examples and their public record.
+
+    `per_label` examples of each label were asked for.
+    """
+    fields = generation.terms.fields
+    examples = [
+        {fields.text: text, fields.label: label}
+        for label, text in generation.drafts.examples()
+    ]
+    return ReleasedExamples.of(examples, record_of(generation, per_label))
+
+
+def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
+    """Return the public record of a generation, as far as it has come."""
+    asking, header = generation.asking, generation.entry.header
+    terms = generation.terms
+    is_gaussian = terms.mechanism == "gaussian"
+    return release_record(
+        kind="examples",
+        status=Status.RELEASED.value,
+        mechanism=terms.release,
+        parameters={
+            **terms.described(),
+            "per_label": per_label,
+            "sampling_rates": header["rates"],
+            "label_sizes": header["sizes"],
+            "noise_multipliers" if is_gaussian else "epsilons": header["noise"],
+            "tokens_charged": terms.steps_of(per_label),
+            "tokens_released": generation.drafts.steps,
+            "complete": generation.ended,
+        },
+        unit=terms.fields.described,
+        unit_key=terms.fields.unit,
+        relation="replace",
+        neighbors=NEIGHBORS,
+        model=asking.model.name,
+        random=asking.random,
+        **paid_part(header),
+    )

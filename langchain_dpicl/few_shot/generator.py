@@ -15,15 +15,17 @@ from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
 from langchain_dpicl.few_shot.calibration import Mechanism
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
-from langchain_dpicl.few_shot.generation import Generation
+from langchain_dpicl.few_shot.generation import (
+    Generation,
+    generation_progress,
+    released_examples,
+)
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
 from langchain_dpicl.few_shot.output import read_labels, read_stop
-from langchain_dpicl.few_shot.progress import generation_progress
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, store_of
-from langchain_dpicl.few_shot.result import released_examples
 from langchain_dpicl.few_shot.spec import GenerationSpec, LabelsOfUnit
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source

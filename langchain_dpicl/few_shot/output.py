@@ -37,11 +37,7 @@ class OutputSpec:
     stop: tuple[str, ...]
 
     def check(self) -> None:
-        """Refuse terms that are out of range.
-
-        Raises:
-            InvalidParameterError: If they are; the message names the argument.
-        """
+        """Raise `InvalidParameterError` if terms are out of range, naming the one."""
         self._keep("max_tokens", parameters.count)
         if self.top_k_public is not None:
             self._keep("top_k_public", partial(parameters.count, minimum=2))
@@ -88,20 +84,12 @@ def _check_labels(labels: Sequence[str]) -> None:
 
 
 def read_labels(labels: Any) -> tuple[str, ...]:
-    """Return labels as a tuple.
-
-    Raises:
-        InvalidParameterError: If they are no list: one string is no list of labels.
-    """
+    """Return labels as a tuple; one string is refused, as it is no list of labels."""
     return _listed(labels, "labels")
 
 
 def read_stop(stop: Any) -> tuple[str, ...]:
-    """Return stop texts as a tuple; a single one may be given as it is.
-
-    Raises:
-        InvalidParameterError: If they are no list.
-    """
+    """Return stop texts as a tuple; a single one may be given as it is."""
     return (stop,) if isinstance(stop, str) else _listed(stop, "stop")
 
 

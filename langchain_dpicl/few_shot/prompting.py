@@ -53,15 +53,9 @@ class FewShotPrompting:
     ) -> FewShotPrompting:
         """Read a user's prompts.
 
-        Args:
-            prompt: A template with `{label}` and `{examples}`; or one with `{label}`
-                alone, before which the examples are put; or a plain instruction.
-            example: A template with `{text}` and `{label}`; None makes one that fits.
-            longest: Most characters of a record's text.
-            one_line: Whether a record's text becomes one line.
-
-        Raises:
-            InvalidParameterError: If they are neither.
+        `prompt` is a template with `{label}` and `{examples}`; or one with `{label}`
+        alone, before which the examples are put; or a plain instruction. `example` is a
+        template with `{text}` and `{label}`; None makes one that fits.
         """
         template, cue = _prompt(prompt)
         written: StringPromptTemplate = FEW_SHOT_EXAMPLE_PROMPT
@@ -89,17 +83,14 @@ class FewShotPrompting:
 
     def group(self, label: str, records: Sequence[Document]) -> str:
         """Return the prompt of one group; the instruction alone for an empty one."""
-        show, shortened = self._show, self._shortened
         shown = "".join(
-            [
-                show(
-                    {
-                        "text": shortened(record.page_content),
-                        "label": self._shortened(record.metadata[LABEL]),
-                    }
-                )
-                for record in records
-            ]
+            self._show(
+                {
+                    "text": self._shortened(record.page_content),
+                    "label": self._shortened(record.metadata[LABEL]),
+                }
+            )
+            for record in records
         )
         return self._write({EXAMPLES: shown, "label": label})
 

@@ -1,21 +1,22 @@
-"""What a model is asked in the open: prompts without any record."""
+"""The public side of a generation: prompts without any record, and the public tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
     PublicCallError,
 )
-from langchain_dpicl.few_shot.drafts import Drafts
+from langchain_dpicl.few_shot.drafts import Draft, Drafts
 from langchain_dpicl.few_shot.models.contract import (
     NextTokenModel,
     TokenPrompt,
@@ -23,25 +24,13 @@ from langchain_dpicl.few_shot.models.contract import (
 )
 from langchain_dpicl.few_shot.output import OutputSpec
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.vocabulary import (
-    public_distributions,
-    public_prompts,
-    vocabularies,
-)
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms import SecureRandom, token_distribution
 from langchain_dpicl.release.flow import Do, Flow
 
 
 @dataclass(frozen=True, repr=False)
 class PublicCalls:
-    """The public side of a generation: what is asked of whom, step after step.
-
-    Attributes:
-        model: The model.
-        writing: What is written.
-        prompting: The prompts.
-        random: Where noise and samples come from.
-    """
+    """The public side of a generation: what is asked of whom, step after step."""
 
     model: NextTokenModel
     writing: OutputSpec
@@ -51,8 +40,7 @@ class PublicCalls:
     def top(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
         """Return the active drafts' likeliest tokens, of the instruction alone.
 
-        Raises:
-            PublicCallError: If the model fails, or names what can't be tokens.
+        A model that fails, or names what can't be tokens, is a `PublicCallError`.
         """
         prompts = public_prompts(self.prompting, drafts.active())
         if self.writing.top_k_public is None:
@@ -66,13 +54,9 @@ class PublicCalls:
         return self._checked(prompts, top)
 
     def probe(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
-        """Ask the first public questions; refuse a model that can't answer them.
+        """Ask the first public questions; return the first step's public vocabulary.
 
-        Returns:
-            The first step's public vocabulary.
-
-        Raises:
-            PublicCallError: If the model fails, or tells what no probabilities are.
+        A model that fails, or tells what no probabilities are, is a `PublicCallError`.
         """
         top = yield from self.top(drafts)
         active = drafts.active()
@@ -96,12 +80,7 @@ class PublicCalls:
         return min(each for each in (wanted, size) if each is not None)
 
     def check(self) -> None:
-        """Refuse a model that can't be asked for all of its tokens.
-
-        Raises:
-            InvalidParameterError: If all tokens are wanted of a provider that does not
-                say how many there are.
-        """
+        """Refuse what is no model, and all tokens of one that does not count them."""
         if not isinstance(self.model, NextTokenModel):
             raise InvalidParameterError(
                 f"model must be a NextTokenModel, not {type(self.model).__name__}: a "
@@ -147,3 +126,80 @@ def _public_call() -> Iterator[None]:
         raise PublicCallError(
             f"The model failed on a prompt without records: {failed}."
         )
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The public tokens of one draft's step.
+
+    Attributes:
+        asked: The tokens that the model is asked for; None: all.
+        size: How many these are.
+        tokens: Those that the step chooses among, in public order.
+        places: Where they stand in the model's answer.
+    """
+
+    asked: Tokens | None
+    size: int
+    tokens: Tokens
+    places: NDArray[np.int64]
+
+
+def public_prompts(
+    prompting: FewShotPrompting, drafts: Sequence[Draft]
+) -> list[TokenPrompt]:
+    """Return the drafts' prompts without records."""
+    return [draft.prompt(prompting.public(draft.label)) for draft in drafts]
+
+
+def vocabularies(
+    model: NextTokenModel, drafts: Sequence[Draft], top: Sequence[Tokens] | None
+) -> list[Vocabulary]:
+    """Return each draft's public tokens.
+
+    An example may always end, whether an end is among the likeliest tokens (`top`, None
+    for all tokens) or not; but not before its first token.
+    """
+    ends = np.array(sorted(model.end_tokens), np.int64)
+    found = []
+    for place, draft in enumerate(drafts):
+        if top is None:
+            asked, tokens = None, np.arange(model.vocabulary_size or 0)
+        else:
+            tokens = np.concatenate([top[place], ends[~np.isin(ends, top[place])]])
+            asked = tokens
+        size = len(tokens)
+        places = np.arange(size)
+        if not draft.tokens:
+            may = ~np.isin(tokens, ends)
+            if may.any():
+                tokens, places = tokens[may], places[may]
+        found.append(Vocabulary(asked, size, tokens, places))
+    return found
+
+
+def public_distributions(
+    answers: Any, chosen: Sequence[Vocabulary]
+) -> list[NDArray[np.float64]]:
+    """Return what a model says of the public tokens after the public prompts.
+
+    Anything but an answer to each that can be is a `PublicCallError`.
+    """
+    rows: list[NDArray[np.float64]] = []
+    with suppress(TypeError):
+        for answer, vocabulary in zip(answers, chosen, strict=False):
+            if answer is None or len(answer) != vocabulary.size:
+                break
+            row = token_distribution(answer, vocabulary.places)
+            if row is None:
+                break
+            rows.append(row)
+    if len(rows) < len(chosen):
+        wants_all = any(vocabulary.asked is None for vocabulary in chosen)
+        raise PublicCallError(
+            "The model did not answer a prompt without records, or what it said are no "
+            "log-probabilities of the tokens it was asked for: numbers up to 0, one a "
+            "token. No token was released in this step."
+            + (" If it does not tell all tokens, give top_k_public=." * wants_all)
+        )
+    return rows

@@ -26,21 +26,15 @@ from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.sealed import Hidden
 
-LABEL = "label"
-"""Where a document of ours keeps its label, and `UNIT` its unit's id."""
-
-UNIT = "unit"
+LABEL, UNIT = "label", "unit"
+"""Where a document of ours keeps its label, and its unit's id."""
 
 
 @dataclass(frozen=True)
 class RecordFields:
-    """Where a record keeps what.
+    """The fields, or metadata keys, of a record's text, label and unit id.
 
-    Attributes:
-        text: The field of the text; of a `Document` it is its content.
-        label: The field, or metadata key, of the label.
-        unit: The field, or metadata key, of the unit's id; None where each record is
-            a unit of its own.
+    The text of a `Document` is its content. Without a unit, each record is one.
     """
 
     text: str
@@ -48,11 +42,7 @@ class RecordFields:
     unit: str | None
 
     def check(self) -> RecordFields:
-        """Return the fields, if they are usable names.
-
-        Raises:
-            InvalidParameterError: If not.
-        """
+        """Return the fields; raise `InvalidParameterError` if they are no names."""
         named = {"text_key": self.text, "label_key": self.label}
         if self.unit is not None:
             named["unit_key"] = self.unit
@@ -96,16 +86,11 @@ class PrivateRecords:
         *,
         choose_label: bool,
     ) -> PrivateRecords:
-        """Take the records.
+        """Take mappings or `Document`s, each under its label.
 
-        Args:
-            records: Mappings (`tabular.CSVRows` and `JSONRows` give them), or LangChain
-                `Document`s.
-            labels: The public labels.
-            fields: Where a record keeps what.
-            choose_label: Whether a unit stands under one label alone: the one that most
-                of its records have, the first such in the order of `labels`. Its other
-                records take no part.
+        With `choose_label` a unit stands under one label alone: the one that most of
+        its records have, the first such in the order of `labels`. Its other records
+        take no part.
 
         Raises:
             InvalidParameterError: If something is no record, or its label is not among
@@ -113,12 +98,7 @@ class PrivateRecords:
             UnitError: If a record has no usable unit id, or there is no record. No
                 message holds anything of a record but its place.
         """
-        taken = [
-            _document(record, fields, place)
-            for place, record in enumerate(_listed(records, fields))
-        ]
-        if not taken:
-            raise UnitError("There are no records to generate from.")
+        taken = _documents(records, fields)
         known = set(labels)
         for place, document in enumerate(taken):
             if document.metadata[LABEL] not in known:
@@ -139,12 +119,7 @@ class PrivateRecords:
         cls, records: Iterable[Any], fields: RecordFields, name: str
     ) -> PrivateRecords:
         """Take records whose labels may be anything; all stand under one name."""
-        taken = [
-            _document(record, fields, place)
-            for place, record in enumerate(_listed(records, fields))
-        ]
-        if not taken:
-            raise UnitError("There are no records to generate from.")
+        taken = _documents(records, fields)
         return cls._of({name: taken}, taken)
 
     @classmethod
@@ -167,13 +142,8 @@ class PrivateRecords:
     def require_enough(self, n_groups: int, declared: Mapping[str, int] | None) -> None:
         """Refuse labels with fewer units than there are groups.
 
-        Args:
-            n_groups: Groups of a step.
-            declared: Public sizes, which alone are looked at where there are any.
-
-        Raises:
-            UnitError: If there is such a label. A size that was counted is in the
-                message, as it is published anyway.
+        Only declared sizes are looked at where there are any. A size that was counted
+        is in the message, as it is published anyway.
         """
         for label, size in (declared or self.sizes).items():
             if size < n_groups:
@@ -203,6 +173,16 @@ class PrivateRecords:
             n_units=declared,
             random=random,
         )
+
+
+def _documents(records: Any, fields: RecordFields) -> list[Document]:
+    taken = [
+        _document(record, fields, place)
+        for place, record in enumerate(_listed(records, fields))
+    ]
+    if not taken:
+        raise UnitError("There are no records to generate from.")
+    return taken
 
 
 def _listed(records: Any, fields: RecordFields) -> list[Any]:

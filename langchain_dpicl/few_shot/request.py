@@ -20,12 +20,16 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import PlanMismatchError
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.forecast import forecast, require_signal
-from langchain_dpicl.few_shot.generation import Generation
-from langchain_dpicl.few_shot.payment import ChargedNoise, noise_of, paid_for
+from langchain_dpicl.few_shot.generation import Generation, record_of
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import PrivateRecords
-from langchain_dpicl.few_shot.result import record_of
-from langchain_dpicl.few_shot.spec import ALL, GenerationSpec
+from langchain_dpicl.few_shot.spec import (
+    ALL,
+    ChargedNoise,
+    GenerationSpec,
+    noise_of,
+    paid_for,
+)
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.purchase import Purchase, header_of
 from langchain_dpicl.release.store import Entry, ReleaseStore
@@ -36,15 +40,8 @@ from langchain_dpicl.released.checking import checked_record
 class GenerationRequest:
     """A generation that was asked for and not begun.
 
-    Attributes:
-        asking: Model and prompts.
-        terms: The public terms.
-        records: The private records.
-        per_label: Examples of each label.
-        purchase: How it is paid for.
-        stored: The stored generation to go on with; None to begin one.
-        paid: What that one was charged.
-        sources: For each class, what draws its groups.
+    `stored` is the stored generation to go on with (None to begin one), `paid` what
+    that one was charged, and `sources` draw each class's groups.
     """
 
     asking: PublicCalls
@@ -91,13 +88,7 @@ class GenerationRequest:
         return drafts_of(self.asking, self.terms, self.per_label)
 
     def begin(self) -> Generation:
-        """Charge the generation, or find the stored one, and return it.
-
-        Raises:
-            BudgetExhaustedError: If the account can't pay.
-            PlanMismatchError: If its plan is for another release, or none can be made.
-            LedgerError: If the ledger can't be used.
-        """
+        """Charge the generation, or find the stored one, and return it."""
         entry, paid, sources = self.stored, self.paid, self.sources
         if entry is None or paid is None:
             terms, rates = self.terms, self.terms.rates(self.records.sizes)
@@ -254,9 +245,6 @@ def _require_lasting_labels(
         and then another's can pay more than either twice. A filter adds up the
         dearest label each time. Records without a unit key are the units themselves:
         one with another label is another unit.
-
-    Raises:
-        PlanMismatchError: If the plan has more than one query.
     """
     if (
         budget.fixes_classes

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from langchain_dpicl.accounting import Template
+from langchain_dpicl.accounting import Event, Template
 from langchain_dpicl.budget import Bundle
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.validation import checked
@@ -17,6 +17,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.calibration import (
     Mechanism,
     TokenNoise,
+    amount,
     release_name,
     sampling_rate,
     token_template,
@@ -24,9 +25,10 @@ from langchain_dpicl.few_shot.calibration import (
 from langchain_dpicl.few_shot.decoding import Greedy
 from langchain_dpicl.few_shot.output import OutputSpec
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.release import purchase
+from langchain_dpicl.release.store import Entry, damaged
 
 LabelsOfUnit = Literal["one", "several"]
-
 ALL = "all records"
 """The name under which all records stand where labels are open."""
 
@@ -61,11 +63,7 @@ class GenerationSpec(OutputSpec):
     spend_rest: bool
 
     def check(self) -> None:
-        """Refuse terms that are out of range or do not go together.
-
-        Raises:
-            InvalidParameterError: If they are; the message names the argument.
-        """
+        """Raise `InvalidParameterError` if terms are wrong, naming the argument."""
         super().check()
         self._check_numbers()
         self._check_choices()
@@ -92,11 +90,8 @@ class GenerationSpec(OutputSpec):
     def rates(self, counted: Mapping[str, int]) -> dict[str, float]:
         """Return each class's sampling rate M N / size.
 
-        Args:
-            counted: The classes' numbers of units, used where none are declared.
-
-        Raises:
-            InvalidParameterError: If a group is to hold more than there is.
+        `counted` are the classes' numbers of units, used where none are declared. A
+        group that is to hold more than there is raises `InvalidParameterError`.
         """
         sizes = counted if self.label_sizes is None else self.label_sizes
         rates = {}
@@ -115,12 +110,8 @@ class GenerationSpec(OutputSpec):
     def n_units(self, counted: int) -> int:
         """Return how many units delta must be too small to give one of away.
 
-        Args:
-            counted: The records' own number, used where no sizes are declared.
-
-        Returns:
-            The sum of declared sizes: no less than there are, if they are right. The
-            records' own number would decide whether a generation is refused.
+        It is the sum of declared sizes: no less than there are, if they are right. The
+        records' own number would decide whether a generation is refused.
         """
         return counted if self.label_sizes is None else sum(self.label_sizes.values())
 
@@ -174,11 +165,7 @@ class GenerationSpec(OutputSpec):
         *,
         is_secure: bool,
     ) -> str:
-        """Return what tells generations apart that can't be continued by each other.
-
-        Raises:
-            InvalidParameterError: If a decoder's parameters are no JSON.
-        """
+        """Return what tells generations apart that can't be continued by each other."""
         public = {
             **self.described(),
             "mechanism": self.mechanism,
@@ -257,3 +244,34 @@ class GenerationSpec(OutputSpec):
 
 def _positive(value: Any, name: str) -> float:
     return parameters.positive(name, value)
+
+
+@dataclass(frozen=True)
+class ChargedNoise:
+    """What was charged for a generation: of the events follow rates and noise by class.
+
+    A class's noise is its noise multiplier, or the epsilon of a noisy-max step.
+    """
+
+    rates: Mapping[str, float]
+    noise: Mapping[str, float]
+    events: tuple[Event, ...]
+
+
+def noise_of(
+    terms: GenerationSpec, paid: TokenNoise | tuple[TokenNoise, ...]
+) -> dict[str, float]:
+    """Return each class's noise multiplier, or epsilon of a noisy-max step."""
+    each = paid if isinstance(paid, tuple) else (paid,)
+    return dict(zip(terms.classes, map(amount, each), strict=True))
+
+
+def paid_for(entry: Entry, terms: GenerationSpec, per_label: int) -> ChargedNoise:
+    """Return what a stored generation was charged, if the ledger has such a charge."""
+    rates = entry.header.get("rates")
+    if not isinstance(rates, dict) or set(rates) != set(terms.classes):
+        raise damaged()
+    noise, events = purchase.paid_for(
+        entry, lambda: terms.event_template(rates, per_label)
+    )
+    return ChargedNoise(rates, noise_of(terms, noise), events)

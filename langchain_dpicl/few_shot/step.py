@@ -15,10 +15,11 @@ Privacy:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +28,17 @@ from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.drafts import Draft
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
+    NextTokenModel,
     TokenPrompt,
     Tokens,
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.spec import GenerationSpec
-from langchain_dpicl.few_shot.vocabulary import (
+from langchain_dpicl.few_shot.public_calls import (
     Vocabulary,
     public_distributions,
     public_prompts,
 )
+from langchain_dpicl.few_shot.spec import GenerationSpec
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.mechanisms import (
     SecureRandom,
@@ -44,9 +46,12 @@ from langchain_dpicl.mechanisms import (
     noisy_next_token,
     token_distributions,
 )
-from langchain_dpicl.sealed import attempt
+from langchain_dpicl.sealed import aattempt, attempt
 
 _SLOT_FACTOR, _SLOT_EXTRA = 4, 8
+
+Answers = Sequence[LogProbabilities | None]
+_AT_ONCE = 32
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,8 +61,7 @@ class Step:
     Attributes:
         terms: The public terms.
         prompting: The prompts.
-        drafts: The active drafts.
-        vocabularies: Their public tokens.
+        drafts: The active drafts, and in `vocabularies` their public tokens.
         sources: For each class of records, what draws its groups.
         noise: For each class, the noise multiplier, or epsilon of noisy max.
         random: Where noise comes from.
@@ -159,11 +163,8 @@ class Step:
 class StepPrompts:
     """The prompts of a step: the groups', draft after draft, then the public ones.
 
-    Attributes:
-        prompts: All prompts.
-        wanted: The tokens that each is asked for.
-        slots: For each draft, each slot's place among the prompts; None where its own
-            could not be written.
+    `wanted` are the tokens that each is asked for; `slots` holds, for each draft, each
+    slot's place among the prompts, None where its own could not be written.
     """
 
     prompts: list[TokenPrompt]
@@ -195,3 +196,61 @@ def _distributions(
     ]
     found = token_distributions(said, vocabulary.size, vocabulary.places)
     return [row for row in found if row is not None]
+
+
+def answered(model: NextTokenModel, asked: StepPrompts) -> Answers:
+    """Return what a model says of each prompt; an empty list if it is not there.
+
+    It is taken for being there where it answers the prompts without records.
+
+    By its contract an adapter answers None where a prompt fails, and never raises. One
+    that does raise, for whatever one record says, would fail the step for all groups,
+    and do so whenever that record is in the sample: the model would be asked again
+    until it is not. So the prompts are then asked one by one. Whatever an adapter
+    raises stays here, errors of ours among it: the adapter has seen private prompts.
+    """
+    found = attempt(partial(model.log_probabilities, asked.prompts, asked.wanted))
+    if _is_whole(found, asked):
+        return list(found or [])
+
+    def alone(place: int) -> LogProbabilities | None:
+        prompt, wanted = asked.prompts[place], asked.wanted[place]
+        return _only(attempt(partial(model.log_probabilities, [prompt], [wanted])))
+
+    public = [alone(place) for place in range(asked.private, len(asked.prompts))]
+    if any(answer is None for answer in public):
+        return []
+    return [*map(alone, range(asked.private)), *public]
+
+
+async def aanswered(model: NextTokenModel, asked: StepPrompts) -> Answers:
+    """Return what a model says of each prompt; see `answered`."""
+    found = await aattempt(
+        partial(model.alog_probabilities, asked.prompts, asked.wanted)
+    )
+    if _is_whole(found, asked):
+        return list(found or [])
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def alone(place: int) -> LogProbabilities | None:
+        prompt, wanted = asked.prompts[place], asked.wanted[place]
+        async with limit:
+            return _only(
+                await aattempt(partial(model.alog_probabilities, [prompt], [wanted]))
+            )
+
+    public = [await alone(place) for place in range(asked.private, len(asked.prompts))]
+    if any(answer is None for answer in public):
+        return []
+    return [*await asyncio.gather(*map(alone, range(asked.private))), *public]
+
+
+def _is_whole(found: Any, asked: StepPrompts) -> bool:
+    return isinstance(found, Sequence) and len(found) == len(asked.prompts)
+
+
+def _only(found: Any) -> LogProbabilities | None:
+    if isinstance(found, Sequence) and len(found) == 1:
+        answer: LogProbabilities | None = found[0]
+        return answer
+    return None

@@ -16,14 +16,14 @@ from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
 from langchain_dpicl.few_shot.output import OutputSpec, read_labels, read_stop
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.public_calls import PublicCalls
-from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.few_shot.vocabulary import (
+from langchain_dpicl.few_shot.public_calls import (
+    PublicCalls,
     Vocabulary,
     public_distributions,
     public_prompts,
     vocabularies,
 )
+from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import result
@@ -142,7 +142,7 @@ class ZeroShotGenerator(Frozen):
         drafts = self._drafts(per_label)
         shown = is_watched() if progress is None else progress
         with progress_bar(
-            "OutputSpec examples", drafts.most_steps, shown=shown, speed="tokens/s"
+            "Writing examples", drafts.most_steps, shown=shown, speed="tokens/s"
         ) as advance:
             while active := drafts.active():
                 top = result(self._asking.top(drafts))

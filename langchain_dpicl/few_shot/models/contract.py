@@ -84,14 +84,7 @@ class NextTokenModel(ABC):
 
     @abstractmethod
     def top_tokens(self, prompts: Sequence[TokenPrompt], k: int) -> list[Tokens]:
-        """Return the k likeliest next tokens after each *public* prompt.
-
-        Args:
-            prompts: Prompts without private text.
-            k: How many tokens.
-
-        Returns:
-            For each prompt k different tokens, likeliest first, ties by id.
+        """Return k different likeliest tokens after each *public* prompt, ties by id.
 
         Raises:
             PublicCallError: If the model fails, tells no probabilities, fewer than k,

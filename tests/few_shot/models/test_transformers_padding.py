@@ -14,8 +14,12 @@ from support.tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.huggingface.batching import WORTH
 from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
-from langchain_dpicl.few_shot.models.huggingface.passes import PAD, ForwardPasses
-from langchain_dpicl.few_shot.models.huggingface.prefixes import Prefix, PublicPrefixes
+from langchain_dpicl.few_shot.models.huggingface.passes import (
+    PAD,
+    ForwardPasses,
+    Prefix,
+    PublicPrefixes,
+)
 
 TOLERANCE = 1e-5
 LENGTH = 90

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.openai.requests import PUBLIC_TEXTS
+from langchain_dpicl.few_shot.models.openai.wire import PUBLIC_TEXTS
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.models.huggingface.passes import PAD, ForwardPasses
-from langchain_dpicl.few_shot.models.huggingface.prefixes import PublicPrefixes
+from langchain_dpicl.few_shot.models.huggingface.passes import (
+    PAD,
+    ForwardPasses,
+    PublicPrefixes,
+)
 from langchain_dpicl.sealed import attempt
 
 Batching = Literal["single", "fixed", "mixed"]
@@ -36,8 +39,7 @@ _SEED = 5
 class BatchPlan(ABC):
     """A way of putting rows into forward passes.
 
-    Attributes:
-        length: Most tokens of a row; None if only the model limits them.
+    `length` is the most tokens of a row; None if only the model limits them.
     """
 
     length: int | None = None
@@ -54,13 +56,7 @@ class FreeBatches(BatchPlan):
     """Rows of like length together, as many as fit; equal ones are computed once.
 
     With `batch_size` 1 what is computed of a row is a function of that row and of the
-    public prefixes, and of nothing else.
-
-    Args:
-        passes: The model.
-        prefixes: What is computed of public prompts.
-        batch_size: Most rows of a pass; None for no limit.
-        most_tokens: Most tokens of a pass of several rows, padding included.
+    public prefixes, and of nothing else. `most_tokens` counts padding.
     """
 
     def __init__(
@@ -115,14 +111,9 @@ class FreeBatches(BatchPlan):
 class FixedBatches(BatchPlan):
     """Rows in the order of the call, in passes of one public shape.
 
-    Args:
-        passes: The model.
-        rows: Rows of every pass; missing ones are filled up.
-        length: Tokens of every row, padding included.
-
-    Raises:
-        InvalidParameterError: If the model has less context, mixes rows by design, or
-            is seen to mix them when tried.
+    Every pass has `rows` rows of `length` tokens; missing ones are filled up. A model
+    that has less context, mixes rows by design, or is seen to mix them when tried is
+    refused with `InvalidParameterError`.
     """
 
     def __init__(self, passes: ForwardPasses, *, rows: int, length: int) -> None:

@@ -30,13 +30,15 @@ from langchain_dpicl.few_shot.models.huggingface.batching import (
     Row,
     as_array,
 )
-from langchain_dpicl.few_shot.models.huggingface.identity import (
+from langchain_dpicl.few_shot.models.huggingface.passes import (
+    ForwardPasses,
+    PublicPrefixes,
+)
+from langchain_dpicl.few_shot.models.huggingface.tokens import (
+    PromptTokens,
     fingerprint,
     public_name,
 )
-from langchain_dpicl.few_shot.models.huggingface.passes import ForwardPasses
-from langchain_dpicl.few_shot.models.huggingface.prefixes import PublicPrefixes
-from langchain_dpicl.few_shot.models.huggingface.tokens import PromptTokens
 from langchain_dpicl.sealed import attempt
 
 _LOADING = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder")

@@ -10,17 +10,17 @@ padded: one row's length would change the arithmetic of all the others.)
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.few_shot.models.huggingface.prefixes import Prefix, is_plain
 
 PAD = 0
 """The token on the right of short rows; any would do, none of them is looked at."""
-
 _LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
@@ -28,17 +28,9 @@ _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_exp
 class ForwardPasses:
     """One model's forward passes, in evaluation mode and without gradients.
 
-    Args:
-        model: A causal language model of transformers.
-        device: Where to put it; None leaves it where it is.
-
-    Attributes:
-        width: Number of logits, that is of token ids.
-        limit: Most tokens of a row; None if the model names no limit.
-        reads: Number of token ids that the model can read.
-
-    Raises:
-        InvalidParameterError: If it is no causal model or can't make a pass.
+    `width` is the number of logits, that is of token ids, `reads` that of those the
+    model can read, `limit` the most tokens of a row, None if the model names none.
+    What is no causal model, or can't make a pass, is refused.
     """
 
     def __init__(self, model: Any, device: Any = None) -> None:
@@ -79,17 +71,13 @@ class ForwardPasses:
         prefix: Prefix | None = None,
         shared: int = 0,
     ) -> Any:
-        """Return the logits of the token after each row.
+        """Return the logits of the token after each row, float64 on the CPU.
 
-        Args:
-            rows: Token ids, each row at least one.
-            length: How long every row is padded; None: as long as the longest.
-            prefix: What is already computed of them.
-            shared: With how many of the prefix's tokens every row begins; each row is
-                longer.
+        Every row is padded to `length`, else to the longest, and begins with the first
+        `shared` tokens of the prefix and is longer.
 
         Returns:
-            A tensor of shape `(rows, width)`, float64, on the CPU.
+            A tensor of shape `(rows, width)`.
         """
         cache = prefix.taken(shared, len(rows)) if prefix else None
         return self._pass(rows, length, cache, shared)[0]
@@ -170,3 +158,87 @@ def _only(model: Any, last: Sequence[int], length: int) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+@dataclass(frozen=True, repr=False)
+class Prefix:
+    """A *public* beginning of prompts and the model's cache of it.
+
+    The cache holds keys and values of one row, and is never changed in place.
+    """
+
+    tokens: tuple[int, ...]
+    cache: Any
+
+    def taken(self, length: int, rows: int) -> Any:
+        """Return a cache of the first `length` tokens, for so many rows.
+
+        It shares memory with this one, which stays as it is: layers of this kind grow
+        by making new tensors.
+        """
+        cache = copy.copy(self.cache)
+        cache.layers = [copy.copy(layer) for layer in self.cache.layers]
+        if length < len(self.tokens):
+            cache.crop(length - len(self.tokens))
+        if rows > 1:
+            cache.batch_repeat_interleave(rows)
+        return cache
+
+
+class PublicPrefixes:
+    """The *public* rows of late, the `most` last used ones.
+
+    A group's prompt is another one at every token, as every token's sample is a fresh
+    one: there is nothing of it to use again, and a cache of it would be private text
+    that outlives its release.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: list[Prefix] = []
+
+    def add(self, prefix: Prefix) -> None:
+        """Keep a public prefix; one that it goes on from gives way to it."""
+        kept = [
+            other
+            for other in self._kept
+            if other.tokens != prefix.tokens[: len(other.tokens)]
+        ]
+        self._kept = [*kept, prefix][-self._most :] if self._most else []
+
+    def best(
+        self, rows: Sequence[tuple[int, ...]], *, least: int = 1
+    ) -> tuple[Prefix | None, int]:
+        """Return the prefix that saves most, and how many tokens of it are shared.
+
+        All rows must begin with what is shared, `least` tokens or more, and be longer.
+        For one row the answer depends on that row and on public rows alone.
+        """
+        found: Prefix | None = None
+        most = least - 1
+        for prefix in self._kept:
+            shared = min(_shared(row[:-1], prefix.tokens) for row in rows)
+            if shared > most:
+                found, most = prefix, shared
+        return found, most if found else 0
+
+
+def _shared(row: Sequence[int], other: Sequence[int]) -> int:
+    for place, (one, two) in enumerate(zip(row, other, strict=False)):
+        if one != two:
+            return place
+    return min(len(row), len(other))
+
+
+def is_plain(cache: Any, length: int) -> bool:
+    """Tell whether a cache is keys and values of all tokens and nothing else."""
+    try:
+        from transformers.cache_utils import DynamicCache, DynamicLayer
+    except ImportError:
+        return False
+    return (
+        type(cache) is DynamicCache
+        and bool(cache.layers)
+        and all(type(layer) is DynamicLayer for layer in cache.layers)
+        and cache.get_seq_length() == length
+    )

@@ -1,8 +1,13 @@
-"""A tokenizer of transformers as a generator needs it: prompts to ids, ids to text."""
+"""A tokenizer of transformers as a generator needs it, and which model and tokenizer it
+is.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +18,10 @@ from langchain_dpicl.few_shot.models.contract import TokenPrompt
 
 _SAMPLE = "a"
 
+# They tell where a model came from and what wrote it, not what it says.
+_INCIDENTAL = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")
+_DIGITS = 12
+
 
 class PromptTokens:
     """Cuts prompts into tokens and spells tokens.
@@ -20,17 +29,10 @@ class PromptTokens:
     A prompt gets the special tokens that the tokenizer puts *before* a text (a BOS
     token, where it has one), and none after it: the text goes on.
 
-    Args:
-        tokenizer: A tokenizer of transformers.
-        reads: Number of token ids that the model reads.
-        width: Number of token ids that it tells probabilities of.
-
-    Attributes:
-        known: For each of the model's ids whether the tokenizer has a token of that
-            id. Models often have more ids than that, to fill a matrix.
-
-    Raises:
-        InvalidParameterError: If it is no tokenizer, or has ids that the model has not.
+    `reads` is the number of token ids that the model reads, `width` that of those it
+    tells probabilities of. `known` says for each of the model's ids whether the
+    tokenizer has a token of that id: models often have more, to fill a matrix. What is
+    no tokenizer, or has ids that the model has not, is refused.
     """
 
     def __init__(self, tokenizer: Any, reads: int, width: int) -> None:
@@ -61,11 +63,7 @@ class PromptTokens:
         return frozenset(token for token in found if 0 <= token < self.known.size)
 
     def ids(self, prompt: TokenPrompt) -> tuple[int, ...]:
-        """Return a prompt's token ids, and after them the generated ones.
-
-        Raises:
-            ValueError: If a generated id is none that the model reads.
-        """
+        """Return a prompt's token ids, and after them the generated ones."""
         if any(not 0 <= token < self._reads for token in prompt.generated):
             raise ValueError("A generated token is none of the model's.")
         return (*self._before, *self._cut(prompt.text), *prompt.generated)
@@ -95,3 +93,61 @@ class PromptTokens:
             if full[start : start + len(plain)] == plain:
                 return tuple(full[:start])
         return ()
+
+
+def public_name(model: Any) -> str:
+    """Return what a model is called, without the folders that it was loaded from.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> config = SimpleNamespace(_name_or_path="/home/me/gpt2", model_type="gpt2")
+        >>> public_name(SimpleNamespace(config=config))
+        'gpt2'
+    """
+    given = str(getattr(model.config, "_name_or_path", "") or "")
+    if given and (Path(given).is_absolute() or Path(given).exists()):
+        given = Path(given).name
+    return given or str(getattr(model.config, "model_type", "") or "model")
+
+
+def fingerprint(model: Any, tokenizer: Any) -> str:
+    """Return a digest of a model's configuration and weights and of its tokenizer.
+
+    Every weight is read, so that a model fine-tuned by a hair has another one. Weights
+    that are on no device of this process count with their name and shape alone. The
+    twelve hexadecimal digits are the same in every process.
+    """
+    digest = hashlib.sha256()
+    config = model.config.to_diff_dict()
+    known = {key: config[key] for key in sorted(config) if key not in _INCIDENTAL}
+    digest.update(json.dumps(known, default=str, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        if not tensor.is_meta:
+            digest.update(_bytes(tensor))
+    digest.update(_tokenizer(tokenizer).encode())
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _bytes(tensor: Any) -> Any:
+    import torch
+
+    if hasattr(tensor, "dequantize") and tensor.is_quantized:
+        tensor = tensor.dequantize()
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy()
+
+
+def _tokenizer(tokenizer: Any) -> str:
+    parts: list[Any] = [
+        sorted(tokenizer.get_vocab().items()),
+        {key: str(value) for key, value in tokenizer.special_tokens_map.items()},
+    ]
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        written = json.loads(backend.to_str())
+        # Both change while a tokenizer is used.
+        written.pop("truncation", None)
+        written.pop("padding", None)
+        parts.append(written)
+    return json.dumps(parts, sort_keys=True, default=str)

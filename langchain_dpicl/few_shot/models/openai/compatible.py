@@ -17,9 +17,15 @@ from langchain_dpicl.few_shot.models.contract import (
 )
 from langchain_dpicl.few_shot.models.openai.probe import Abilities, probe
 from langchain_dpicl.few_shot.models.openai.questions import Questions
-from langchain_dpicl.few_shot.models.openai.requests import Terms, detokenize, text_of
 from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer
-from langchain_dpicl.few_shot.models.openai.wire import MOST_CALLS, Steps, Wire
+from langchain_dpicl.few_shot.models.openai.wire import (
+    MOST_CALLS,
+    Steps,
+    Terms,
+    Wire,
+    detokenize,
+    text_of,
+)
 from langchain_dpicl.release.flow import aresult, result
 
 OWN_OPTIONS = frozenset(
@@ -128,24 +134,19 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 f"llm carries {names}, which changes the probabilities that are told: "
                 "leave it out."
             )
-        self._wire = Wire(
-            llm,
-            MOST_CALLS
-            if max_concurrency is None
-            else _count(max_concurrency, "max_concurrency"),
-        )
+        most = MOST_CALLS if max_concurrency is None else max_concurrency
+        self._wire = Wire(llm, _count(most, "max_concurrency"))
         self._terms = Terms(llm.model_name, extra, self._wire.host)
         self._batch = _count(llm.batch_size, "batch_size of llm")
         self._tokenizer = None if tokenizer is None else LocalTokenizer.of(tokenizer)
-        self._ends = (
-            None
-            if end_tokens is None
-            else frozenset(_count(t, "end_tokens", minimum=0) for t in end_tokens)
-        )
+        self._ends: frozenset[int] | None = None
+        if end_tokens is not None:
+            ends = (_count(token, "end_tokens", minimum=0) for token in end_tokens)
+            self._ends = frozenset(ends)
         self._wants_by_id = by_id
-        self._top = (
-            None if top_logprobs is None else _count(top_logprobs, "top_logprobs")
-        )
+        self._top = None
+        if top_logprobs is not None:
+            self._top = _count(top_logprobs, "top_logprobs")
         self._abilities: Abilities | None = None
         self._confirmed = 0
 

@@ -25,21 +25,23 @@ from langchain_dpicl.few_shot.models.openai.replies import (
     refuse,
     succeeded,
 )
-from langchain_dpicl.few_shot.models.openai.requests import (
+from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer, Spellings
+from langchain_dpicl.few_shot.models.openai.wire import (
     IDS,
     LEAST_ASKED,
     PLAIN,
     PUBLIC_TEXTS,
     TRIES,
     UNSUPPORTED,
+    Call,
+    Failure,
+    Steps,
     Terms,
     detokenize,
     text_of,
     tokenize,
     tokens_of,
 )
-from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer, Spellings
-from langchain_dpicl.few_shot.models.openai.wire import Call, Failure, Steps
 
 COMMON_ENDS = (
     "</s>",
@@ -93,12 +95,7 @@ class Abilities:
 def probe(
     terms: Terms, tokenizer: LocalTokenizer | None, ends: Collection[int] | None
 ) -> Steps[Abilities]:
-    """Find out what a server can do.
-
-    Args:
-        terms: How to ask it.
-        tokenizer: The user's tokenizer, if there is one.
-        ends: The user's end tokens, if they are given.
+    """Find out what a server can do, with the user's tokenizer and end tokens, if any.
 
     Raises:
         PublicCallError: If the server does not answer, or tells no log-probabilities.
@@ -170,8 +167,7 @@ def _first_answer(
 ) -> Steps[tuple[list[Choice], dict[str, Any], bool]]:
     """Ask for one log-probability after each of two texts, in a list if it can be.
 
-    Returns:
-        The answers, what to send along, and whether lists can be sent.
+    Return the answers, what to send along, and whether lists can be sent.
     """
     options = {**IDS, **(PLAIN if kind == "vllm" else {})} if kind != "openai" else {}
     texts = list(PUBLIC_TEXTS)
@@ -363,17 +359,11 @@ def _ends(
     replies = yield [tokenize(terms, text, special=False) for text in COMMON_ENDS]
     found = [tokens_of(reply) or [] for reply in replies]
     tried = sorted({ids[0] for ids in found if len(ids) == 1})
-    if not has_ids or not tried:
-        replies = []
-    else:
+    replies = []
+    if has_ids and tried:
+        known = {**options, "max_tokens": 2}
         replies = yield [
-            terms.completion(
-                [PUBLIC_TEXTS[0]],
-                1,
-                max_tokens=2,
-                allowed_token_ids=[token],
-                **options,
-            )
+            terms.completion([PUBLIC_TEXTS[0]], 1, **known, allowed_token_ids=[token])
             for token in tried
         ]
     ends = set()

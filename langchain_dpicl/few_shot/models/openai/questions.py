@@ -33,17 +33,18 @@ from langchain_dpicl.few_shot.models.openai.replies import (
     likeliest,
     refuse,
 )
-from langchain_dpicl.few_shot.models.openai.requests import (
+from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer
+from langchain_dpicl.few_shot.models.openai.wire import (
     LEAST_ASKED,
     PUBLIC_TEXTS,
     TRIES,
     UNSUPPORTED,
+    Failure,
+    Steps,
     Terms,
     tokenize,
     tokens_of,
 )
-from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer
-from langchain_dpicl.few_shot.models.openai.wire import Failure, Steps
 from langchain_dpicl.sealed import attempt
 
 MOST_BY_ID = 128
@@ -55,13 +56,10 @@ Prompt = str | list[int] | None
 
 @dataclass(frozen=True, repr=False)
 class _Asked:
-    """What is asked after one prompt.
+    """What is asked after one prompt: so many figures, -1 for all.
 
-    Attributes:
-        prompt: The prompt.
-        logprobs: How many figures; -1 for all.
-        named: Tokens that are named by id; empty for the likeliest ones.
-        allowed: The only tokens that may follow; empty for all.
+    `named` are tokens that are named by id, empty for the likeliest ones; `allowed` the
+    only tokens that may follow, empty for all.
     """
 
     prompt: Prompt
@@ -82,15 +80,10 @@ class _Asked:
 
 @dataclass(frozen=True, repr=False)
 class Questions:
-    """What can be asked of a server that has been probed.
+    """What can be asked of a server that has been probed, `batch` prompts a request.
 
-    Attributes:
-        terms: How it is asked.
-        can: What it can do.
-        tokenizer: The user's tokenizer, or None.
-        batch: Prompts in one request.
-        by_id: Whether tokens are named by id.
-        top: How many of the likeliest tokens it is asked for where they are not.
+    Tokens are named `by_id`; where they are not, the server is asked for its `top`
+    likeliest ones.
     """
 
     terms: Terms
@@ -138,12 +131,9 @@ class Questions:
         tokens: Sequence[Tokens | None],
         told: int,
     ) -> Steps[list[LogProbabilities | None]]:
-        """Return the log-probabilities of given tokens after each prompt.
+        """Return the log-probabilities of given tokens after each prompt; None: of all.
 
-        Args:
-            prompts: The prompts.
-            tokens: The tokens of each; None for all.
-            told: How many of the likeliest tokens the server is known to tell.
+        `told` is how many of the likeliest tokens the server is known to tell.
         """
         sent = yield from self._sent(prompts)
         asked: list[_Asked] = []

@@ -40,12 +40,9 @@ ID_MARK = "token_id:"
 class Choice:
     """What a server said after one prompt.
 
-    Attributes:
-        top: Log-probability of each reported token, by what the server calls it.
-        said: What the server calls the token that it drew.
-        ended: Whether that token ended the text.
-        prompt_ids: The prompt's tokens, where the server tells them.
-        tokens: How many tokens it drew.
+    `top` are the reported tokens' log-probabilities, by what the server calls them;
+    `said` is what it calls the token that it drew; `prompt_ids` are None where it does
+    not tell them; `tokens` counts those that it drew.
     """
 
     top: Mapping[str, float]
@@ -56,16 +53,11 @@ class Choice:
 
 
 def choices(reply: Reply, expected: int) -> list[Choice | None] | None:
-    """Read the answers to a list of prompts.
+    """Read the answers to a list of prompts, out of a reply of any shape.
 
-    Args:
-        reply: The server's answer, of any shape.
-        expected: How many prompts it answers.
-
-    Returns:
-        One choice a prompt, None where it tells no log-probabilities; or None if the
-        answers can't be matched to the prompts: one choice a prompt, numbered exactly
-        as the prompts are. A single prompt's single choice needs no number.
+    A choice is None where it tells no log-probabilities. All is None if the answers
+    can't be matched to the prompts: one choice a prompt, numbered exactly as the
+    prompts are. A single prompt's single choice needs no number.
     """
     given = reply.get("choices") if isinstance(reply, dict) else None
     if not isinstance(given, list) or len(given) != expected:
@@ -128,16 +120,12 @@ def likeliest(reported: Mapping[Key, float], k: int) -> dict[Key, float]:
 def bound(top: Mapping[Any, float], drawn: Any = None) -> float:
     """Return the largest log-probability of a token outside of the likeliest ones.
 
-    Args:
-        top: Log-probabilities of the likeliest tokens.
-        drawn: A token that may be none of them, and be reported because it was drawn.
+    `drawn` is a token that may be none of them, and be reported because it was drawn.
 
     Example:
         >>> import math
         >>> math.exp(bound({1: math.log(0.5), 2: math.log(0.25)}))
         0.25
-        >>> round(math.exp(bound({1: math.log(0.5), 2: math.log(0.4)})), 6)
-        0.1
     """
     left = max(1.0 - math.fsum(map(math.exp, top.values())), ROUNDING)
     least = [value for key, value in top.items() if key != drawn]
@@ -167,12 +155,7 @@ def succeeded(reply: Reply) -> bool:
 
 
 def refuse(failure: Reply, doing: str) -> NoReturn:
-    """Raise what a failed public call means.
-
-    Args:
-        failure: What came back.
-        doing: What was asked, for the message.
-    """
+    """Raise what a failed public call means; `doing` is what was asked."""
     if not isinstance(failure, Failure):
         raise PublicCallError(f"The server's answer could not be read: {doing}.")
     if failure.status in KEY_REFUSED:

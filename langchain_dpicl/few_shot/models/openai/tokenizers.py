@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,8 @@ _SEVERAL = -1
 class LocalTokenizer:
     """One of the common tokenizers behind one face.
 
-    Attributes:
-        encode: From a text to its tokens, with what the model wants before a prompt.
-        decode: From tokens to the text that they spell.
-        ends: Tokens that end a text.
-        size: Number of tokens, or None.
-        spelled: How a server that tells texts calls each token; None where there is no
-            such token.
+    `encode` puts what the model wants before a prompt; `spelled` is how a server that
+    tells texts calls a token, None where there is no such token.
     """
 
     encode: Callable[[str], list[int]]
@@ -35,11 +30,7 @@ class LocalTokenizer:
     def of(cls, tokenizer: Any) -> LocalTokenizer:
         """Read a tokenizer of `tiktoken`, `tokenizers` or `transformers`, or your own.
 
-        Args:
-            tokenizer: Anything with `encode(text)` and `decode(ids)`.
-
-        Raises:
-            InvalidParameterError: If it has neither.
+        Anything with `encode(text)` and `decode(ids)` will do.
         """
         encode, decode = (getattr(tokenizer, n, None) for n in ("encode", "decode"))
         if not callable(encode) or not callable(decode):
@@ -127,11 +118,7 @@ class Spellings:
 
     @classmethod
     def of(cls, tokenizer: LocalTokenizer) -> Spellings:
-        """Spell all of a tokenizer's tokens.
-
-        Raises:
-            InvalidParameterError: If the tokenizer does not say how many it has.
-        """
+        """Spell all of a tokenizer's tokens, if it says how many it has."""
         if tokenizer.size is None:
             raise InvalidParameterError(
                 "The server names tokens by their text, and the tokenizer does not say "
@@ -139,8 +126,9 @@ class Spellings:
                 "tokenizers or tiktoken, or one with a vocabulary_size."
             )
         ids: dict[str, int] = {}
-        for text, token in _spelled(tokenizer, range(tokenizer.size)):
-            ids[text] = _SEVERAL if text in ids else token
+        for token in range(tokenizer.size):
+            if text := tokenizer.spelled(token):
+                ids[text] = _SEVERAL if text in ids else token
         return cls({text: token for text, token in ids.items() if token != _SEVERAL})
 
     @property
@@ -151,12 +139,3 @@ class Spellings:
     def by_id(self, read: dict[str, float]) -> dict[int, float]:
         """Return the figures of those tokens that can be told apart."""
         return {self.ids[text]: p for text, p in read.items() if text in self.ids}
-
-
-def _spelled(
-    tokenizer: LocalTokenizer, tokens: Sequence[int]
-) -> Iterator[tuple[str, int]]:
-    for token in tokens:
-        text = tokenizer.spelled(token)
-        if text:
-            yield text, token

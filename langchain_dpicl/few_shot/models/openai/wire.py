@@ -1,4 +1,4 @@
-"""HTTP calls to a model server: many at once, and no failure but a value.
+"""HTTP calls to a completions server: many at once, and no failure but a value.
 
 What is to be asked is written as generators that yield lists of calls and receive
 their replies (`Steps`); `Wire.flow` makes a flow of them. The order of questions, and
@@ -27,18 +27,28 @@ from langchain_dpicl.release.flow import Do, Flow
 from langchain_dpicl.sealed import aattempt, attempt
 
 T = TypeVar("T")
-
 MOST_CALLS = 32
 """HTTP calls in flight at once unless a limit is given."""
+
+PUBLIC_TEXTS = (
+    "Write a short sentence about the weather.\nSentence:",
+    "  Two spaces, a tab\tand naïve café 北京 🙂 1234567890.",
+)
+"""What servers are asked to find out what they can do: nothing private."""
+TRIES = 20
+"""How often a prompt is asked whose answer came back mutilated, as
+`openai_questions.py` describes."""
+LEAST_ASKED = 3
+"""Fewest tokens asked for: a mutilated answer names two at most."""
+UNSUPPORTED = (400, 422)
+"""Statuses of a server that does not take an argument."""
 
 
 @dataclass(frozen=True, repr=False)
 class Call:
     """One HTTP request: a path below the API's address, and the body to post.
 
-    Attributes:
-        path: Such as `/completions`; one that begins with `..` is beside the API's.
-        body: The JSON body; None for a GET.
+    A path that begins with `..` is beside the API's; a body of None makes it a GET.
     """
 
     path: str
@@ -49,9 +59,7 @@ class Call:
 class Failure:
     """Stands for a call that failed; it keeps nothing that the server said.
 
-    Attributes:
-        status: The HTTP status, or None where there was no answer.
-        reason: What kind of failure it was, in words of ours.
+    `status` is None where there was no answer; `reason` is in words of ours.
     """
 
     status: int | None
@@ -71,9 +79,7 @@ Steps = Generator[list[Call], list[Reply], T]
 class Wire:
     """The SDK's clients of a completions model, with their keys, retries and time-outs.
 
-    Attributes:
-        llm: Whose clients they are.
-        most: HTTP calls in flight at once.
+    At most `most` HTTP calls are in flight at once.
     """
 
     llm: OpenAI
@@ -169,3 +175,62 @@ def _send(root: Any, call: Call) -> Callable[[], Any]:
     if call.body is None:
         return lambda: root.get(path, cast_to=object)
     return lambda: root.post(path, cast_to=object, body=call.body)
+
+
+@dataclass(frozen=True, repr=False)
+class Terms:
+    """How to ask: public, and the same for every prompt.
+
+    Attributes:
+        model: The model's name at the server.
+        extra: More of every request's body, as the user set it.
+        host: The server's host name.
+    """
+
+    model: str
+    extra: dict[str, Any]
+    host: str
+
+    def completion(self, prompts: list[Any], logprobs: int, **more: Any) -> Call:
+        """Return the request for one token after each prompt."""
+        body: dict[str, Any] = {
+            **self.extra,
+            "model": self.model,
+            "prompt": prompts,
+            "max_tokens": 1,
+            # Or the figures may be those of another distribution than the model's.
+            "temperature": 1,
+            "top_p": 1,
+            "logprobs": logprobs,
+        }
+        return Call("/completions", {**body, **more})
+
+
+IDS = {"return_tokens_as_token_ids": True}
+PLAIN = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Against a model's own defaults, which vLLM takes from its files."""
+
+
+def tokenize(terms: Terms, text: str, *, special: bool = True) -> Call:
+    """Return vLLM's request to cut up a text."""
+    body = {"model": terms.model, "prompt": text, "add_special_tokens": special}
+    return Call("../tokenize", body)
+
+
+def tokens_of(reply: Reply) -> list[int] | None:
+    """Read the tokens of a text, or None if there are none."""
+    ids = reply.get("tokens") if isinstance(reply, dict) else None
+    if not isinstance(ids, list) or not ids:
+        return None
+    return ids if all(type(token) is int for token in ids) else None
+
+
+def detokenize(terms: Terms, tokens: list[int]) -> Call:
+    """Return vLLM's request to spell tokens."""
+    return Call("../detokenize", {"model": terms.model, "tokens": tokens})
+
+
+def text_of(reply: Reply) -> str | None:
+    """Read the text of tokens, or None if there is none."""
+    text = reply.get("prompt") if isinstance(reply, dict) else None
+    return text if isinstance(text, str) else None
