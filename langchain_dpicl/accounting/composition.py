@@ -55,8 +55,7 @@ from langchain_dpicl.common.parameters import ParameterError
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    AnyEvent: TypeAlias = Event | DpEvent
-
+AnyEvent: TypeAlias = "Event | DpEvent"
 CHEAP = math.inf
 """Resolution that leaves the loss distribution out: a quick, looser upper bound."""
 

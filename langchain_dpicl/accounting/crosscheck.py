@@ -22,11 +22,10 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from langchain_dpicl.accounting.composition import compose, own_events
+from langchain_dpicl.accounting.composition import AnyEvent, compose, own_events
 from langchain_dpicl.accounting.events import (
     Event,
     GaussianEvent,
@@ -38,9 +37,6 @@ from langchain_dpicl.accounting.loss import MAX_USES
 from langchain_dpicl.accounting.parallel import one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.common import parameters
-
-if TYPE_CHECKING:
-    from langchain_dpicl.accounting.composition import AnyEvent
 
 _SMALL_GRID, _LARGE_GRID = 60_000, 300_000
 _WANTED_ERROR, _LEAST_ERROR = 0.06, 0.02

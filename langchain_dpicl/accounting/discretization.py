@@ -55,20 +55,11 @@ _TAIL_DEVIATIONS = 10.2
 class Measure:
     """Loss of one use on the grid, in one order of the neighbors."""
 
-    lowest: int
-    """Grid index of the first probability."""
-
-    probabilities: Floats
-    """Masses of the grid points from `lowest` on."""
-
-    infinity: float
-    """Mass at infinite loss."""
-
-    cumulants: Floats
-    """log E exp(t L) over finite losses for t = `SLOPES` / step."""
-
-    error: float
-    """Bound of the rounding error of the curve."""
+    lowest: int  # Grid index of the first probability.
+    probabilities: Floats  # Masses of the grid points from `lowest` on.
+    infinity: float  # Mass at infinite loss.
+    cumulants: Floats  # log E exp(t L) over finite losses for t = `SLOPES` / step.
+    error: float  # Bound of the rounding error of the curve.
 
 
 def one_use(event: Event) -> Event:

@@ -69,10 +69,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from langchain_dpicl.accounting import limits
-from langchain_dpicl.accounting.composition import own_events
+from langchain_dpicl.accounting.composition import AnyEvent, own_events
 from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
@@ -86,9 +86,6 @@ from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.accounting.renyi import zcdp_epsilon
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
-
-if TYPE_CHECKING:
-    from langchain_dpicl.accounting.composition import AnyEvent
 
 BUDGET_UNITS = 2**31 - 1
 """Steps of a budget: a sum of two costs within it still fits 32 bits."""

@@ -49,23 +49,13 @@ _TILTED_SIZE = 8
 class _Composed:
     """Loss of all uses, in one order of the neighbors, tilted by exp(t * loss)."""
 
-    start: float
-    """Loss of the first probability; nothing is known of smaller ones."""
-
-    tilted: Floats
-    """p(l) exp(t l - K) on the grid from `start` on, K = log E exp(t L)."""
-
-    slope: float
-    """The tilt t, 0 for none."""
-
-    cumulant: float
-    """K."""
-
-    allowance: float
-    """Mass at infinity, and rounding errors of the discretization."""
-
+    start: float  # Loss of the first probability; nothing is known of smaller ones.
+    tilted: Floats  # p(l) exp(t l - K) on the grid from `start` on, K = log E exp(t L).
+    slope: float  # The tilt t, 0 for none.
+    cumulant: float  # K.
+    allowance: float  # Mass at infinity, and rounding errors of the discretization.
+    # Cut tails, and rounding errors of the convolution; a mass of `tilted`.
     noise: float
-    """Cut tails, and rounding errors of the convolution; a mass of `tilted`."""
 
 
 def loss_epsilon(

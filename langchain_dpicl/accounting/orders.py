@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from langchain_dpicl.accounting import limits
-from langchain_dpicl.accounting.composition import own_events
-from langchain_dpicl.accounting.events import DeltaEvent, ParallelEvent
+from langchain_dpicl.accounting.composition import AnyEvent, own_events
+from langchain_dpicl.accounting.events import DeltaEvent, Event, ParallelEvent
 from langchain_dpicl.accounting.filters import PrivacyFilter
 from langchain_dpicl.accounting.renyi import Floats, divergence
 from langchain_dpicl.common.parameters import ParameterError
-
-if TYPE_CHECKING:
-    from langchain_dpicl.accounting.composition import AnyEvent
-    from langchain_dpicl.accounting.events import Event
 
 _SPREAD = np.geomspace(1e-4, 1e4, 401)
 _NEAR = np.geomspace(0.95, 1.05, 41)

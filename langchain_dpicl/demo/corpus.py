@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import date, timedelta
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from langchain_core.documents import Document
 
@@ -13,9 +14,6 @@ from langchain_dpicl.common.parameters import count
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.demo import wording
 from langchain_dpicl.exceptions import InvalidParameterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SEED = 2026
 DOMINANCE = 0.76

@@ -18,17 +18,10 @@ class Condition(NamedTuple):
     """A diagnosis, what is typical of it, and what else occurs."""
 
     name: str
-    drugs: tuple[str, ...]
-    """The usual drug first."""
-
-    effects: tuple[str, ...]
-    """Side effects of the usual drug, the dominant one first."""
-
-    topic: str
-    """What the notes on this diagnosis talk about besides."""
-
-    values: tuple[str, ...]
-    """What patients say to the topic, the dominant value first."""
+    drugs: tuple[str, ...]  # The usual drug first.
+    effects: tuple[str, ...]  # Side effects of the usual drug, the dominant one first.
+    topic: str  # What the notes on this diagnosis talk about besides.
+    values: tuple[str, ...]  # What patients say to the topic, the dominant value first.
 
 
 CONDITIONS = (

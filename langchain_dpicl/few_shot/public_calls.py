@@ -1,4 +1,4 @@
-"""The public side of a generation: prompts without any record, and the public tokens."""
+"""The public side of a generation: prompts without any record, and tokens."""
 
 from __future__ import annotations
 

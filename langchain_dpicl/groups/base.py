@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from langchain_core.documents import Document
+from typing_extensions import Self
+
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.terms import describe_source
-from langchain_dpicl.release.flow import Do, aresult, result
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from langchain_core.documents import Document
-    from typing_extensions import Self
-
-    from langchain_dpicl.accounting import EventTemplate
-    from langchain_dpicl.budget import PaidCharge
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms import SecureRandom
-    from langchain_dpicl.release.flow import Flow
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 
 @dataclass(frozen=True)
@@ -131,15 +127,12 @@ class GroupSource(ABC):
     def prepare(self, question: str) -> Any:
         """Do the public half of a draw; see the class docstring.
 
-        Args:
-            question: The public question.
-
         Returns:
             What `draw_prepared` needs; it depends on the question alone.
 
         Raises:
-            InvalidParameterError: If the question, or what the embedding makes of
-                it, cannot be used.
+            InvalidParameterError: If the question, or what the embedding makes of it,
+                cannot be used.
         """
 
     async def aprepare(self, question: str) -> Any:
@@ -158,15 +151,14 @@ class GroupSource(ABC):
         Args:
             prepared: What `prepare` returned for the question.
             paid: What was charged for `threshold_template`; its parameters are used.
-            charge_units: Charges units, under a per-unit account; None where the charge
-                was everybody's.
+            charge_units: Charges units, under a per-unit account; else None.
 
         Returns:
             The prepared question for `draw_prepared`, and what was released.
 
         Raises:
-            InvalidParameterError: If there is nothing to release, or an argument
-                cannot be used.
+            InvalidParameterError: If there is nothing to release, or an argument is
+            wrong.
         """
         raise InvalidParameterError(
             f"{type(self).__name__} releases nothing before a draw: it has no "
@@ -190,21 +182,18 @@ class GroupSource(ABC):
     def draw_prepared(
         self, prepared: Any, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
-        """Do the private half of a draw.
+        """Do the private half of a draw; return the slots, which are private.
 
         Args:
             prepared: What `prepare` returned for the question, or `release_threshold`
                 where there is a `threshold_template`.
             charge_units: Charges units, under a per-unit account. It is called once for
-                a draw, with all eligible units, and who does not pay is left out as
-                if not in the corpus. None: everyone may take part.
-
-        Returns:
-            The slots. Private: for the sealed region and for tests.
+                a draw, with all eligible units, and who does not pay is left out as if
+                not in the corpus. None: everyone may take part.
 
         Raises:
             InvalidParameterError: If a `charge_units` comes to a source that can't
-                charge units.
+            charge.
         """
 
     async def adraw_prepared(

@@ -5,16 +5,20 @@ Written against `search.ShardSearch` alone, so that it is the same for every ind
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.base import ThresholdRelease
-from langchain_dpicl.groups.paying import payers
-from langchain_dpicl.groups.selection import lowest
+from langchain_dpicl.groups.base import TermedSource, ThresholdRelease
+from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
+from langchain_dpicl.groups.selection import lowest, payers
 from langchain_dpicl.groups.threshold import NoisyThreshold, choose_threshold
+from langchain_dpicl.release.flow import Do, aresult, result
+from langchain_dpicl.sealed.embedding_calls import aembed
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
@@ -26,27 +30,33 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.terms import RetrievalTerms
     from langchain_dpicl.mechanisms.noise import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
+if TYPE_CHECKING:
+    from langchain_core.documents import Document
+    from langchain_core.embeddings import Embeddings
+
+    from langchain_dpicl.accounting import EventTemplate
+    from langchain_dpicl.budget import PaidCharge
+    from langchain_dpicl.common.units import ChargeUnits
+    from langchain_dpicl.groups.search import ShardSearch
+    from langchain_dpicl.groups.terms import RetrievalTerms
+    from langchain_dpicl.mechanisms import GaussianNoise
+    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.release.flow import Flow
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedQuestion:
     """What `RetrievedGroups.prepare` makes of a question. Public throughout."""
 
-    vector: Vectors
-    """The question's vector, scaled to norm 1, shape (1, dimension)."""
-
+    vector: Vectors  # The question's vector, scaled to norm 1, shape (1, dimension).
+    # The threshold, or how it is going to be chosen; None: none.
     threshold: float | NoisyThreshold | None
-    """The threshold, or how it is going to be chosen; None: none."""
 
 
 def check_prepared(
     prepared: Any, terms: RetrievalTerms, index: ShardSearch
 ) -> PreparedQuestion:
-    """Return a prepared question, refusing what these groups have not prepared.
-
-    Raises:
-        InvalidParameterError: If so.
-    """
+    """Return a prepared question, refusing what these groups have not prepared."""
     if (
         not isinstance(prepared, PreparedQuestion)
         or not isinstance(prepared.vector, np.ndarray)
@@ -95,17 +105,6 @@ def draw_slots(
 ) -> list[list[Document]]:
     """Return the slots of a draw, of the index's own documents.
 
-    Args:
-        index: One snapshot for the whole draw.
-        asked: The question, with its threshold.
-        terms: The public parameters.
-        charge_units: Charges the eligible units; see `RetrievedGroups.draw_prepared`.
-        random: Source of the random subset under `max_groups`.
-
-    Raises:
-        InvalidParameterError: If the threshold is still to be chosen.
-        LedgerError: If `charge_units` does not answer for each unit.
-
     Privacy:
         Relation: see `RetrievalTerms.relation`, for the corpus of the units that paid.
         With a `charge_units`, eligibility to pay is a function of the unit's own
@@ -138,3 +137,129 @@ def _fits(threshold: Any, own: float | NoisyThreshold | None) -> bool:
     if isinstance(own, NoisyThreshold) and isinstance(threshold, float):
         return threshold in own.bins
     return bool(threshold == own)
+
+
+class RetrievingSource(TermedSource):
+    """Embeds a question and draws from an index, a `search.ShardSearch`.
+
+    A subclass sets `_terms` and `_random` when it is made, and says where documents
+    come from. Its `_index` may be another one at any time: a draw reads it once.
+
+    Privacy:
+        See `RetrievalTerms.relation` for what one unit changes, and `draw_slots` for
+        who pays.
+    """
+
+    _terms: RetrievalTerms
+    _random: SecureRandom
+
+    @property
+    @abstractmethod
+    def _embedding(self) -> Embeddings:
+        """What questions are embedded with."""
+
+    @property
+    @abstractmethod
+    def _index(self) -> ShardSearch:
+        """What is searched."""
+
+    @property
+    def n_units(self) -> int:
+        """Number of units, private: for the operator and the check of delta."""
+        return self._index.n_units
+
+    @property
+    def charges_units(self) -> bool:
+        """Whether a draw can charge each eligible unit: with a threshold, it can.
+
+        Privacy:
+            The promise of `GroupSource.charges_units` is kept by `draw_slots`.
+        """
+        return self._terms.score_threshold is not None
+
+    @property
+    def threshold_template(self) -> EventTemplate[GaussianNoise] | None:
+        """The choice of a threshold, with a `NoisyThreshold`; else None."""
+        terms = self._terms.score_threshold
+        return terms.event_template() if isinstance(terms, NoisyThreshold) else None
+
+    def prepare(self, question: str) -> PreparedQuestion:
+        """Embed the question; the public half of a draw.
+
+        Raises:
+            InvalidParameterError: If the question is no text, or its vector is zero,
+                not finite, or of another dimension than the index.
+        """
+        return result(self._preparing(question))
+
+    async def aprepare(self, question: str) -> PreparedQuestion:
+        """Embed the question; the async twin of `prepare`."""
+        return await aresult(self._preparing(question))
+
+    def release_threshold(
+        self,
+        prepared: Any,
+        *,
+        paid: PaidCharge[Any],
+        charge_units: ChargeUnits | None = None,
+    ) -> ThresholdRelease:
+        """Choose the threshold for a question, with a `NoisyThreshold`.
+
+        `charge_units` is called once for each bin of scores that is counted, from the
+        top down. The release's details are `score_threshold` and `noisy_units`, the
+        noisy number of units that reach it.
+
+        Raises:
+            InvalidParameterError: If the groups have a threshold already, or an
+                argument cannot be used.
+            LedgerError: If `charge_units` does not answer for each unit.
+
+        Privacy:
+            See `groups.threshold`; the noise is z = `paid.noise.noise_multiplier`.
+        """
+        if self.threshold_template is None:
+            return super().release_threshold(
+                prepared, paid=paid, charge_units=charge_units
+            )
+        index = self._index
+        asked = check_prepared(prepared, self._terms, index)
+        return refine_question(
+            index, asked, paid=paid, charge_units=charge_units, random=self._random
+        )
+
+    def draw_prepared(
+        self, prepared: Any, *, charge_units: ChargeUnits | None = None
+    ) -> list[list[Document]]:
+        """Search; the private half of a draw.
+
+        `charge_units` is called once, with the ids of all eligible units in their own
+        order, also when there are none.
+
+        Returns:
+            The slots. By shard: `n_groups` of them, shard by shard, empty where nothing
+            passes. By unit: one for each eligible unit (at most `max_groups`), in
+            random order. The documents are copies.
+
+        Raises:
+            InvalidParameterError: If `prepared` is something else, or a `charge_units`
+                comes to groups without a threshold.
+            LedgerError: If `charge_units` does not answer for each unit.
+        """
+        self._check_charging(charge_units)
+        # Read once: the whole draw sees one snapshot, whoever writes meanwhile.
+        index = self._index
+        asked = check_prepared(prepared, self._terms, index)
+        slots = draw_slots(
+            index, asked, self._terms, charge_units=charge_units, random=self._random
+        )
+        return [[shallow_copy(document) for document in slot] for slot in slots]
+
+    def _preparing(self, question: str) -> Flow[PreparedQuestion]:
+        check_question(question)
+        embedding = self._embedding
+        vector = yield Do(
+            partial(embedding.embed_query, question),
+            partial(aembed, embedding, "aembed_query", question),
+        )
+        scaled = unit_question(vector, self._index.dimension)
+        return PreparedQuestion(scaled, self._terms.score_threshold)

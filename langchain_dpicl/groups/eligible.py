@@ -28,20 +28,12 @@ if TYPE_CHECKING:
 class ShardHits:
     """One shard's documents that reach the threshold, and whose they are."""
 
-    shard: Shard
-    """The shard, immutable."""
-
-    rows: NDArray[np.int64]
-    """Rows of the documents that pass."""
-
-    scores: NDArray[np.float32]
-    """Their scores, as FAISS computed them."""
-
+    shard: Shard  # The shard, immutable.
+    rows: NDArray[np.int64]  # Rows of the documents that pass.
+    scores: NDArray[np.float32]  # Their scores, as FAISS computed them.
+    # The eligible units' places in `shard.unit_ids`, ascending.
     units: NDArray[np.int64]
-    """The eligible units' places in `shard.unit_ids`, ascending."""
-
-    best: NDArray[np.float64]
-    """Each eligible unit's best score."""
+    best: NDArray[np.float64]  # Each eligible unit's best score.
 
     @classmethod
     def of(
@@ -99,14 +91,9 @@ class FoundUnits:
     A unit's place counts through the shards, one after the other.
     """
 
-    vector: Vectors
-    """The question's vector, shape (1, dimension)."""
-
-    hits: Sequence[ShardHits]
-    """One for each shard."""
-
-    salt: bytes
-    """The index's secret key, which breaks ties."""
+    vector: Vectors  # The question's vector, shape (1, dimension).
+    hits: Sequence[ShardHits]  # One for each shard.
+    salt: bytes  # The index's secret key, which breaks ties.
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:

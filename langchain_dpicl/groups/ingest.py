@@ -8,24 +8,20 @@ read what the embedding server said.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
+from langchain_dpicl.release.flow import Flow
 from langchain_dpicl.sealed.embedding_calls import calls_of, embed_call, embed_calls
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from langchain_core.embeddings import Embeddings
-    from numpy.typing import NDArray
-
-    from langchain_dpicl.release.flow import Flow
 
 Vectors: TypeAlias = "NDArray[np.float32]"
 
@@ -39,19 +35,12 @@ def take_documents(
 ) -> tuple[list[Document], list[str]]:
     """Return copies of the documents, and the unit id of each.
 
-    Copies, because what the caller does to its own objects later must not change
-    what a unit's slot holds.
-
-    Args:
-        documents: The caller's documents.
-        unit_key: The metadata key that holds the unit id.
-
-    Returns:
-        The copies and their unit ids, of equal length.
+    Copies, because what the caller does to its own objects later must not change what a
+    unit's slot holds.
 
     Raises:
-        InvalidParameterError: If something is not a `Document`, cannot be copied,
-            or one `Document.id` comes twice.
+        InvalidParameterError: If something is not a `Document`, cannot be copied, or
+            one `Document.id` comes twice.
         UnitError: If a document has no usable unit id.
     """
     try:
@@ -118,12 +107,8 @@ def check_document_ids(documents: Sequence[Document], known: Iterable[str]) -> N
 
     Two documents with one id are either the same record twice, which would count a
     record twice, or two records under one name, which nobody could tell apart. To
-    replace a unit's documents, delete the unit and add it again. Documents without
-    an id are never compared.
-
-    Raises:
-        InvalidParameterError: If an id comes twice; the position is named, not the
-            id.
+    replace a unit's documents, delete the unit and add it again. Documents without an
+    id are never compared. The message names the position, not the id.
     """
     seen = set(known)
     for position, document in enumerate(documents):
@@ -146,27 +131,16 @@ def embed_documents(
     *,
     progress: bool,
 ) -> Flow[Vectors]:
-    """Return one unit vector per document.
+    """Return one vector of norm 1 a document, shape (documents, dimension).
 
-    Args:
-        embedding: The embedding.
-        documents: The documents, at least one.
-        unit_ids: The unit of each document.
-        batch_size: How many documents share a call of the embedding, whatever their
-            units; None: those of one unit.
-        progress: Whether to draw a progress bar on standard error.
-
-    Returns:
-        Shape (number of documents, dimension), rows of norm 1.
-
-    Raises:
-        InvalidParameterError: If the embedding returns anything but one finite,
-            non-zero vector of one dimension for each text.
+    `batch_size` documents share a call of the embedding, whatever their units; None:
+    those of one unit. Anything but one finite, non-zero vector of one dimension for
+    each text is an `InvalidParameterError`.
 
     Privacy:
         By default a row is a function of its own unit's documents, whatever the
-        embedding does with the texts of one call. With a `batch_size` it is one only
-        if the embedding maps a text to a vector by the text alone.
+        embedding does with the texts of one call. With a `batch_size` it is one only if
+        the embedding maps a text to a vector by the text alone.
     """
     calls = calls_of(unit_ids, batch_size)
     with progress_bar(_TITLE, len(documents), shown=progress) as advance:
@@ -194,23 +168,15 @@ def have_direction(vectors: Sequence[Any]) -> list[bool]:
     rows = _as_matrix(vectors)
     if rows is None or rows.shape[1] == 0:
         return [True] * len(vectors)
-    largest = np.max(np.abs(rows), axis=1)
-    good: list[bool] = (np.isfinite(largest) & (largest > 0)).tolist()
+    good: list[bool] = _sizes(rows)[1].tolist()
     return good
 
 
 def unit_rows(vectors: Any, places: Sequence[int]) -> Vectors:
-    """Return the embedding's vectors for one call, scaled to norm 1.
+    """Return the embedding's vectors for one call, scaled to norm 1, float32.
 
-    Args:
-        vectors: What the embedding returned.
-        places: The position of each text of the call, for the message.
-
-    Returns:
-        Shape (number of texts, dimension), float32.
-
-    Raises:
-        InvalidParameterError: See `embed_documents`; positions are named, no text.
+    `places` are the positions of the call's texts, for the message, which holds no
+    text.
 
     Example:
         >>> unit_rows([[3.0, 4.0]], [0]).tolist()
@@ -223,10 +189,7 @@ def unit_rows(vectors: Any, places: Sequence[int]) -> Vectors:
             f"{len(places)} documents of a call, all of one dimension. It did not for "
             f"the call that begins with document {places[0]} (counted from 0)."
         )
-    # Scaled by the largest coordinate first, so that squares neither overflow nor
-    # vanish; NaN and infinity survive the maximum.
-    largest = np.max(np.abs(rows), axis=1, keepdims=True)
-    good = (np.isfinite(largest) & (largest > 0))[:, 0]
+    largest, good = _sizes(rows)
     if not good.all():
         position = places[int(np.argmin(good))]
         raise InvalidParameterError(
@@ -234,18 +197,13 @@ def unit_rows(vectors: Any, places: Sequence[int]) -> Vectors:
             "finite, so that it has no direction to compare. Drop the document or "
             "use an embedding that covers it."
         )
-    rows = rows / largest
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    scaled: Vectors = rows.astype(np.float32)
-    return scaled
+    return _scaled(rows, largest)
 
 
 def unit_question(vector: Any, dimension: int) -> Vectors:
     """Return a question's vector scaled to norm 1, shape (1, dimension).
 
-    Raises:
-        InvalidParameterError: If it is not a finite, non-zero vector of the index's
-            dimension.
+    One that is not finite, zero, or of another dimension is an `InvalidParameterError`.
     """
     rows = _as_matrix([vector])
     if rows is None or rows.shape[1] != dimension:
@@ -254,16 +212,13 @@ def unit_question(vector: Any, dimension: int) -> Vectors:
             f"The embedding returned {found} for the question, and the index holds "
             f"vectors of {dimension}. Use the embedding that the index was built with."
         )
-    largest = np.max(np.abs(rows))
-    if not np.isfinite(largest) or largest <= 0:
+    largest, good = _sizes(rows)
+    if not good.all():
         raise InvalidParameterError(
             "The embedding of the question is zero or not finite: there is nothing "
             "to search with. Ask in words that the embedding covers."
         )
-    rows = rows / largest
-    rows /= np.linalg.norm(rows)
-    scaled: Vectors = rows.astype(np.float32)
-    return scaled
+    return _scaled(rows, largest)
 
 
 def check_question(question: Any) -> None:
@@ -299,6 +254,23 @@ def _as_matrix(vectors: Any) -> NDArray[np.float64] | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return rows if rows.ndim == 2 else None  # noqa: PLR2004  # a matrix
+
+
+def _sizes(
+    rows: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return each row's largest coordinate, and whether it has a direction."""
+    # NaN and infinity survive the maximum.
+    largest = np.max(np.abs(rows), axis=1, keepdims=True)
+    return largest, (np.isfinite(largest) & (largest > 0))[:, 0]
+
+
+def _scaled(rows: NDArray[np.float64], largest: NDArray[np.float64]) -> Vectors:
+    # By the largest coordinate first, so that squares neither overflow nor vanish.
+    rows = rows / largest
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    scaled: Vectors = rows.astype(np.float32)
+    return scaled
 
 
 def _texts(documents: Sequence[Document], places: Sequence[int]) -> list[str]:

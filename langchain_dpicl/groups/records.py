@@ -6,33 +6,29 @@ a LangChain vector store are in `stores.snapshot` and `stores.live`.
 
 from __future__ import annotations
 
+import os
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import (
+    Vectors,
     check_document_ids,
     check_embedding,
     embed_documents,
     take_documents,
 )
+from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.groups.terms import check_enough_units
+from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
 from langchain_dpicl.groups.units import new_salt, refuse_unknown_unit
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from langchain_core.documents import Document
-    from langchain_core.embeddings import Embeddings
-
-    from langchain_dpicl.groups.ingest import Vectors
-    from langchain_dpicl.groups.search import ShardSearch
-    from langchain_dpicl.groups.terms import RetrievalTerms
-    from langchain_dpicl.release.flow import Flow
+from langchain_dpicl.release.flow import Flow
 
 
 class Records(ABC):
@@ -75,11 +71,7 @@ class Records(ABC):
 
     @abstractmethod
     def delete_unit(self, unit_id: str | None) -> int:
-        """Delete a unit by its canonical id; see `RetrievedGroups.delete_unit`.
-
-        Args:
-            unit_id: The id; None for what can be no id.
-        """
+        """Delete a unit by its canonical id; None stands for what can be no id."""
 
     @abstractmethod
     def refresh(self) -> None:
@@ -91,11 +83,7 @@ class Records(ABC):
 
 
 class EmbeddedRecords(Records):
-    """Documents in this process, and nowhere else.
-
-    Attributes:
-        unit_key: The metadata key that holds the unit id.
-    """
+    """Documents in this process, and nowhere else."""
 
     def __init__(self, unit_key: str, embedding: Embeddings, index: ShardIndex) -> None:
         self.unit_key = unit_key

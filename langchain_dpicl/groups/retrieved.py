@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import VectorStore
+from typing_extensions import Self
 
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.drawing import RetrievingSource
 from langchain_dpicl.groups.ingest import check_embedding
-from langchain_dpicl.groups.records import EmbeddedRecords
-from langchain_dpicl.groups.retrieving import RetrievingSource
+from langchain_dpicl.groups.records import EmbeddedRecords, Records
+from langchain_dpicl.groups.search import ShardSearch
+from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
-from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.groups.terms import Grouping, RetrievalTerms
 from langchain_dpicl.groups.threshold import NoisyThreshold
-from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 from langchain_dpicl.release.flow import aresult, result
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Sequence
-
-    from langchain_core.embeddings import Embeddings
-    from langchain_core.vectorstores import VectorStore
-    from typing_extensions import Self
-
-    from langchain_dpicl.groups.records import Records
-    from langchain_dpicl.groups.search import ShardSearch
-    from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
-    from langchain_dpicl.groups.terms import Grouping
-    from langchain_dpicl.mechanisms.source import SecureRandom
 
 
 @hiding_in("documents", "vectorstore", "delete_unit", "refresh")
@@ -284,17 +277,14 @@ class RetrievedGroups(RetrievingSource):
         *,
         random: SecureRandom | None = None,
     ) -> Self:
-        """Read what `save` wrote.
+        """Read the directory that `save` wrote.
 
-        Args:
-            path: The directory.
-            embedding: What the index was built with. It is not called here; a vector of
-                another dimension is refused at the first question, before any charge.
-            random: For tests; see `from_documents`.
+        The embedding is what the index was built with. It is not called here; a vector
+        of another dimension is refused at the first question, before any charge.
 
         Raises:
-            InvalidParameterError: If the directory is missing, foreign, damaged or
-                does not fit together; the message names the file.
+            InvalidParameterError: If the directory is missing, foreign, damaged or does
+                not fit together; the message names the file.
             UnitError: If a stored document has no usable unit id.
         """
         check_embedding(embedding)
@@ -305,12 +295,10 @@ class RetrievedGroups(RetrievingSource):
         """Write the documents, vectors, parameters and salt to a directory.
 
         JSON, JSON Lines and a NumPy array, nothing that runs code when read. The
-        directory is private records and the secret salt in the clear: it is written
-        for the owner alone (mode 0700), beside its place, and renamed when complete.
-        Groups over a store that was read out save what they have read.
-
-        Args:
-            path: The directory; only an earlier save there is replaced.
+        directory is private records and the secret salt in the clear: it is written for
+        the owner alone (mode 0700), beside its place, and renamed when complete; only
+        an earlier save is replaced. Groups over a store that was read out save what
+        they have read.
 
         Raises:
             InvalidParameterError: If the place is taken, a document's metadata cannot
@@ -363,15 +351,9 @@ class RetrievedGroups(RetrievingSource):
         )
 
     def delete_unit(self, unit_id: str | int) -> int:
-        """Delete all documents of a unit, in the store too where there is one.
+        """Delete a unit's documents, in the store too; return how many, at least 1.
 
         Added again, the unit returns to the same shard.
-
-        Args:
-            unit_id: The id, as in the metadata.
-
-        Returns:
-            The number of documents deleted, at least 1.
 
         Raises:
             UnitError: If no document has that id: no erasure with a mistyped id passes

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from langchain_core.documents import Document
+from numpy.typing import NDArray
+from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
-from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.common.units import ChargeUnits, canonical_unit_id
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
@@ -21,19 +23,9 @@ from langchain_dpicl.groups.ingest import (
     take_documents,
 )
 from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
-from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
+from langchain_dpicl.groups.terms import Grouping, SamplingTerms, check_enough_units
 from langchain_dpicl.groups.units import refuse_unknown_unit
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-    from typing_extensions import Self
-
-    from langchain_dpicl.common.units import ChargeUnits
-    from langchain_dpicl.groups.terms import Grouping
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 
 @hiding_in("documents", "delete_unit")
@@ -130,21 +122,16 @@ class SampledGroups(TermedSource):
     def rate_for(n_units: int, n_groups: int, records_per_group: float) -> float:
         """Return the sampling rate that fills groups to a wanted size on average.
 
-        Args:
-            n_units: A *public* number of units: the rate is published and must not
-                be computed from a count that is private.
-            n_groups: Number of groups.
-            records_per_group: Units in a group, on average.
-
-        Returns:
-            q = n_groups * records_per_group / n_units.
+        It is q = n_groups * records_per_group / n_units, and is published: `n_units`
+        must be a *public* number, not a count that is private.
 
         Raises:
             InvalidParameterError: If that is more than 1, or an argument is out of
-                range.
+            range.
 
         Example:
-            >>> SampledGroups.rate_for(30_000, n_groups=10, records_per_group=3)
+            >>> rate = SampledGroups.rate_for(30_000, n_groups=10, records_per_group=3)
+            >>> rate
             0.001
         """
         units = checked(parameters.count, n_units, "n_units")
@@ -163,12 +150,10 @@ class SampledGroups(TermedSource):
         return SampledGroups.from_documents(documents, **vars(self._terms))
 
     def add_documents(self, documents: Iterable[Document]) -> int:
-        """Add documents, of new units or of known ones.
+        """Add documents, of new units or of known ones; return how many.
 
-        The sampling rate stays what it is: it is public and fixed.
-
-        Returns:
-            The number of documents added: all or, if an error is raised, none.
+        All are added or, if an error is raised, none. The sampling rate stays what it
+        is: it is public and fixed.
 
         Raises:
             UnitError: If a document has no usable unit id.
@@ -186,13 +171,7 @@ class SampledGroups(TermedSource):
         return len(taken)
 
     def delete_unit(self, unit_id: str | int) -> int:
-        """Delete all documents of a unit.
-
-        Args:
-            unit_id: The id, as in the metadata.
-
-        Returns:
-            The number of documents deleted, at least 1.
+        """Delete all documents of a unit; return how many, at least 1.
 
         Raises:
             UnitError: If no document has that id. The id is not in the message.
@@ -237,16 +216,14 @@ class SampledGroups(TermedSource):
     def draw_prepared(
         self, prepared: None, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
-        """Sample units afresh and return their slots.
+        """Sample units afresh and return their slots; `prepared` is None.
 
-        Args:
-            prepared: What `prepare` returned: None.
-            charge_units: None. A sampled event is charged to everybody: its
-                amplification rests on nobody knowing who was in the sample.
+        A sampled event is charged to everybody, so that there is no `charge_units`: the
+        amplification rests on nobody knowing who was in the sample.
 
         Returns:
-            The slots. By shard: `n_groups` of them, some may be empty. By unit: one
-            for each sampled unit, in random order. The documents are copies.
+            The slots. By shard: `n_groups` of them, some may be empty. By unit: one for
+            each sampled unit, in random order. The documents are copies.
 
         Raises:
             InvalidParameterError: If a `charge_units` is given.
@@ -263,9 +240,6 @@ class SampledGroups(TermedSource):
         For code that reads them, changes nothing and passes none of them on; a copy
         takes longer than the rest of a draw. `draw_prepared` returns copies of what
         this returns.
-
-        Returns:
-            The slots; see `draw_prepared`.
         """
         terms, corpus, random = self._terms, self._corpus, self._random
         sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
@@ -292,14 +266,11 @@ class SampledGroups(TermedSource):
 class _Corpus:
     """Documents, laid out so that a unit's rows are found at once."""
 
+    # The documents, one a row, all rows of a unit side by side.
     documents: tuple[Document, ...]
-    """The documents, one a row, all rows of a unit side by side."""
-
-    unit_ids: tuple[str, ...]
-    """The units, each once."""
-
+    unit_ids: tuple[str, ...]  # The units, each once.
+    # Where each unit's rows start, and the number of rows at the end.
     starts: NDArray[np.int64]
-    """Where each unit's rows start, and the number of rows at the end."""
 
     @classmethod
     def of(cls, documents: list[Document], unit_ids: list[str]) -> _Corpus:

@@ -44,12 +44,7 @@ class EligibleUnits(Protocol):
     def by_shard(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
         """Return for each shard the n best documents of some units, best first.
 
-        Args:
-            places: The units that count.
-            n: Most documents of one shard.
-
-        Returns:
-            One list for each shard, of documents that reach the threshold themselves.
+        All of them reach the threshold themselves.
 
         Privacy:
             As if the units that are not in `places` were not in the corpus: their
@@ -59,9 +54,7 @@ class EligibleUnits(Protocol):
     def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
         """Return for each of some units its own n best documents, best first.
 
-        Args:
-            places: The units, in the order of the result.
-            n: Most documents of one unit, those below the threshold included.
+        Those below the threshold are included; the order is that of `places`.
 
         Privacy:
             A unit's list is a function of its own documents and the question.

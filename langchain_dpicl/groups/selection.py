@@ -1,4 +1,4 @@
-"""Who is in a draw: pure functions from each unit's own randomness to slots.
+"""Who is in a draw: from each unit's own randomness to slots, and who pays.
 
 The arguments for `SampledGroups` and for `max_groups` fix the randomness of every
 unit and ask what one unit more changes. That is only as good as the code, so the code
@@ -9,9 +9,11 @@ without looking at anybody else's, and these functions do the rest.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from langchain_dpicl.exceptions import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from langchain_dpicl.mechanisms.source import SecureRandom
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from langchain_dpicl.common.units import ChargeUnits
+    from langchain_dpicl.groups.search import EligibleUnits
 
 _WORD_BITS = 64
 _BYTE_BITS = 8
@@ -28,25 +35,20 @@ _REST_BITS = _WORD_BITS - _BYTE_BITS
 def lowest(
     priorities: Sequence[int], unit_ids: Sequence[str], limit: int | None
 ) -> list[int]:
-    """Return the places of the units of lowest priority, lowest first.
+    """Return the places of the `limit` units of lowest priority, lowest first.
 
-    Args:
-        priorities: One number a unit, drawn independently for each.
-        unit_ids: The ids, to break ties between equal priorities.
-        limit: Most units to return; None: all, which puts them in random order.
-
-    Returns:
-        Places in the two sequences.
+    Priorities are drawn independently; equal ones are ordered by the unit ids. A limit
+    of None returns all, in random order.
 
     Example:
         >>> lowest([5, 1, 3], ["a", "b", "c"], 2)
         [1, 2]
 
     Privacy:
-        Relation `REPLACE` with a limit, `ADD_REMOVE` without. (priority, id) is a
-        total order in which adding a unit moves nobody else, so that the `limit`
-        lowest change by one unit in and at most one out. Independent priorities of
-        one distribution make the subset uniformly random.
+        Relation `REPLACE` with a limit, `ADD_REMOVE` without. (priority, id) is a total
+        order in which adding a unit moves nobody else, so that the `limit` lowest
+        change by one unit in and at most one out. Independent priorities of one
+        distribution make the subset uniformly random.
     """
     order = sorted(
         range(len(unit_ids)), key=lambda i: (int(priorities[i]), unit_ids[i])
@@ -57,24 +59,17 @@ def lowest(
 def poisson_sample(random: SecureRandom, n: int, rate: float) -> NDArray[np.int64]:
     """Return which of n units are in a fresh Poisson sample, in ascending order.
 
-    Each unit compares a uniform 64-bit word w of its own with floor(rate * 2^64) and
-    is in when w is smaller. Only the word's first byte is drawn for every unit; the
-    other seven are drawn for the units whose first byte leaves it open (one in 256).
-    That is the same distribution at an eighth of the random bits.
-
-    Args:
-        random: The source of secure words.
-        n: Number of units.
-        rate: Sampling rate q, greater than 0 and at most 1.
-
-    Returns:
-        Places, 0 to n - 1; the number of them is random.
+    Each unit compares a uniform 64-bit word w of its own with floor(rate * 2^64) and is
+    in when w is smaller. Only the word's first byte is drawn for every unit; the other
+    seven are drawn for the units whose first byte leaves it open (one in 256). That is
+    the same distribution at an eighth of the random bits.
 
     Privacy:
-        Inclusion is independent between units, with probability floor(q 2^64) / 2^64:
-        never above q, and below it by less than 2^-64. So an event with rate q is
-        an upper bound. A sample of fixed size is not Poisson and must not be
-        accounted as one: one unit in it is another unit out.
+        Inclusion is independent between units, with probability floor(q 2^64) / 2^64
+        for a rate q: never above q, and below it by less than 2^-64. So an event with
+        rate q is an upper bound. A sample of fixed size is not Poisson and must not be
+        accounted as
+        one: one unit in it is another unit out.
     """
     threshold = int(rate * 2.0**_WORD_BITS)
     if threshold >= 1 << _WORD_BITS:
@@ -98,7 +93,7 @@ def deal(
     n_slots: int,
     docs_per_unit: int | None,
 ) -> list[list[int]]:
-    """Return the slots' rows, given everybody's own randomness.
+    """Return each slot's rows, given everybody's own randomness.
 
     Args:
         units: For each row (document), its unit's place in `unit_slots`.
@@ -107,18 +102,15 @@ def deal(
         n_slots: Number of slots.
         docs_per_unit: Most rows of one unit, those of lowest words; None: all.
 
-    Returns:
-        For each slot, places in `units`.
-
     Example:
         >>> units, words = np.array([0, 0, 1]), np.array([9, 4, 7], np.uint64)
         >>> deal(units, np.array([1, 1]), words, 3, None)
         [[], [1, 2, 0], []]
 
     Privacy:
-        One unit more brings one entry of `unit_slots` and rows of its own. Which
-        rows of a unit are kept depends on that unit's words alone, and a slot's
-        order on the words in that slot, so that one slot changes.
+        One unit more brings one entry of `unit_slots` and rows of its own. Which rows
+        of a unit are kept depends on that unit's words alone, and a slot's order on the
+        words in that slot, so that one slot changes.
     """
     kept = np.arange(len(units))
     if docs_per_unit is not None and len(units):
@@ -132,3 +124,46 @@ def deal(
     edges = np.searchsorted(slots[order], np.arange(n_slots + 1))
     rows = kept[order].tolist()
     return [rows[first:end] for first, end in pairwise(edges)]
+
+
+def payers(
+    found: EligibleUnits, places: NDArray[np.int64], charge_units: ChargeUnits | None
+) -> NDArray[np.int64]:
+    """Charge some eligible units; return the places of those that paid, in their order.
+
+    `charge_units` is called exactly once, also with nobody to charge, so that the
+    ledger is asked on every path; None stands for a charge that was everybody's. The
+    ids go out in their own order, which says nothing about scores or insertion. Unless
+    the answer is one boolean for each id, it is a `LedgerError`: nobody takes part
+    where it is not known who paid.
+
+    Privacy:
+        Whether a unit pays is a function of its own balance. What is asked of a unit
+        and what it answers says nothing about anybody else.
+    """
+    if charge_units is None:
+        return places
+    unit_ids = found.unit_ids(places)
+    order = sorted(range(len(unit_ids)), key=unit_ids.__getitem__)
+    paid = np.zeros(len(places), bool)
+    paid[order] = _answers(charge_units, [unit_ids[position] for position in order])
+    return places[paid]
+
+
+def _answers(charge_units: ChargeUnits, unit_ids: list[str]) -> NDArray[np.bool_]:
+    given: Any = charge_units(unit_ids)
+    try:
+        paid = list(given)
+    except TypeError:
+        paid = None
+    if (
+        paid is None
+        or len(paid) != len(unit_ids)
+        or not all(isinstance(one, bool | np.bool_) for one in paid)
+    ):
+        # Neither number is told: both are private.
+        raise LedgerError(
+            "The ledger did not answer for each unit that was to be charged whether "
+            "it paid; nothing was released."
+        )
+    return np.array(paid, bool)

@@ -44,20 +44,13 @@ _PARALLEL_FROM = 50_000_000
 class Shard:
     """The documents of the units that hash to one shard, and their exact index."""
 
-    index: Any
-    """A `faiss.IndexFlatIP`; row i is the vector of document i."""
-
-    documents: tuple[Document, ...] = ()
-    """The documents, one a row."""
-
-    unit_ids: tuple[str, ...] = ()
-    """The units of this shard, each once."""
-
+    index: Any  # A `faiss.IndexFlatIP`; row i is the vector of document i.
+    documents: tuple[Document, ...] = ()  # The documents, one a row.
+    unit_ids: tuple[str, ...] = ()  # The units of this shard, each once.
+    # For each row, the place of its unit in `unit_ids`.
     units: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """For each row, the place of its unit in `unit_ids`."""
-
+    # Digests already computed, by row: boilerplate repeats, and ties with itself.
     _tie_keys: dict[int, bytes] = field(default_factory=dict)
-    """Digests already computed, by row: boilerplate repeats, and ties with itself."""
 
     def vectors(self) -> Vectors:
         """Return the vectors, shape (rows, dimension): a view, not to be written."""
@@ -176,14 +169,9 @@ class ShardIndex:
     Implements `search.ShardSearch`.
     """
 
-    shards: tuple[Shard, ...]
-    """The shards; their number is public and never changes."""
-
-    salt: bytes
-    """The secret key of `keyed_slot`."""
-
-    dimension: int
-    """Length of a vector."""
+    shards: tuple[Shard, ...]  # The shards; their number is public and never changes.
+    salt: bytes  # The secret key of `keyed_slot`.
+    dimension: int  # Length of a vector.
 
     @classmethod
     def from_vectors(
@@ -195,15 +183,7 @@ class ShardIndex:
         n_shards: int,
         salt: bytes,
     ) -> ShardIndex:
-        """Return an index over vectors of norm 1, one a document.
-
-        Args:
-            vectors: Shape (documents, dimension), float32, rows of norm 1.
-            documents: The documents.
-            unit_ids: The unit of each document.
-            n_shards: Number of shards.
-            salt: The secret key.
-        """
+        """Return an index over float32 vectors of norm 1, one a document."""
         dimension = int(vectors.shape[1])
         empty = Shard(faiss.IndexFlatIP(dimension))
         index = cls((empty,) * n_shards, salt, dimension)

@@ -17,24 +17,20 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.files import sync_directory
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.ingest import check_document_ids
+from langchain_dpicl.groups.ingest import Vectors, check_document_ids
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.groups.units import SALT_BYTES, unit_id_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from langchain_dpicl.groups.ingest import Vectors
 
 FORMAT = "langchain-dpicl/retrieved-groups"
 VERSION = 1

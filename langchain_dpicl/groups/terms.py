@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 from langchain_dpicl.groups.threshold import NoisyThreshold
-
-if TYPE_CHECKING:
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
 
@@ -21,32 +19,18 @@ Grouping = Literal["shard", "unit"]
 class RetrievalTerms:
     """Public parameters of `RetrievedGroups`; `check` them before use."""
 
-    unit_key: str
-    """The metadata key that holds the unit id."""
-
-    n_groups: int
-    """Number of shards, and of model calls to pad to."""
-
-    docs_per_group: int
-    """Most documents in one slot."""
-
+    unit_key: str  # The metadata key that holds the unit id.
+    n_groups: int  # Number of shards, and of model calls to pad to.
+    docs_per_group: int  # Most documents in one slot.
+    # Least cosine, in [-1, 1], of a document that counts; or how to choose one for each
+    # question; None: no threshold.
     score_threshold: float | NoisyThreshold | None
-    """Least cosine, in [-1, 1], of a document that counts; or how to choose one for
-    each question; None: no threshold."""
-
-    grouping: Grouping
-    """`"shard"`: units hashed to slots; `"unit"`: one unit, one slot."""
-
+    grouping: Grouping  # `"shard"`: units hashed to slots; `"unit"`: one unit, one slot
+    # Cap on the number of slots when grouping by unit; None: no cap.
     max_groups: int | None
-    """Cap on the number of slots when grouping by unit; None: no cap."""
 
     def check(self) -> RetrievalTerms:
-        """Return the terms with exact types, or say what is wrong with them.
-
-        Raises:
-            InvalidParameterError: If a parameter is out of range, or the terms ask
-                for a global top-k.
-        """
+        """Return the terms with exact types, or raise `InvalidParameterError`."""
         threshold = self.score_threshold
         if threshold is not None and not isinstance(threshold, NoisyThreshold):
             threshold = checked(parameters.finite, "score_threshold", threshold)
@@ -120,12 +104,7 @@ class RetrievalTerms:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> RetrievalTerms:
-        """Return the checked terms that `to_dict` made.
-
-        Raises:
-            InvalidParameterError: If a parameter is out of range.
-            TypeError: If a parameter is missing or unknown.
-        """
+        """Return the checked terms that `to_dict` made."""
         stored = dict(stored)
         threshold = stored.get("score_threshold")
         if isinstance(threshold, dict):
@@ -146,27 +125,15 @@ class RetrievalTerms:
 class SamplingTerms:
     """Public parameters of `SampledGroups`; `check` them before use."""
 
-    unit_key: str
-    """The metadata key that holds the unit id."""
-
-    n_groups: int
-    """Number of slots, and of model calls to pad to."""
-
-    sampling_rate: float
-    """Probability with which each unit is in a draw."""
-
+    unit_key: str  # The metadata key that holds the unit id.
+    n_groups: int  # Number of slots, and of model calls to pad to.
+    sampling_rate: float  # Probability with which each unit is in a draw.
+    # `"shard"`: sampled units dealt to slots; `"unit"`: one unit, one slot.
     grouping: Grouping
-    """`"shard"`: sampled units dealt to slots; `"unit"`: one unit, one slot."""
-
-    docs_per_unit: int | None
-    """Most documents of one unit in a draw; None: all of them."""
+    docs_per_unit: int | None  # Most documents of one unit in a draw; None: all of them
 
     def check(self) -> SamplingTerms:
-        """Return the terms with exact types, or say what is wrong with them.
-
-        Raises:
-            InvalidParameterError: If a parameter is out of range.
-        """
+        """Return the terms with exact types, or raise `InvalidParameterError`."""
         return SamplingTerms(
             unit_key=check_unit_key(self.unit_key),
             n_groups=checked(parameters.count, self.n_groups, "n_groups"),
@@ -223,11 +190,10 @@ def describe_source(random: SecureRandom) -> str:
 
 
 def check_enough_units(n_units: int, n_groups: int) -> None:
-    """Refuse a corpus that is empty or has fewer units than groups.
+    """Refuse a corpus that is empty or has fewer units than groups, with a `UnitError`.
 
-    Raises:
-        UnitError: If so. Both numbers are in the message: this is said at ingest, to
-            the operator who holds the records, never in answer to a question.
+    Both numbers are in the message: this is said at ingest, to the operator who holds
+    the records, never in answer to a question.
     """
     if n_units == 0:
         raise UnitError("There are no documents to answer from.")

@@ -36,22 +36,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.paying import payers
+from langchain_dpicl.groups.search import EligibleUnits
+from langchain_dpicl.groups.selection import payers
 from langchain_dpicl.mechanisms import noisy_counts, vote_template
-
-if TYPE_CHECKING:
-    from langchain_dpicl.accounting import EventTemplate
-    from langchain_dpicl.common.units import ChargeUnits
-    from langchain_dpicl.groups.search import EligibleUnits
-    from langchain_dpicl.mechanisms.noise import GaussianNoise
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.noise import GaussianNoise
+from langchain_dpicl.mechanisms.source import SecureRandom
 
 DEFAULT_BINS = tuple(round(0.05 * step, 2) for step in range(19, 0, -1))
 """0.95, 0.90, ..., 0.05. Cosines of text embeddings that have to do with a question lie
@@ -101,17 +100,11 @@ class NoisyThreshold:
     noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:
-        message = ""
-        try:
-            units = parameters.count(self.units, "units")
-            bins = _checked_bins(self.bins)
-            noise = self.noise_multiplier
-            if noise is not None:
-                noise = parameters.noise_multiplier(noise)
-        except parameters.ParameterError as error:
-            message = str(error)
-        if message:
-            raise InvalidParameterError(message)
+        bins = _checked_bins(self.bins)
+        units = checked(parameters.count, self.units, "units")
+        noise = self.noise_multiplier
+        if noise is not None:
+            noise = checked(parameters.noise_multiplier, noise)
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "bins", bins)
         object.__setattr__(self, "noise_multiplier", noise)
@@ -138,11 +131,9 @@ class NoisyThreshold:
 class ChosenThreshold:
     """What `choose_threshold` releases: differentially private, hence public."""
 
-    edge: float
-    """The threshold, one of the bins' edges."""
-
+    edge: float  # The threshold, one of the bins' edges.
+    # The noisy number of units that reach it and paid, rounded; may be negative.
     noisy_units: int
-    """The noisy number of units that reach it and paid, rounded; may be negative."""
 
     def details(self) -> dict[str, Any]:
         """Return it as the answer's record names it."""
@@ -157,18 +148,10 @@ def choose_threshold(
     charge_units: ChargeUnits | None = None,
     random: SecureRandom | None = None,
 ) -> ChosenThreshold:
-    """Choose the threshold that about `terms.units` units reach.
+    """Choose the threshold that about `terms.units` units reach; see `ChosenThreshold`.
 
-    Args:
-        found: All units that reach the last edge.
-        terms: The target and the edges.
-        noise_multiplier: z, the standard deviation of the noise on each count.
-        charge_units: Charges the units of a touched bin, once for each touched bin,
-            from the top down; None where everybody has been charged.
-        random: Source of the noise; None is the operating system's.
-
-    Returns:
-        The chosen edge, and the noisy number of units above it.
+    `found` are all units that reach the last edge. `charge_units` charges the units of
+    each touched bin, once a bin, from the top down.
 
     Raises:
         InvalidParameterError: If the noise multiplier is out of range.
@@ -178,13 +161,7 @@ def choose_threshold(
         See the module docstring. Sensitivity 1, Gaussian(z), for the units of the
         touched bins, each of which was asked to pay before its count got its noise.
     """
-    try:
-        z, message = parameters.noise_multiplier(noise_multiplier), ""
-    except parameters.ParameterError as error:
-        z, message = 0.0, str(error)
-    if message:
-        raise InvalidParameterError(message)
-
+    z = checked(parameters.noise_multiplier, noise_multiplier)
     # A unit's bin is the first edge, from the top, that its score reaches.
     edges = np.array(terms.bins)
     bin_of = np.searchsorted(-edges, -found.scores, side="left")
@@ -209,19 +186,19 @@ def choose_threshold(
 
 def _checked_bins(bins: Any) -> tuple[float, ...]:
     if not isinstance(bins, Sequence | np.ndarray) or isinstance(bins, str):
-        raise parameters.ParameterError(
+        raise InvalidParameterError(
             "bins must be a list of score edges, such as (0.9, 0.8, 0.7), not "
             f"{type(bins).__name__}."
         )
-    edges = tuple(parameters.finite("an edge of bins", edge) for edge in bins)
+    edges = tuple(checked(parameters.finite, "an edge of bins", one) for one in bins)
     if not edges:
-        raise parameters.ParameterError("bins must hold at least one score edge.")
+        raise InvalidParameterError("bins must hold at least one score edge.")
     if not all(-1 <= edge <= 1 for edge in edges):
-        raise parameters.ParameterError(
+        raise InvalidParameterError(
             "bins are edges of cosines: all of them must be between -1 and 1."
         )
     if not all(upper > lower for upper, lower in pairwise(edges)):
-        raise parameters.ParameterError(
+        raise InvalidParameterError(
             "bins must be strictly descending, from the highest score edge down."
         )
     return edges

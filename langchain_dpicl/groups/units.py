@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
+
+from langchain_core.documents import Document
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
-
-if TYPE_CHECKING:
-    from langchain_core.documents import Document
 
 SALT_BYTES = 32
 _SHARD = b"dpicl.shard"
@@ -29,23 +28,13 @@ def new_salt() -> bytes:
 
 
 def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
-    """Return the id of the unit that a document belongs to.
+    """Return the id of the unit that a document belongs to, as a string.
 
-    The id is a non-empty string or an integer in the document's metadata. The
-    integer 7 and the string "7" name the same unit, and so do spellings that differ
-    by surrounding white space or by Unicode composition (NFC).
-
-    Args:
-        document: The document.
-        unit_key: The metadata key that holds the id.
-        position: The document's place in the caller's list, for the message.
-
-    Returns:
-        The id as a string.
-
-    Raises:
-        UnitError: If the key is missing or holds anything else; the message names
-            the key and the position, never the value.
+    The id is a non-empty string or an integer in the document's metadata. The integer 7
+    and the string "7" name the same unit, and so do spellings that differ by
+    surrounding white space or by Unicode composition (NFC). Anything else is a
+    `UnitError`, which names the key and the document's position in the caller's list,
+    never the value.
 
     Example:
         >>> from langchain_core.documents import Document
@@ -73,9 +62,6 @@ def refuse_unknown_unit(unit_key: str) -> NoReturn:
     """Say that nobody was deleted, without the id.
 
     A request for erasure with a mistyped id must not pass for done.
-
-    Raises:
-        UnitError: Always.
     """
     raise UnitError(
         f"No document here has that unit id under {unit_key!r}; nothing was deleted."
@@ -85,28 +71,18 @@ def refuse_unknown_unit(unit_key: str) -> NoReturn:
 def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:
     """Return the slot that a unit is hashed to: a keyed PRF of its id, mod n.
 
-    It depends on the secret salt, the id and n, and on nothing else: not on the
-    order of insertion, the other units, or the question. So adding or removing a
-    unit moves nobody else, and a unit that comes back finds its old slot.
-
-    Args:
-        salt: The index's secret key, `SALT_BYTES` long.
-        unit_id: A unit id as `unit_id_of` returns it.
-        n: Number of slots.
-
-    Returns:
-        A slot number, 0 to n - 1. The bias of the modulus is below n / 2^128.
-
-    Raises:
-        InvalidParameterError: If n is not positive.
+    It depends on the secret salt, the id and n, and on nothing else: not on the order
+    of insertion, the other units, or the question. So adding or removing a unit moves
+    nobody else, and a unit that comes back finds its old slot. The bias of the modulus
+    is below n / 2^128.
 
     Example:
         >>> keyed_slot(b"k" * 32, "p-1", 8) == keyed_slot(b"k" * 32, "p-1", 8)
         True
 
     Privacy:
-        Any function of the unit's own id would do for the sensitivity. The secret
-        key is there so that nobody who chooses ids can choose who shares a slot.
+        Any function of the unit's own id would do for the sensitivity. The secret key
+        is there so that nobody who chooses ids can choose who shares a slot.
     """
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1, not {n}.")

@@ -25,20 +25,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT
 from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 
 def agreement_template(

@@ -7,12 +7,8 @@ counts is taken of integer points, after everything else was done to them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+import numpy.typing as npt
 
 SCALE = 2.0**14
 """Standard deviation of the noise, in grid steps."""

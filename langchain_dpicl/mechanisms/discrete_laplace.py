@@ -31,18 +31,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom
 
 MAX_SCALE = 1 << 50
 """Largest scale, and largest numerator of a scale."""

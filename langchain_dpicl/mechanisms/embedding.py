@@ -17,25 +17,19 @@ Models*, ICLR 2024, Algorithm 2 and Theorem 4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.inputs import vector_rows
 from langchain_dpicl.mechanisms.noise import VectorNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _MIN_RADIUS, _MAX_RADIUS = 1e-100, 1e100
 

@@ -19,19 +19,14 @@ times all of that. Other callers of `succeed` argue likewise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from fractions import Fraction
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom
 
 MARGIN = 2.0**-40
 """Bound on the error of a probability and a word together."""

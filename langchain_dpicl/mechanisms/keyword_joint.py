@@ -26,29 +26,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, ExponentialPart
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
 from langchain_dpicl.mechanisms.noise import ExponentialNoise
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _DENSE = 1 << 20
 _FIRST_BITS = 64

@@ -44,9 +44,9 @@ ones: with sampled units k is given.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from langchain_dpicl.accounting.template import (
     EventTemplate,
@@ -55,16 +55,11 @@ from langchain_dpicl.accounting.template import (
 )
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _MIN_DELTA0 = 1e-300
 MAX_CHOICES = 10_000

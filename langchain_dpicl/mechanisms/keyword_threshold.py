@@ -49,26 +49,20 @@ several right words are fine. Under `REPLACE` its noise is 1.4 z for one word an
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _MIN_DELTA0 = 1e-290
 """Shared out among the most words it is still a number that can be computed with."""

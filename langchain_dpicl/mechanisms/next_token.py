@@ -34,13 +34,15 @@ a function of that slot alone (`token_distribution`), and so is its point of the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
@@ -51,15 +53,7 @@ from langchain_dpicl.mechanisms.inputs import (
 )
 from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _UNIT = 1 << 20
 """Grid steps that a row's maximum becomes, for noisy max."""

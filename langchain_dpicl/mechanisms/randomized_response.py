@@ -24,10 +24,12 @@ trials are decided late, or lie, does not depend on the true values.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, PurePart
 from langchain_dpicl.common import parameters
@@ -35,14 +37,7 @@ from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS
 from langchain_dpicl.mechanisms.noise import PureNoise
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 MAX_DOMAIN_SIZE = 1 << 52
 """Largest domain: its size is exact as a float, and shifted codes fit 64 bits."""

@@ -30,21 +30,16 @@ it. (A table that decides every word would cost (cells + 1) 2^-64 a coordinate.)
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom
 
 MARGIN = 1 << 18
 """Bound on a threshold's error, in units of 2^-63, with a factor 2^5 to spare."""

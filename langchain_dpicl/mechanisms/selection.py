@@ -10,19 +10,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from langchain_dpicl.accounting.template import EventTemplate, PurePart
 from langchain_dpicl.common import parameters
 from langchain_dpicl.mechanisms.inputs import exact_scores
 from langchain_dpicl.mechanisms.noise import PureNoise
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 
 def flip_template(

@@ -20,16 +20,13 @@ import io
 import itertools
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.common.parameters import ParameterError
-
-if TYPE_CHECKING:
-    from fractions import Fraction
-
-    import numpy.typing as npt
 
 _BUFFER_BYTES = 1 << 16
 _WORD_BYTES = 8

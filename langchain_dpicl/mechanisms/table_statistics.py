@@ -41,9 +41,11 @@ paid for. The count can't be taken from the data for free: it is private under
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
 from langchain_dpicl.common import parameters
@@ -53,14 +55,7 @@ from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.sensitivity import noise_scale, tally_l1, tally_l2
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 MAX_TALLY = 1 << 61
 """Largest entry accepted: entry and noise then fit 64 bits together."""

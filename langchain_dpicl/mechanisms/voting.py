@@ -16,27 +16,20 @@ Models*, ICLR 2024, Algorithm 1 and Theorem 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
 from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import count_grid
-from langchain_dpicl.mechanisms.source import checked_source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy.typing as npt
-
-    from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.mechanisms.source import SecureRandom
-
+from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 NOBODY = 0.01
 """How often a label may come out that no group chose."""

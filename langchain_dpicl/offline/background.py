@@ -56,12 +56,9 @@ def builtin_words() -> tuple[str, ...]:
 class Options(NamedTuple):
     """A public list of what may answer questions of one kind."""
 
-    kinds: tuple[str, ...]
-    """Names of the kind: "drug", "medicine"."""
-
+    kinds: tuple[str, ...]  # Names of the kind: "drug", "medicine".
+    # Words of which a question must hold one; any question will do without them.
     subjects: tuple[str, ...]
-    """Words of which a question must hold one; any question will do without them."""
-
     texts: tuple[str, ...]
 
 

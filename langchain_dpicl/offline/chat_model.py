@@ -7,27 +7,23 @@ import math
 import re
 import secrets
 import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForLLMRun,
+    CallbackManagerForLLMRun,
+)
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, Field, NonNegativeFloat
 
 from langchain_dpicl.offline.answering import answer
 from langchain_dpicl.offline.reading import CONDENSING, read, standalone
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from langchain_core.callbacks import (
-        AsyncCallbackManagerForLLMRun,
-        CallbackManagerForLLMRun,
-    )
-    from langchain_core.messages import BaseMessage
 
 _CHUNK = re.compile(r"\S+\s*|\s+")
 

@@ -7,17 +7,14 @@ from collections import Counter
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langchain_dpicl.common.parameters import ParameterError, count
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.offline.words import GENERIC_STEMS, STOP_STEMS, stems
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _STOP_WEIGHT = 0.05
 _GENERIC_WEIGHT = 0.4

@@ -20,14 +20,9 @@ _CLOSING = "\"'\u201d\u2019`"
 class Shown(NamedTuple):
     """A prompt, taken apart."""
 
-    frame: str
-    """The text before the first exemplar: the instruction."""
-
-    label: str
-    """What the cue's lines say of the text that is to come: its label."""
-
-    exemplars: tuple[str, ...]
-    """The exemplars, in the prompt's order."""
+    frame: str  # The text before the first exemplar: the instruction.
+    label: str  # What the cue's lines say of the text that is to come: its label.
+    exemplars: tuple[str, ...]  # The exemplars, in the prompt's order.
 
     def __repr__(self) -> str:
         return hidden_repr(self)

@@ -42,9 +42,7 @@ _NOTHING = 1e-9
 class Places(NamedTuple):
     """Places of some texts: what stands there, after what, and what each weighs."""
 
-    codes: NDArray[np.int64]
-    """The tokens before a place, nearest first, as one number."""
-
+    codes: NDArray[np.int64]  # The tokens before a place, nearest first, as one number.
     tokens: NDArray[np.int64]
     weights: NDArray[np.float64]
 

@@ -50,26 +50,17 @@ CONDENSING = "as one standalone question"
 class Reading(NamedTuple):
     """A prompt, taken apart."""
 
-    question: str
-    """The question, or the text to label."""
-
-    records: tuple[str, ...] = ()
-    """The records of the context, in the prompt's order."""
-
-    exemplars: tuple[tuple[str, str], ...] = ()
-    """Pairs of text and label."""
-
+    question: str  # The question, or the text to label.
+    records: tuple[str, ...] = ()  # The records of the context, in the prompt's order.
+    exemplars: tuple[tuple[str, str], ...] = ()  # Pairs of text and label.
+    # Options or labels to choose from: those listed, else those of the exemplars.
     choices: tuple[str, ...] = ()
-    """Options or labels to choose from: those listed, else those of the exemplars."""
-
+    # Words that the answer must be made of, in the prompt's order.
     suggestions: tuple[str, ...] = ()
-    """Words that the answer must be made of, in the prompt's order."""
-
+    # How many possible answers are to be listed at most, where that is asked for.
     drafts: int = 0
-    """How many possible answers are to be listed at most, where that is asked for."""
-
+    # Whether the prompt ends with a text that waits for its label.
     labeling: bool = False
-    """Whether the prompt ends with a text that waits for its label."""
 
     def __repr__(self) -> str:
         return hidden_repr(self)

@@ -7,8 +7,9 @@ is refused fails the call of all. So by default no call holds texts of two units
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from langchain_core.embeddings import Embeddings
 
@@ -18,9 +19,6 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do
 from langchain_dpicl.sealed.model_loop import model_loop, on_model_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
 
 CALLS_AT_ONCE = 16
 """Most calls in flight at once of an embedding that waits for a server."""

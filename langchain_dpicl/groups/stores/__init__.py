@@ -2,11 +2,11 @@
 
 | store | how | adapter |
 |---|---|---|
-| LangChain's in-memory store | read out | `memory` |
-| Chroma | read out; its HNSW graph is never searched | `chroma` |
-| PGVectorStore | searches every shard itself, in one statement | `pgvector` |
-| Qdrant, a server | searches every shard itself, in one call | `qdrant` |
-| Qdrant, in process | read out | `qdrant_reader` |
+| LangChain's in-memory store | read out | `readers` |
+| Chroma | read out; its HNSW graph is never searched | `readers` |
+| PGVectorStore | searches every shard itself, in one statement | `pgvector.store` |
+| Qdrant, a server | searches every shard itself, in one call | `qdrant.store` |
+| Qdrant, in process | read out | `qdrant.reader` |
 | yours | either | a subclass of `VectorReader` or `ShardStore` |
 
 `RetrievedGroups.from_vectorstore` takes the store or the adapter. `check_shard_store`

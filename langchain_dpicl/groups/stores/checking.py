@@ -29,8 +29,9 @@ instead: the fault shows that slots are not separate.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from langchain_core.documents import Document
 
@@ -39,9 +40,6 @@ from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import StoredHit
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
 ROUNDING = 1e-3
 """How far rounding may put a cosine beyond 1: some stores compute in half precision."""
 
@@ -49,36 +47,19 @@ ROUNDING = 1e-3
 class Hit(NamedTuple):
     """A document that a store found, checked. Private; the repr shows nothing of it."""
 
-    document: Document
-    """The document."""
-
-    id: str
-    """`Document.id`."""
-
-    unit_id: str
-    """The canonical id of its unit."""
-
-    value: Hashable
-    """The unit id as it stands in the metadata."""
-
-    shard: int
-    """Its shard, from the unit id, which is the one that the store said."""
-
-    score: float
-    """Cosine, from -1 to 1."""
+    document: Document  # The document.
+    id: str  # `Document.id`.
+    unit_id: str  # The canonical id of its unit.
+    value: Hashable  # The unit id as it stands in the metadata.
+    shard: int  # Its shard, from the unit id, which is the one that the store said.
+    score: float  # Cosine, from -1 to 1.
 
     def __repr__(self) -> str:
         return hidden_repr(self)
 
 
 class HitCheck:
-    """Checks what one store returns.
-
-    Attributes:
-        name: The store, as messages call it.
-        unit_key: The metadata key that holds the unit id.
-        shard_of: A canonical unit id's shard.
-    """
+    """Checks what one store returns; messages call it by its name."""
 
     def __init__(
         self, name: str, unit_key: str, shard_of: Callable[[str], int]
@@ -88,11 +69,7 @@ class HitCheck:
         self.shard_of = shard_of
 
     def hits(self, returned: Any) -> list[Hit]:
-        """Return what a search returned, each hit checked, and each document once.
-
-        Raises:
-            UnsoundStoreError: If a hit fails; see the module docstring.
-        """
+        """Return what a search returned, each hit checked, and each document once."""
         if not isinstance(returned, list | tuple):
             self.refuse("something else than a list of hits")
         hits = [self._hit(one) for one in returned]
@@ -101,16 +78,7 @@ class HitCheck:
         return hits
 
     def by_shard(self, returned: Any, n: int, n_shards: int) -> list[list[Hit]]:
-        """Return what `ShardStore.best` returned, checked, shard by shard.
-
-        Args:
-            returned: What the store returned.
-            n: How many were asked for.
-            n_shards: Number of shards.
-
-        Raises:
-            UnsoundStoreError: If a hit fails, or there are more than n of a shard.
-        """
+        """Return what `ShardStore.best` returned, checked, n at most of each shard."""
         shards: list[list[Hit]] = [[] for _ in range(n_shards)]
         for hit in self.hits(returned):
             shards[hit.shard].append(hit)
@@ -119,14 +87,7 @@ class HitCheck:
         return shards
 
     def refuse(self, what: str) -> NoReturn:
-        """Fail the draw.
-
-        Args:
-            what: The kind of fault, for the message; nothing that depends on records.
-
-        Raises:
-            UnsoundStoreError: Always.
-        """
+        """Fail the draw; `what` is the kind of fault and depends on no record."""
         raise UnsoundStoreError(
             f"{self.name} returned {what}, so that one person may have changed several "
             "groups; nothing was released. If others have written to the store, or "

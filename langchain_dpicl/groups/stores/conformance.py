@@ -8,19 +8,22 @@ compared, slot for slot, with the embedded exact index over the same vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnitError
 from langchain_dpicl.groups.ingest import (
+    Vectors,
     embed_documents,
     take_documents,
     unit_question,
 )
+from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.known_corpus import (
@@ -37,12 +40,6 @@ from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.snapshot import SnapshotRecords, read_out
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.release.flow import result
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from langchain_dpicl.groups.ingest import Vectors
-    from langchain_dpicl.groups.search import ShardSearch
 
 _SALT = bytes(range(32))
 _SHARDS = 5
@@ -82,12 +79,13 @@ def check_shard_store(
     _require(store, "dimension", store.dimension, DIMENSION)
     # Twice with another number of shards in between: the last assignment counts.
     for n_shards in (_SHARDS, _SHARDS + 2, _SHARDS):
-        records = _live(store, n_shards, exact=exact)
-        sizes = [
-            len(shard.documents) for shard in _embedded(documents, n_shards).shards
-        ]
+        records, expected = (
+            _live(store, n_shards, exact=exact),
+            _embedded(documents, n_shards),
+        )
+        sizes = [len(shard.documents) for shard in expected.shards]
         _require(store, "sizes()", store.sizes(n_shards), sizes)
-        _compare_briefly(store, records.index, _embedded(documents, n_shards))
+        _compare_briefly(store, records.index, expected)
     _compare(store, records.index, _embedded(documents, _SHARDS))
     _check_deletion(store, records, documents)
     for gone in ("7", MANY):

@@ -16,10 +16,12 @@ vectors, and `add_documents` (with `aadd_documents`), for `groups.add_documents`
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from langchain_dpicl.common.slots import hidden_repr
+from langchain_dpicl.exceptions import DPError, GroupCallError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
 
     from langchain_dpicl.groups.ingest import Vectors
+
+from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class StoredHit(NamedTuple):
@@ -184,3 +191,30 @@ class ShardStore(ABC):
         Those of this one value, as `unit_values` gave it, assigned or not; and its
         assignment, which names the unit.
         """
+
+
+def hiding_errors(
+    describe: Callable[[Exception], str],
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return a decorator that turns what a client raises into a `GroupCallError`.
+
+    What a store's client raises can hold what a record holds: it stays in here.
+    `describe` says what failed, in public words. Errors of this library pass.
+    """
+
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(method)
+        def ask(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return method(*args, **kwargs)
+            except DPError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the client's or its driver's
+                failed = GroupCallError(describe(error))
+            # Raised here, where no handler is active: the client's error is no context
+            # of ours.
+            raise failed
+
+        return ask
+
+    return decorate

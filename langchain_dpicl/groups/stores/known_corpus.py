@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.groups.units import unit_id_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 UNIT_KEY = "unit"
 """The metadata key that holds the unit ids of the corpus."""

@@ -94,11 +94,7 @@ class LiveRecords(StoreRecords):
             self._search = self._assigned()
 
     def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> NoReturn:  # noqa: ARG002
-        """Refuse: the records are in the store.
-
-        Raises:
-            InvalidParameterError: Always.
-        """
+        """Refuse: the records are in the store."""
         raise InvalidParameterError(
             f"The records are in the {self._name}, which keeps them: there is nothing "
             "to save. Call from_vectorstore() again instead of load()."
@@ -136,11 +132,7 @@ def derived_salt(identity: str, unit_key: str) -> bytes:
 
 
 def spellings_of(store: ShardStore, unit_key: str) -> dict[str, list[Hashable]]:
-    """Return how each unit's id is spelled in a store's records, by canonical id.
-
-    Raises:
-        UnitError: If a record has no usable unit id.
-    """
+    """Return how each unit's id is spelled in a store's records, by canonical id."""
     spellings: dict[str, list[Hashable]] = {}
     for value in store.unit_values():
         unit_id = canonical_unit_id(value)

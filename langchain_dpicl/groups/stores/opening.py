@@ -30,8 +30,8 @@ _HERE = "langchain_dpicl.groups.stores"
 _OLD = "PGVector"
 
 _READERS = {
-    ("langchain_core", "InMemoryVectorStore"): ("memory", "InMemoryReader"),
-    ("langchain_chroma", "Chroma"): ("chroma", "ChromaReader"),
+    ("langchain_core", "InMemoryVectorStore"): ("readers", "InMemoryReader"),
+    ("langchain_chroma", "Chroma"): ("readers", "ChromaReader"),
 }
 """Package and name of a class: module and name of the adapter that reads it out."""
 
@@ -78,11 +78,7 @@ def open_records(
 
 
 def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
-    """Return the adapter for a store: itself, where it is one.
-
-    Raises:
-        InvalidParameterError: If there is none; the message says how to write one.
-    """
+    """Return the adapter for a store: itself, or one of ours; or refuse."""
     if isinstance(store, ShardStore | VectorReader):
         return store
     for ancestor in type(store).__mro__:

@@ -43,10 +43,8 @@ _SHORT = "fewer documents than it holds"
 class Assignment:
     """Which unit is in which shard: a keyed hash of its id, and of nothing else.
 
-    Attributes:
-        salt: The key.
-        n_shards: Number of shards.
-        values: For each unit known, by canonical id: how its id is spelled in records.
+    `values` holds, for each unit known, by canonical id, how its id is spelled in
+    records.
     """
 
     def __init__(
@@ -77,11 +75,8 @@ class Assignment:
 class StoreSearch:
     """A `ShardStore` that can be drawn from; implements `search.ShardSearch`.
 
-    Attributes:
-        store: The store.
-        assignment: Its units' shards.
-        exact: What the user said of an index that the store may have.
-        check: What everything that the store returns goes through.
+    `exact` is what the user said of an index that the store may have; `check` is what
+    everything that the store returns goes through.
     """
 
     def __init__(

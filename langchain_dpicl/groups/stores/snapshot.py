@@ -124,17 +124,10 @@ class SnapshotRecords(StoreRecords):
 
 
 def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
-    """Return all documents of a store, and their vectors scaled to norm 1.
+    """Return all documents of a store, and their vectors scaled to norm 1, float32.
 
-    Args:
-        reader: The store.
-
-    Returns:
-        The documents, and the vectors of shape (documents, dimension), float32.
-
-    Raises:
-        InvalidParameterError: If the vectors are not all of one dimension. One that is
-            zero or not finite is left out with its document.
+    Vectors that are not all of one dimension are an `InvalidParameterError`. One that
+    is zero or not finite is left out with its document.
     """
     documents: list[Document] = []
     parts: list[Vectors] = []

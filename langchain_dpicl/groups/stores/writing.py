@@ -29,15 +29,9 @@ _BATCH = 1000
 
 
 class StoreRecords(Records):
-    """Records in a LangChain vector store, or behind an adapter.
+    """Records in a LangChain vector store (`given`), or behind an adapter.
 
     The methods of the store that are called here report to no callback.
-
-    Args:
-        terms: The public parameters.
-        embedding: What the stored vectors were made with.
-        given: The store, as the user gave it.
-        searched_by: What searches, for the public record.
     """
 
     def __init__(
@@ -73,10 +67,8 @@ class StoreRecords(Records):
     ) -> Flow[int]:
         """Add documents to the store, which embeds those of a call, and look again.
 
-        Raises:
-            InvalidParameterError: If the store can't be written to, or holds a
-                document of the same id: it would replace it in silence. Then nothing
-                is written.
+        A store that can't be written to, or holds a document of the same id, which it
+        would replace in silence, is refused before anything is written.
         """
         taken, unit_ids = self._take(documents)
         calls = calls_of(unit_ids, batch_size, most=_BATCH)

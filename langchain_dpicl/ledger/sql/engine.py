@@ -50,12 +50,9 @@ POSTGRES_LIMITS: dict[str, int] = {
 class Mode(str, Enum):
     """What a transaction is for."""
 
-    READ = "read"
-    """One snapshot; nothing is written."""
-
+    READ = "read"  # One snapshot; nothing is written.
+    # Serial among those that lock the same account; durable when it commits.
     WRITE = "write"
-    """Serial among those that lock the same account; durable when it commits."""
-
     CHARGE = "charge"
     """The same, but durable only after `FLUSH`: for rows that many wait for.
 

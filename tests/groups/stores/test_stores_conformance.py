@@ -25,13 +25,12 @@ from langchain_dpicl.groups.stores import (
     check_shard_store,
     check_vector_reader,
 )
-from langchain_dpicl.groups.stores.chroma import ChromaReader
 from langchain_dpicl.groups.stores.known_corpus import (
     QUESTIONS,
     KnownEmbedding,
     known_corpus,
 )
-from langchain_dpicl.groups.stores.memory import InMemoryReader
+from langchain_dpicl.groups.stores.readers import ChromaReader, InMemoryReader
 
 QUIET = Settings(anonymized_telemetry=False)
 
@@ -64,7 +63,7 @@ def test_chroma_on_disk_conforms(tmp_path: Path) -> None:
 
 
 def test_chroma_read_page_by_page_conforms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("langchain_dpicl.groups.stores.chroma._PAGE", 50)
+    monkeypatch.setattr("langchain_dpicl.groups.stores.readers._PAGE", 50)
     monkeypatch.setattr("langchain_dpicl.groups.stores.snapshot._BATCH", 70)
     check_vector_reader(chroma(chroma_client()))
 

@@ -227,7 +227,7 @@ def test_twin_marks_of_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
         "langchain_dpicl.groups.stores.qdrant.marks.value_digest", lambda _: "same"
     )
     monkeypatch.setattr(
-        "langchain_dpicl.groups.stores.qdrant.marking.value_digest", lambda _: "same"
+        "langchain_dpicl.groups.stores.qdrant.marks.value_digest", lambda _: "same"
     )
     store = store_of([*FEW, target()])
     groups = opened(store)

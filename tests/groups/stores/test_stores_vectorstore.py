@@ -35,7 +35,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     UnitError,
 )
-from langchain_dpicl.groups.stores.memory import InMemoryReader
+from langchain_dpicl.groups.stores.readers import InMemoryReader
 
 CANARY = "canary-7f3a"
 SALT = bytes(range(32))

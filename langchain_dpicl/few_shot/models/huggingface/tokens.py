@@ -1,6 +1,4 @@
-"""A tokenizer of transformers as a generator needs it, and which model and tokenizer it
-is.
-"""
+"""A tokenizer of transformers as a generator needs it, and the models' names."""
 
 from __future__ import annotations
 

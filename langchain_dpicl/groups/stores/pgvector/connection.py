@@ -13,18 +13,16 @@ import logging
 import os
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.stores.errors import hiding_errors
+from langchain_dpicl.groups.stores.contract import hiding_errors
 from langchain_dpicl.ledger.sql.engine import POSTGRES_DRIVER, POSTGRES_LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _LIBPQ = ("postgresql", "psycopg", "psycopg_async", "psycopg2", "psycopg2cffi")
 """Drivers whose URLs say the same things as ours."""
@@ -59,9 +57,8 @@ _DATES = ("date", "timestamp", "timestamptz", "interval", "time", "timetz")
 class Database:
     """The database of a store, through a pool of our own.
 
-    Args:
-        engine: The store's engine, a SQLAlchemy `Engine` or `AsyncEngine`.
-        connection: A URL or an engine to use instead.
+    It is that of the store's engine, a SQLAlchemy `Engine` or `AsyncEngine`, unless a
+    URL or an engine is given as `connection`.
     """
 
     def __init__(self, engine: Any, connection: str | URL | Engine | None) -> None:

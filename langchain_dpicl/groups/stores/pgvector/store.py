@@ -15,10 +15,13 @@ one record fail every query.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from sqlalchemy import (
+    CTE,
     URL,
     ColumnElement,
     Connection,
@@ -37,19 +40,14 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import UserDefinedType
 
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.ingest import Vectors
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
-from langchain_dpicl.groups.stores.pgvector.assignment import ShardTable
 from langchain_dpicl.groups.stores.pgvector.connection import Database, private_errors
-from langchain_dpicl.groups.stores.pgvector.tables import Catalog, Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-    from langchain_core.embeddings import Embeddings
-    from sqlalchemy import CTE
-
-    from langchain_dpicl.groups.ingest import Vectors
-
+from langchain_dpicl.groups.stores.pgvector.tables import (
+    Catalog,
+    Layout,
+    ShardTable,
+)
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 """Of a norm's square: the extension adds up in single precision."""

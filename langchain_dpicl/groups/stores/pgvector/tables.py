@@ -1,25 +1,50 @@
-"""Where a PGVectorStore keeps its records, and which indexes they have."""
+"""Where a PGVectorStore keeps its records, and the table of shards beside it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnClause, Text, cast, column, quoted_name, table, text
+from sqlalchemy import (
+    Column,
+    ColumnClause,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    quoted_name,
+    select,
+    table,
+    text,
+)
+from sqlalchemy import inspect as inspect_database
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.sql.expression import TableClause
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection
+    from collections.abc import Mapping
+
+
+NAME = "langchain_dpicl_shards"
+_LOCK = 7_214_031_900_451_203
+"""Of PostgreSQL's advisory locks, the one under which the table is made and written."""
 
 _TEXTS = ("text", "varchar")
 _INTEGERS = ("int2", "int4", "int8")
 _LARGEST_INTEGER = 2**63
-
 _BUILT_IN = ("btree", "hash", "gist", "gin", "spgist", "brin")
 """Access methods that hold no approximate index of vectors."""
-
 _FIND = text(
     "SELECT c.oid, n.nspname AS schema, c.relkind AS kind, "
     "current_setting('server_encoding') AS encoding "
@@ -27,7 +52,6 @@ _FIND = text(
     "WHERE c.relname = :table AND CASE WHEN CAST(:schema AS text) IS NULL "
     "THEN pg_table_is_visible(c.oid) ELSE n.nspname = :schema END"
 )
-
 _COLUMNS = text(
     "SELECT a.attname AS name, t.typname AS type, n.nspname AS type_schema, "
     "a.atttypmod AS modifier "
@@ -35,7 +59,6 @@ _COLUMNS = text(
     "JOIN pg_namespace n ON n.oid = t.typnamespace "
     "WHERE a.attrelid = :oid AND a.attnum > 0 AND NOT a.attisdropped"
 )
-
 # Of the table and its partitions; pg_depend knows the columns of expressions and of
 # conditions too, such as those of an index over embedding::halfvec(384).
 _INDEXES = text(
@@ -51,7 +74,6 @@ _INDEXES = text(
     "JOIN pg_class c ON c.oid = d.objid JOIN pg_am m ON m.oid = c.relam "
     "WHERE m.amname <> ALL (:built_in) ORDER BY name"
 )
-
 # A table's own indexes say nothing of the tables that inherit from it; those of a
 # partitioned one hold for all of its partitions.
 _UNIQUE = text(
@@ -62,17 +84,99 @@ _UNIQUE = text(
     "AND NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent "
     "WHERE c.oid = :oid AND c.relkind <> 'p')"
 )
-
 _RECIPE = 'docs/stores.md has the recipe, under "The unit id in its own column".'
+
+
+class ShardTable:
+    """The shards of the units of one store.
+
+    `corpus` tells the store's records from others in the schema.
+    """
+
+    def __init__(self, schema: str, corpus: str) -> None:
+        self.corpus = corpus
+        self.table = Table(
+            NAME,
+            MetaData(),
+            Column("corpus", Text(collation="C"), primary_key=True),
+            Column("n_shards", Integer, primary_key=True, autoincrement=False),
+            # Unit ids can be longer than a key may be.
+            Column("digest", LargeBinary, primary_key=True),
+            Column("unit", Text(collation="C"), nullable=False),
+            Column("shard", Integer, nullable=False),
+            schema=schema,
+        )
+
+    def mine(self, table: FromClause, n_shards: int) -> ColumnElement[bool]:
+        """Return the condition that a row of the table, or an alias, is our own."""
+        columns = table.c
+        return (columns.corpus == self.corpus) & (columns.n_shards == n_shards)
+
+    def read(self, connection: Connection, n_shards: int) -> dict[str, int] | None:
+        """Return each unit's shard, by its id; None if there is no table yet."""
+        if not self._exists(connection):
+            return None
+        columns = self.table.c
+        rows = connection.execute(
+            select(columns.unit, columns.shard).where(self.mine(self.table, n_shards))
+        )
+        return {row.unit: row.shard for row in rows}
+
+    def write(
+        self, connection: Connection, wanted: Mapping[str, int], n_shards: int
+    ) -> None:
+        """Keep units' shards.
+
+        If one of them is in another shard already, all were assigned with another key,
+        and are replaced.
+        """
+        # Two processes that open the store at once would both make the table.
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        known = self.read(connection, n_shards)
+        if known is None:
+            self.table.create(connection)
+            known = {}
+        if any(known.get(unit, shard) != shard for unit, shard in wanted.items()):
+            connection.execute(
+                delete(self.table).where(self.mine(self.table, n_shards))
+            )
+            known = {}
+        new = {unit: shard for unit, shard in wanted.items() if unit not in known}
+        if not new:
+            return
+        # Two arrays: one statement, however many there are.
+        units = bindparam("units", list(new), ARRAY(Text))
+        shards = bindparam("shards", list(new.values()), ARRAY(Integer))
+        given = select(
+            func.unnest(units).label("unit"), func.unnest(shards).label("shard")
+        ).subquery("given")
+        rows = select(
+            bindparam("corpus", self.corpus, Text),
+            bindparam("n_shards", n_shards, Integer),
+            func.sha256(func.convert_to(given.c.unit, "UTF8")),
+            given.c.unit,
+            given.c.shard,
+        )
+        names = ["corpus", "n_shards", "digest", "unit", "shard"]
+        connection.execute(insert(self.table).from_select(names, rows))
+
+    def forget(self, connection: Connection, unit: str) -> None:
+        """Forget a unit, for any number of shards."""
+        if self._exists(connection):
+            columns = self.table.c
+            own = (columns.corpus == self.corpus) & (columns.unit == unit)
+            connection.execute(delete(self.table).where(own))
+
+    def _exists(self, connection: Connection) -> bool:
+        return inspect_database(connection).has_table(NAME, schema=self.table.schema)
 
 
 @dataclass(frozen=True)
 class Layout:
     """What a store's own attributes say of where its records are."""
 
+    # The schema; None to find the table as a statement without a schema does.
     schema: str | None
-    """The schema; None to find the table as a statement without a schema does."""
-
     table: str
     id_column: str
     content_column: str
@@ -82,11 +186,7 @@ class Layout:
 
     @classmethod
     def of(cls, store: Any) -> tuple[Layout, Any]:
-        """Return a store's layout, and its engine.
-
-        Raises:
-            InvalidParameterError: If it is no `PGVectorStore`.
-        """
+        """Return a store's layout, and its engine."""
         # The public store keeps table and columns in an inner one.
         inner = getattr(store, "_PGVectorStore__vs", store)
         if hasattr(inner, "embedding_column") and hasattr(inner, "table_name"):
@@ -116,25 +216,14 @@ class Catalog:
     schema: str
     oid: int
 
-    vector_schema: str
-    """Where the extension has its type and its operators."""
-
-    unit_key: str
-    """The column that holds the unit id."""
-
-    has_integers: bool
-    """Whether that column holds integers, and not texts."""
-
-    dimension: int
-    """Length of the vectors, which the table's column says."""
+    vector_schema: str  # Where the extension has its type and its operators.
+    unit_key: str  # The column that holds the unit id.
+    has_integers: bool  # Whether that column holds integers, and not texts.
+    dimension: int  # Length of the vectors, which the table's column says.
 
     @classmethod
     def read(cls, connection: Connection, layout: Layout, unit_key: str) -> Catalog:
-        """Look the table up.
-
-        Raises:
-            InvalidParameterError: If it is not there, or holds what this can't search.
-        """
+        """Look the table up; refuse one that is missing or can't be searched."""
         found = connection.execute(
             _FIND, {"table": layout.table, "schema": layout.schema}
         ).one_or_none()
@@ -196,11 +285,7 @@ class Catalog:
         )
 
     def refuse_ambiguous(self, connection: Connection) -> None:
-        """Refuse a table in which two records can have one id.
-
-        Raises:
-            UnsoundStoreError: If it is one.
-        """
+        """Refuse a table in which two records can have one id."""
         column = self.layout.id_column
         unique: bool = connection.execute(
             _UNIQUE, {"oid": self.oid, "column": column}
@@ -216,11 +301,7 @@ class Catalog:
             )
 
     def refuse_approximate(self, connection: Connection) -> None:
-        """Refuse a table whose vectors have an approximate index.
-
-        Raises:
-            UnsoundStoreError: If there is one.
-        """
+        """Refuse a table whose vectors have an approximate index."""
         found = connection.execute(
             _INDEXES,
             {

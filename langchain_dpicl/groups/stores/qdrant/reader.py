@@ -1,43 +1,41 @@
-"""Qdrant's local mode: read out.
-
-The local mode is never asked to search. It scales all stored vectors to norm 1 again,
-in place, at every search, so that scores depend on how many searches were made before;
-and it scores by one product of a matrix and a vector, in which the last digit depends
-on the row where a record stands, and so on who else is there.
-"""
+"""Qdrant's collections: which can be searched, and reading the local mode."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from langchain_core.documents import Document
+from qdrant_client import models
 
-from langchain_dpicl.groups.stores.contract import VectorReader
-from langchain_dpicl.groups.stores.qdrant.collection import (
-    dense_vectors,
-    private_errors,
-)
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.stores.contract import VectorReader, hiding_errors
 from langchain_dpicl.groups.stores.qdrant.marks import pages, vector_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 _PAGE = 1_000
-
 _DIGITS = 20
 """Of the largest number that can be an id; an id of more is a UUID."""
+
+
+def _failure(error: Exception) -> str:
+    return (
+        f"Qdrant could not be asked ({type(error).__name__}); nothing was released. Is "
+        "it running, and is the collection there?"
+    )
+
+
+private_errors = hiding_errors(_failure)
+"""Turns what the client raises into an error of ours, which holds no private text."""
 
 
 class QdrantReader(VectorReader):
     """Reads the collection of a `QdrantVectorStore` whose client is local.
 
-    Args:
-        store: The store, with dense vectors under any distance: the embedded index
-            compares by cosine.
-
-    Raises:
-        InvalidParameterError: If it has no dense vectors.
-        GroupCallError: If the collection can't be read.
+    Its dense vectors may be under any distance: the embedded index compares by cosine.
+    The local mode is never asked to search. It scales all stored vectors to norm 1
+    again, in place, at every search, so that scores depend on how many searches were
+    made before; and it scores by one product of a matrix and a vector, in which the
+    last digit depends on the row where a record stands, and so on who else is there.
     """
 
     @private_errors
@@ -101,12 +99,7 @@ def is_local(client: Any) -> bool:
 
 
 def document_of(point: Any, store: Any) -> Document:
-    """Return a point's document as the user put it in, with its id.
-
-    Args:
-        point: The point.
-        store: The `QdrantVectorStore`, which knows the keys.
-    """
+    """Return a point's document as the user put it in, with its id."""
     payload: dict[str, Any] = point.payload or {}
     content = payload.get(store.content_payload_key)
     metadata = payload.get(store.metadata_payload_key)
@@ -119,3 +112,54 @@ def document_of(point: Any, store: Any) -> Document:
 
 def _is_number(own: str) -> bool:
     return own.isdecimal() and len(own) <= _DIGITS
+
+
+def dense_vectors(
+    info: models.CollectionInfo, collection: str, using: str | None
+) -> models.VectorParams:
+    """Return what a collection says of its dense vectors, or refuse it.
+
+    `using` names them, None where there is one vector without a name.
+    """
+    vectors = info.config.params.vectors
+    if isinstance(vectors, dict):
+        vectors = vectors.get(using or "")
+    elif using is not None:
+        vectors = None
+    if vectors is None or vectors.multivector_config is not None:
+        raise InvalidParameterError(
+            f"The collection {collection!r} has no dense vector of the name that the "
+            "store searches, one for each record."
+        )
+    return vectors
+
+
+def cosine_vectors(
+    info: models.CollectionInfo, collection: str, using: str | None
+) -> models.VectorParams:
+    """Return the same of vectors that the server compares by cosine; refuse others."""
+    vectors = dense_vectors(info, collection, using)
+    if vectors.distance != models.Distance.COSINE:
+        raise InvalidParameterError(
+            f"The collection {collection!r} compares vectors by "
+            f"{vectors.distance.value}, and groups need cosines: make it with "
+            "Distance.COSINE."
+        )
+    return vectors
+
+
+def shared_index(
+    info: models.CollectionInfo, params: models.VectorParams
+) -> str | None:
+    """Return in words which index a collection may have, None if it can have none."""
+    config = info.config
+    if config.quantization_config is not None or params.quantization_config is not None:
+        return "quantizes its vectors"
+    if info.indexed_vectors_count:
+        return "has an HNSW graph"
+    m = config.hnsw_config.m
+    if params.hnsw_config is not None and params.hnsw_config.m is not None:
+        m = params.hnsw_config.m
+    if m != 0 and config.optimizer_config.indexing_threshold != 0:
+        return "builds an HNSW graph as soon as it has enough vectors"
+    return None

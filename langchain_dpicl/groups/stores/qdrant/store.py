@@ -1,6 +1,6 @@
 """Qdrant: one grouped, exact search finds each shard's best records.
 
-A point is marked with its unit's shard, in its payload; see `qdrant_marks`. Points that
+A point is marked with its unit's shard, in its payload; see `marks`. Points that
 others write have no mark, and are not in the corpus, until `refresh()`; neither are
 points without a vector that can be compared.
 
@@ -9,7 +9,7 @@ there are. How many there are is one more call, and shards that came back short 
 asked for once more, each by itself. What does come back of a group is its best, as
 candidates are taken from an exact order.
 
-The local mode is read out instead, see `qdrant_reader`.
+The local mode is read out instead, see `reader`.
 
 Privacy:
     Every search asks for `exact=True` and the full vectors, whatever index there is or
@@ -45,19 +45,22 @@ from qdrant_client import models
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
-from langchain_dpicl.groups.stores.qdrant.collection import (
+from langchain_dpicl.groups.stores.qdrant.marks import (
+    Mark,
+    Marking,
+    UnitField,
+    among,
+    is_cosine,
+    pages,
+)
+from langchain_dpicl.groups.stores.qdrant.reader import (
+    QdrantReader,
     cosine_vectors,
+    document_of,
+    is_local,
     private_errors,
     shared_index,
 )
-from langchain_dpicl.groups.stores.qdrant.marking import Marking
-from langchain_dpicl.groups.stores.qdrant.marks import Mark, is_cosine, pages
-from langchain_dpicl.groups.stores.qdrant.reader import (
-    QdrantReader,
-    document_of,
-    is_local,
-)
-from langchain_dpicl.groups.stores.qdrant.units import UnitField, among
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -93,9 +96,6 @@ class QdrantShards(ShardStore):
         InvalidParameterError: If the store is another one, or has other vectors.
         UnsoundStoreError: If its client is a local one.
         GroupCallError: If the server can't be reached.
-
-    Privacy:
-        See the module's.
     """
 
     @private_errors

@@ -1,9 +1,4 @@
-"""Reading Chroma.
-
-Chroma is never asked to search. A collection has one HNSW graph of everybody's
-vectors, which can't be switched off or built for one shard: whom it finds depends on
-who else is in it. Its vectors are read out instead.
-"""
+"""Stores that are read out: LangChain's in-memory store and Chroma."""
 
 from __future__ import annotations
 
@@ -16,12 +11,42 @@ from langchain_dpicl.groups.stores.contract import VectorReader
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from langchain_core.vectorstores import InMemoryVectorStore
+
+from collections.abc import Iterator, Sequence
+
 _PAGE = 1000
 """Documents of one call: Chroma has a limit, of 5461 on many machines."""
 
 
+class InMemoryReader(VectorReader):
+    """Reads an `InMemoryVectorStore`."""
+
+    def __init__(self, store: InMemoryVectorStore) -> None:
+        self._store = store
+
+    def read(self) -> Iterator[tuple[Document, Sequence[float]]]:
+        """Yield every document with its vector."""
+        # A list: others may add to the store while it is read.
+        for record in list(self._store.store.values()):
+            document = Document(
+                page_content=record["text"],
+                metadata=record["metadata"],
+                id=record["id"],
+            )
+            yield document, record["vector"]
+
+    def delete(self, document_ids: Sequence[str]) -> None:
+        """Delete documents from the store."""
+        self._store.delete(list(document_ids))
+
+
 class ChromaReader(VectorReader):
-    """Reads the collection of a `langchain_chroma.Chroma`."""
+    """Reads the collection of a `langchain_chroma.Chroma`, which is never searched.
+
+    A collection has one HNSW graph of everybody's vectors, which can't be switched off
+    or built for one shard: whom it finds depends on who else is in it.
+    """
 
     def __init__(self, store: Any) -> None:
         self._store = store
