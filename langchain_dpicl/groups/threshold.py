@@ -42,8 +42,8 @@ import numpy as np
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.search import EligibleUnits

@@ -33,14 +33,9 @@ def new_key() -> bytes:
 
 
 def unit_tag(key: bytes, unit_id: str) -> bytes:
-    """Return the keyed hash under which a unit's balance is kept.
+    """Return the keyed hash, 16 bytes, under which a unit's balance is kept.
 
-    Args:
-        key: The account's key.
-        unit_id: Any canonical unit id; every Unicode string is one.
-
-    Returns:
-        16 bytes. Two of a million units share one with probability below 1e-26.
+    Two of a million units share one with probability below 1e-26.
 
     Example:
         >>> unit_tag(bytes(32), "p-1") == unit_tag(bytes(32), "p-2")
@@ -92,9 +87,6 @@ def has_repeats(rows: NDArray[np.intp]) -> bool:
 class UnitBalances:
     """The balances of one account in memory: eight bytes a unit.
 
-    Args:
-        limit: What each unit may spend.
-
     Example:
         >>> balances = UnitBalances(Cost(2, 0))
         >>> rows = np.array([0, 5])
@@ -108,11 +100,9 @@ class UnitBalances:
         self._failure: NDArray[np.uint32] = np.zeros(_FIRST_ROWS, np.uint32)
 
     def charge(self, rows: NDArray[np.intp], cost: Cost) -> NDArray[np.bool_]:
-        """Charge every unit that can pay; return which ones did.
+        """Charge every unit that can pay, each row once; return which ones did.
 
-        Args:
-            rows: Rows of units, each once.
-            cost: The price, within the limit.
+        The price is within the limit.
         """
         self._grow(int(rows.max(initial=-1)) + 1)
         pays: NDArray[np.bool_] = self._loss[rows] <= self._limit.loss - cost.loss

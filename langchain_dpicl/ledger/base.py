@@ -78,14 +78,7 @@ class AccountTerms:
     delta0_share: float | None = None
 
     def require_same(self, stored: AccountTerms) -> None:
-        """Refuse to use an account under other terms than it was opened with.
-
-        Args:
-            stored: The terms the ledger holds.
-
-        Raises:
-            PlanMismatchError: If any of the terms differ.
-        """
+        """Refuse to use an account under other terms than it was opened with."""
         differing = [
             f"{term.name} is {getattr(stored, term.name)}, "
             f"not {getattr(self, term.name)}"
@@ -101,11 +94,7 @@ class AccountTerms:
 
     @property
     def filter(self) -> PrivacyFilter | None:
-        """The filter that adds up what was charged; None under a plan.
-
-        Raises:
-            LedgerError: If there is no such filter.
-        """
+        """The filter that adds up what was charged; None under a plan."""
         return None if self.accounting == "plan" else _filter_of(self)
 
     @property
@@ -117,9 +106,7 @@ class AccountTerms:
     def cost(self, events: tuple[Event, ...], plan: Plan | None) -> Cost:
         """Return what a release costs: a use of the plan, or what the filter says.
 
-        Args:
-            events: What is charged.
-            plan: What the account's first query has fixed.
+        `plan` is what the account's first query has fixed.
 
         Raises:
             PlanMismatchError: If the events are not the plan's.
@@ -191,11 +178,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, value: Any) -> Plan:
-        """Read a stored plan.
-
-        Raises:
-            LedgerError: If it holds anything this version does not know.
-        """
+        """Read a stored plan; refuse one that this version does not know."""
         try:
             events = tuple(event_from_dict(event) for event in value["events"])
             template = value["template"]
@@ -321,24 +304,22 @@ class Ledger(ReleaseStore):
         Raises:
             BudgetExhaustedError: If the account can't pay.
             PlanMismatchError: If the events are not the plan's.
-            LedgerError: If the ledger can't be used, the account is unknown, closed,
-                or has no plan yet.
+            LedgerError: If the ledger can't be used, the account is unknown, closed, or
+                has no plan yet.
         """
 
     @abstractmethod
     def charge_units(self, charge: Charge, unit_ids: Sequence[str]) -> list[bool]:
-        """Charge every unit that can pay, durably; say which ones did.
+        """Charge every unit that can pay, durably; say for each whether it has paid.
 
-        Private in, private out: for the sealed region. A unit that the ledger has
-        never seen has spent nothing. Deleting a unit's records leaves its balance.
+        Private in, private out: for the sealed region. A unit that the ledger has never
+        seen has spent nothing. Deleting a unit's records leaves its balance. Who has
+        not paid must take no part.
 
         Args:
             charge: The charge whose price is collected.
-            unit_ids: All units that would take part, each once, as
-                `canonical_unit_id` spells them.
-
-        Returns:
-            For each unit whether it has paid. Who has not must take no part.
+            unit_ids: All units that would take part, each once, as `canonical_unit_id`
+                spells them.
 
         Raises:
             LedgerError: If the ledger can't be used, the account is closed, is not a

@@ -35,11 +35,7 @@ def whole(value: Any) -> int:
 
 
 def text(value: Any) -> str:
-    """Return the text of a column.
-
-    Raises:
-        TypeError: If it is something else.
-    """
+    """Return the text of a column."""
     if type(value) is not str:
         raise TypeError(f"a column of text holds a {type(value).__name__}")
     return value

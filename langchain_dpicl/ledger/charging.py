@@ -20,10 +20,7 @@ def charged(
     """Return an account after one more release, and the charge for it.
 
     A pure function: whoever calls it writes both, in one transaction, or neither.
-
-    Args:
-        state: The account.
-        events: What the release may spend; None is one use of the plan.
+    Events of None are one use of the plan.
 
     Raises:
         BudgetExhaustedError: If the account can't pay.
@@ -56,11 +53,7 @@ def fits(cost: Cost, limit: Cost) -> bool:
 
 
 def require_open(state: AccountState) -> None:
-    """Refuse an account that an operator has closed.
-
-    Raises:
-        LedgerError: If it is closed.
-    """
+    """Refuse an account that an operator has closed."""
     if state.closed:
         raise LedgerError(
             f"Account {state.terms.name!r} is closed: it pays for nothing any more. "
@@ -70,11 +63,7 @@ def require_open(state: AccountState) -> None:
 
 
 def require_unused(state: AccountState) -> None:
-    """Refuse to fix a plan when releases were paid for without one.
-
-    Raises:
-        LedgerError: If the account was charged or closed.
-    """
+    """Refuse to fix a plan when releases were paid for without one."""
     require_open(state)
     if state.used:
         raise LedgerError(
@@ -84,23 +73,14 @@ def require_unused(state: AccountState) -> None:
 
 
 def require_units(state: AccountState, unit_ids: Sequence[str]) -> None:
-    """Refuse what can't be collected from units.
-
-    Raises:
-        LedgerError: If the account is closed or not a per-unit account, or a unit is
-            named twice.
-    """
+    """Refuse what can't be collected from units."""
     require_unit_account(state)
     if len(set(unit_ids)) != len(unit_ids):
         raise repeated_unit()
 
 
 def require_unit_account(state: AccountState) -> None:
-    """Refuse to collect from units for an account that has no balances.
-
-    Raises:
-        LedgerError: If the account is closed or not a per-unit account.
-    """
+    """Refuse to collect from units for an account that has no balances."""
     require_open(state)
     require_per_unit(state)
 
@@ -114,11 +94,7 @@ def repeated_unit() -> LedgerError:
 
 
 def require_per_unit(state: AccountState) -> None:
-    """Refuse an account that keeps no balances of units.
-
-    Raises:
-        LedgerError: If it charges the whole corpus.
-    """
+    """Refuse an account that keeps no balances of units."""
     if state.terms.scope != "unit":
         raise LedgerError(
             f"Account {state.terms.name!r} charges the whole corpus, not single units."
@@ -126,11 +102,7 @@ def require_per_unit(state: AccountState) -> None:
 
 
 def require_unit_id(unit_id: object) -> str:
-    """Return a unit id's one spelling.
-
-    Raises:
-        LedgerError: If it can't be a unit id.
-    """
+    """Return a unit id's one spelling."""
     known_as = canonical_unit_id(unit_id)
     if known_as is None:
         raise LedgerError("A unit id is a non-empty string or an integer.")
@@ -154,11 +126,7 @@ def no_standby(kind: str) -> LedgerError:
 
 
 def require_name(name: object) -> str:
-    """Return a usable account name.
-
-    Raises:
-        LedgerError: If it is not a printable string of a sensible length.
-    """
+    """Return a usable account name."""
     if (
         not isinstance(name, str)
         or not name.strip()

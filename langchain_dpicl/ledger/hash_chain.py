@@ -73,9 +73,7 @@ def events_text(events: Sequence[Event]) -> str:
 def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
     """Return the digest that starts an account's chain.
 
-    Args:
-        terms: The account's terms.
-        unit_key: The key of its tags. Only its hash goes into the chain.
+    Of the key of its tags only the hash goes into the chain.
     """
     key = None if unit_key is None else hashlib.sha256(unit_key).hexdigest()
     return _entry(
@@ -92,12 +90,7 @@ def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
 
 
 def after_account(last: str, first: str) -> str:
-    """Return the registry's digest after one more account (`ledger/sql/registry.py`).
-
-    Args:
-        last: The digest before it; `NO_ACCOUNTS` at first.
-        first: The digest of the account's terms.
-    """
+    """Return the registry's digest after the account whose terms have a digest."""
     return _entry(last, "registered", first)
 
 
@@ -109,15 +102,7 @@ def after_plan(last: str, plan: str) -> str:
 def after_charge(
     last: str, name: str, sequence: int, events: str, cost: Cost, at: datetime
 ) -> str:
-    """Return the digest after one more charge.
-
-    Args:
-        last: The digest before it.
-        name: The account.
-        sequence: The charge's number.
-        events: Its events, as the text that is stored.
-        cost: Its cost.
-        at: Its time.
+    """Return the digest after one more charge, whose events are given as stored.
 
     Example:
         >>> at = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -142,9 +127,8 @@ def after_step(last: str, number: int, drawn: str) -> str:
 def after_releases(chains: Mapping[int, tuple[int, str]]) -> str | None:
     """Return the digest of all releases of an account; None if there are none.
 
-    Args:
-        chains: For each charge that started one, in order, its number of steps and the
-            last digest.
+    `chains` holds, for each charge that started one, in order, its number of steps and
+    the last digest.
     """
     if not chains:
         return None
@@ -155,13 +139,10 @@ def after_releases(chains: Mapping[int, tuple[int, str]]) -> str | None:
 def head_of(
     last: str, state: AccountState, balances: str | None, releases: str | None
 ) -> str:
-    """Return an account's head.
+    """Return an account's head, given the digest of its journal's last entry.
 
-    Args:
-        last: The digest of the last entry of its journal.
-        state: The account: its counter, its sums, and whether it is closed.
-        balances: The digest of its units' balances; None without any.
-        releases: The digest of its releases; None without any.
+    `balances` is the digest of its units' balances, `releases` that of its releases;
+    None without any.
     """
     return _entry(
         last,
@@ -180,12 +161,8 @@ def balances_after(
 ) -> str:
     """Return the digest of balances after some of them have changed.
 
-    A balance of zero counts as none, so that a unit's first charge is no special case.
-
-    Args:
-        digest: The digest before; `NO_BALANCES` at first.
-        key: The account's key.
-        balances: For each unit its tag, what it had spent, and what it has spent now.
+    For each unit come its tag, what it had spent, and what it has spent now. A balance
+    of zero counts as none, so that a unit's first charge is no special case.
 
     Example:
         >>> none, one = Cost(0, 0), Cost(1, 0)

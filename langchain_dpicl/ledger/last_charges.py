@@ -28,11 +28,7 @@ class LastCharges:
         self._lock = threading.Lock()
 
     def before(self, account: str) -> float:
-        """Return the last number before a charge begins.
-
-        Raises:
-            LedgerError: If the account has forgotten charges before.
-        """
+        """Return the last number before a charge begins."""
         number = self._numbers.get(account, 0)
         if number == math.inf:
             raise _forgotten(account)
@@ -41,12 +37,8 @@ class LastCharges:
     def require_later(self, charge: Charge, before: float) -> None:
         """Refuse an account that has fewer charges than this process has made.
 
-        Args:
-            charge: A charge that was made now.
-            before: What `before` returned when it began; others may have ended since.
-
-        Raises:
-            LedgerError: If the charge's number was there before.
+        `before` is what `before` returned when the charge began; others may have ended
+        since.
         """
         with self._lock:
             if charge.sequence > before:

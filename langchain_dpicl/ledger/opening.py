@@ -13,7 +13,7 @@ IN_MEMORY = ":memory:"
 def open_ledger(
     ledger: object, *, create: bool = True, require_synchronous: bool = False
 ) -> Ledger:
-    """Return the ledger that a `ledger=` argument names.
+    """Return the ledger that a `ledger=` argument names, ready for use.
 
     Args:
         ledger: A `Ledger`; a SQLAlchemy URL such as `"sqlite:///clinic.db"` or
@@ -21,9 +21,6 @@ def open_ledger(
         create: Whether to make a ledger where the URL names none.
         require_synchronous: Whether to refuse a ledger that waits for no standby; see
             `SQLLedger`.
-
-    Returns:
-        The ledger, ready for use.
 
     Raises:
         LedgerError: If it is none of these, can't be opened, is not there and must not

@@ -49,31 +49,21 @@ class ReleaseStore(ABC):
 
     @abstractmethod
     def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
-        """Store the header of the release that a charge pays for, durably, once.
+        """Store the public header of the release that a charge pays for, durably, once.
 
-        Args:
-            name: The account.
-            charge: The number of a charge in its journal.
-            kind: At most 64 characters that tell kinds of releases apart.
-            header: Public terms, as text.
+        `kind` is at most 64 characters that tell kinds of releases apart.
 
         Raises:
-            LedgerError: If there is no such charge, it has started a release before,
-                or the ledger can't be used or trusted.
+            LedgerError: If there is no such charge, it has started a release before, or
+                the ledger can't be used or trusted.
         """
 
     @abstractmethod
     def store_step(self, name: str, charge: int, number: int, drawn: str) -> str:
         """Store what a step drew, durably; the first draw that is stored stays.
 
-        Args:
-            name: The account.
-            charge: The number of the charge that pays.
-            number: Which step, from 0.
-            drawn: What was drawn, as text.
-
-        Returns:
-            What is released: this draw, or the one that was stored before it.
+        Steps are numbered from 0. What is released is returned: this draw, or the one
+        that was stored before it.
 
         Raises:
             LedgerError: If the charge has started no release, the step before this one
@@ -83,11 +73,7 @@ class ReleaseStore(ABC):
 
     @abstractmethod
     def releases(self, name: str, kind: str | None = None) -> list[StoredRelease]:
-        """Return an account's releases of one kind, by the order of their charges.
-
-        Args:
-            name: The account.
-            kind: The kind; None: every kind.
+        """Return an account's releases, of one kind or all, in the order of charges.
 
         Raises:
             LedgerError: If a stored step or header of the account was edited, deleted
@@ -121,14 +107,7 @@ def not_started(name: str, charge: int) -> LedgerError:
 def is_next(name: str, charge: int, number: int, stored: int) -> bool:
     """Return whether a step is the next one of its release; else it is stored.
 
-    Args:
-        name: The account.
-        charge: The number of the charge that pays.
-        number: The step.
-        stored: How many steps are stored.
-
-    Raises:
-        LedgerError: If it is neither.
+    `stored` is how many steps are; one that is neither is refused.
     """
     if not 0 <= number <= stored:
         raise LedgerError(

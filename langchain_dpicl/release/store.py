@@ -52,21 +52,6 @@ class ReleaseStore:
         data = json.dumps([self.maker, self.fingerprint]).encode()
         return hashlib.blake2b(data, digest_size=32).hexdigest()
 
-    def start(self, header: dict[str, Any]) -> Entry:
-        """Store the header of a release that was charged before.
-
-        Args:
-            header: What it is started with: public, with the charge's number.
-
-        Raises:
-            LedgerError: If the charge has started a release before, or the ledger
-                can't be used.
-        """
-        budget, charge = self.budget, header["charge"]
-        text = self.header_text(header)
-        budget.ledger.start_release(budget.account, charge, self.kind, text)
-        return Entry(self, charge, header)
-
     def header_text(self, header: dict[str, Any]) -> str:
         """Return a header as it is stored."""
         return json.dumps({"format": _FORMAT, **header}, sort_keys=True)

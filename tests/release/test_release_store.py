@@ -11,7 +11,7 @@ from support.release_templates import template
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.release.store import ReleaseStore
+from langchain_dpicl.release.store import Entry, ReleaseStore
 
 KIND = "a kind"
 MAKER = "a maker"
@@ -29,11 +29,18 @@ def header(charge: int) -> dict[str, Any]:
     return {"charge": charge, "rates": {"\u00e9": 0.25}}
 
 
+def started(store: ReleaseStore, header: dict[str, Any]) -> Entry:
+    """Store a header for a charge that was made before."""
+    charge, text = header["charge"], store.header_text(header)
+    store.budget.ledger.start_release(store.budget.account, charge, store.kind, text)
+    return Entry(store, charge, header)
+
+
 def test_two_releases_of_one_kind_are_kept_apart(
     budget: PrivacyBudgetHandler,
 ) -> None:
     store = ReleaseStore(budget, KIND, MAKER)
-    one, two = store.start(header(1)), store.start(header(2))
+    one, two = started(store, header(1)), started(store, header(2))
     assert (one.charge, two.charge) == (1, 2)
     assert one.release(0, [1, 2]) == [1, 2]
     assert two.release(0, [3]) == [3]
@@ -47,7 +54,7 @@ def test_two_releases_of_one_kind_are_kept_apart(
 def test_other_kinds_and_other_accounts_see_nothing_of_it(
     budget: PrivacyBudgetHandler,
 ) -> None:
-    ReleaseStore(budget, KIND, MAKER).start(header(1)).release(0, [1])
+    started(ReleaseStore(budget, KIND, MAKER), header(1)).release(0, [1])
     assert ReleaseStore(budget, "another", MAKER).entries() == []
     assert ReleaseStore(budget, KIND, "another").entries() == []
     other = PrivacyBudgetHandler(
@@ -65,7 +72,7 @@ def test_other_kinds_and_other_accounts_see_nothing_of_it(
 def test_the_first_draw_that_is_stored_is_the_released_one(
     budget: PrivacyBudgetHandler,
 ) -> None:
-    entry = ReleaseStore(budget, KIND, MAKER).start(header(1))
+    entry = started(ReleaseStore(budget, KIND, MAKER), header(1))
     assert entry.release(0, [4, 5]) == [4, 5]
     assert entry.release(0, [6, 7]) == [4, 5]
     # What was read before is not read again; whatever is stored is found by storing.
@@ -76,12 +83,12 @@ def test_the_first_draw_that_is_stored_is_the_released_one(
 
 def test_one_charge_starts_one_release(budget: PrivacyBudgetHandler) -> None:
     store = ReleaseStore(budget, KIND, MAKER)
-    store.start(header(1)).release(0, [1])
+    started(store, header(1)).release(0, [1])
     for other in (store, ReleaseStore(budget, "another", MAKER)):
         with pytest.raises(LedgerError, match="started a release before"):
-            other.start(header(1))
+            started(other, header(1))
         with pytest.raises(LedgerError, match="no charge 3"):
-            other.start(header(3))
+            started(other, header(3))
     assert [entry.steps for entry in store.entries()] == [("[1]",)]
 
 
@@ -101,7 +108,7 @@ def test_no_two_kinds_share_a_name(budget: PrivacyBudgetHandler) -> None:
 )
 def test_damaged_starts_are_refused(damage: str, budget: PrivacyBudgetHandler) -> None:
     store = ReleaseStore(budget, KIND, MAKER)
-    store.start(header(1))
+    started(store, header(1))
     budget.ledger.start_release(budget.account, 2, store.kind, damage)
     with pytest.raises(LedgerError, match="can't be read") as caught:
         store.entries()
@@ -115,7 +122,7 @@ def test_damaged_starts_are_refused(damage: str, budget: PrivacyBudgetHandler) -
 )
 def test_damaged_steps_are_refused(damage: str, budget: PrivacyBudgetHandler) -> None:
     store = ReleaseStore(budget, KIND, MAKER)
-    entry = store.start(header(1))
+    entry = started(store, header(1))
     budget.ledger.store_step(budget.account, 1, 0, damage)
     (again,) = store.entries()
     for read in (lambda: again.step(0), lambda: entry.release(0, [1])):
@@ -126,7 +133,7 @@ def test_damaged_steps_are_refused(damage: str, budget: PrivacyBudgetHandler) ->
 def test_a_ledger_that_keeps_nothing_releases_nothing(
     budget: PrivacyBudgetHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = ReleaseStore(budget, KIND, MAKER).start(header(1))
+    entry = started(ReleaseStore(budget, KIND, MAKER), header(1))
     monkeypatch.setattr(budget.ledger, "store_step", lambda *_: None)
     with pytest.raises(LedgerError, match="did not keep"):
         entry.release(0, [1])

@@ -28,11 +28,8 @@ from langchain_dpicl.ledger.sql.transactions import Transactions
 def schema_version(connection: Connection) -> int | None:
     """Return the schema version of a ledger; None for a database without one.
 
-    A PostgreSQL database may hold other tables beside the ledger's; a SQLite file is
-    a ledger or it is not.
-
-    Raises:
-        LedgerError: If it is some other database, or a damaged ledger.
+    A PostgreSQL database may hold other tables beside the ledger's; a SQLite file is a
+    ledger, or it is refused.
     """
     tables = set(inspect(connection).get_table_names())
     ours = version_table.name in tables
@@ -54,15 +51,7 @@ def schema_version(connection: Connection) -> int | None:
 
 
 def require_version(version: int, url: str) -> None:
-    """Refuse a ledger that this version of the library can't use.
-
-    Args:
-        version: The ledger's.
-        url: The ledger, as the message may show it.
-
-    Raises:
-        LedgerError: If it is older or newer, saying what to do.
-    """
+    """Refuse a ledger that this version of the library can't use, saying what to do."""
     if version < SCHEMA_VERSION:
         raise LedgerError(
             f"The ledger has schema version {version}, this library needs "
@@ -86,14 +75,7 @@ def no_ledger(url: str) -> LedgerError:
 
 
 def new_ledger(url: str | URL) -> None:
-    """Make a ledger where there is none.
-
-    Args:
-        url: Its SQLAlchemy URL.
-
-    Raises:
-        LedgerError: If something is there already, or it can't be made.
-    """
+    """Make a ledger where there is none; refuse if something is there already."""
     database = Transactions(parse_url(url))
     file = database.file
     try:
@@ -111,16 +93,7 @@ def new_ledger(url: str | URL) -> None:
 
 
 def open_tables(database: Transactions, *, create: bool) -> None:
-    """Find the tables of this version in a database, or make them where none are.
-
-    Args:
-        database: The database.
-        create: Whether to make a ledger where there is none.
-
-    Raises:
-        LedgerError: If there is no ledger and none may be made, the database is not
-            one, or it has another version.
-    """
+    """Find the tables of this version, or make them where none are if `create`."""
     file, failure = database.file, ""
     try:
         if file is not None and not file.exists():
@@ -147,12 +120,7 @@ def open_tables(database: Transactions, *, create: bool) -> None:
 
 
 def create_file(file: LedgerFile) -> None:
-    """Make a SQLite ledger that appears complete, unless somebody is faster.
-
-    Raises:
-        LedgerError: If the journal of a ledger that is gone lies there.
-        OSError, SQLAlchemyError: If it can't be written.
-    """
+    """Make a SQLite ledger that appears complete, unless somebody is faster."""
     engine = create_engine("sqlite://", hide_parameters=True)
     with engine.connect() as connection, suppress(FileExistsError):
         connection.exec_driver_sql(f"PRAGMA page_size={PAGE_BYTES}")

@@ -13,28 +13,22 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger.sql.sqlite_file import LedgerFile, require_journal
-from langchain_dpicl.ledger.sql.urls import read_url
 
 SQLITE_WAIT_SECONDS = 60.0
 """How long a writer waits for another one's transaction, a millisecond each."""
-
 _UNDONE = ("40001", "40P01")  # serialization failure, deadlock
 _DISCONNECTED = ("08", "57P")  # connection exceptions, the server was shut down
-
 SQLITE_JOURNAL_BYTES = 1 << 20
 """How much of a journal stays on disk for the next transaction."""
-
 MODE = "dpicl_mode"
 """The execution option that says which `Mode` a transaction has."""
-
 SQLITE_DRIVERS = ("sqlite", "sqlite+pysqlite")
 POSTGRES_DRIVER = "postgresql+psycopg"
-
 POSTGRES_LIMITS: dict[str, int] = {
     "connect_timeout": 10,
     # A machine that is gone answers no probe: 15 + 3 * 5 seconds.
@@ -45,6 +39,9 @@ POSTGRES_LIMITS: dict[str, int] = {
     "tcp_user_timeout": 30_000,
 }
 """When a connection is given up, in libpq's words; the URL may say otherwise."""
+
+_SECRETS = ("password", "sslpassword")
+"""What libpq takes from a URL's query that nobody else may read."""
 
 
 class Mode(str, Enum):
@@ -110,17 +107,10 @@ POSTGRES_BEGIN: dict[Mode, tuple[str, ...]] = {
 
 
 def parse_url(url: str | URL) -> URL:
-    """Return the URL of a database that keeps what it is given.
-
-    Raises:
-        LedgerError: If it can't be parsed, or is a SQLite database without a file.
-    """
+    """Return the URL of a database that keeps what it is given."""
     parsed = read_url(url)
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (
-        None,
-        "",
-        ":memory:",
-    ):
+    memory = (None, "", ":memory:")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in memory:
         raise LedgerError(
             "'sqlite://' without a file forgets its charges. Name a file "
             "('sqlite:///clinic.db'), or pass ':memory:' if the account is to "
@@ -130,16 +120,7 @@ def parse_url(url: str | URL) -> URL:
 
 
 def open_engine(url: URL, file: LedgerFile | None = None) -> Engine:
-    """Return an engine whose transactions are what the ledger needs.
-
-    Args:
-        url: Of a SQLite file or a PostgreSQL database.
-        file: The SQLite file, if it is known already.
-
-    Raises:
-        LedgerError: If the ledger does not know the kind of database, or there is no
-            driver for it.
-    """
+    """Return an engine, of SQLite or PostgreSQL, whose transactions suit the ledger."""
     if url.drivername == "postgresql":
         url = url.set(drivername=POSTGRES_DRIVER)
     if url.drivername not in (*SQLITE_DRIVERS, POSTGRES_DRIVER):
@@ -181,11 +162,7 @@ def open_engine(url: URL, file: LedgerFile | None = None) -> Engine:
 
 
 def flush(connection: Connection) -> None:
-    """Wait until what `Mode.CHARGE` has committed is on disk.
-
-    Args:
-        connection: Outside a transaction.
-    """
+    """Wait, outside a transaction, until what `Mode.CHARGE` commits is on disk."""
     if connection.dialect.name == "postgresql":
         with connection.execution_options(**{MODE: Mode.FLUSH}).begin():
             """The mode is all there is to it; SQLite's own commit has synced."""
@@ -268,3 +245,50 @@ def _begin_postgres(connection: Connection) -> None:
 
 def _mode(connection: Connection) -> Mode:
     return Mode(connection.get_execution_options().get(MODE, Mode.WRITE))
+
+
+def read_url(url: Any) -> URL:
+    """Return the parts of a URL, or refuse it without showing anything of it.
+
+    A password with an `@` that is not written as `%40` ends at the first `@`, and what
+    is left of it would be taken, and shown, as the name of a host or a database.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError, TypeError, AttributeError):
+        # A port that is no number is named in the error, and may be a password's end.
+        parsed = None
+    if parsed is None:
+        raise LedgerError(
+            "The ledger's URL can't be parsed. It looks like "
+            "'sqlite:///clinic.db' or 'postgresql+psycopg://user@host/db'."
+        )
+    is_file = parsed.get_backend_name() == "sqlite"
+    if is_file and (parsed.username or parsed.password or parsed.host or parsed.port):
+        raise LedgerError(
+            "A SQLite ledger is a file: three slashes and its path, as in "
+            "'sqlite:///clinic.db', without user, password or host."
+        )
+    if not is_file and isinstance(url, str) and url.count("@") > 1:
+        raise LedgerError(
+            "The ledger's URL has an '@' too many, so that nobody can tell where its "
+            "password ends. Write special characters of the password as "
+            "urllib.parse.quote(password, safe='') does ('@' as '%40', '/' as '%2F')."
+        )
+    return parsed
+
+
+def holds_password(url: URL) -> bool:
+    """Return whether a URL gives a password, before the host or in its query."""
+    return url.password is not None or any(name in url.query for name in _SECRETS)
+
+
+def shown(url: URL) -> str:
+    """Return a URL as messages may show it.
+
+    Example:
+        >>> shown(make_url("postgresql://ann:secret@host/db?sslpassword=secret"))
+        'postgresql://ann:***@host/db'
+    """
+    public = url.difference_update_query(_SECRETS)
+    return public.render_as_string(hide_password=True)

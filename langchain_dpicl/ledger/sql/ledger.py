@@ -51,7 +51,7 @@ from langchain_dpicl.ledger.sql import (
     statements,
 )
 from langchain_dpicl.ledger.sql.creation import open_tables
-from langchain_dpicl.ledger.sql.engine import Mode, parse_url
+from langchain_dpicl.ledger.sql.engine import Mode, holds_password, parse_url
 from langchain_dpicl.ledger.sql.registry import (
     add_account,
     lock_registry,
@@ -73,7 +73,6 @@ from langchain_dpicl.ledger.sql.schema import account_table
 from langchain_dpicl.ledger.sql.standbys import Standbys
 from langchain_dpicl.ledger.sql.transactions import Transactions
 from langchain_dpicl.ledger.sql.unit_charging import charge_units
-from langchain_dpicl.ledger.sql.urls import holds_password
 from langchain_dpicl.ledger.sql.verification import require_balances, require_chain
 
 _PAGE = 10_000

@@ -39,20 +39,10 @@ def charge(
 ) -> Charge | None:
     """Charge one release, durably, if all is as it was when the journal was checked.
 
-    Args:
-        connection: Outside a transaction.
-        name: The account.
-        opening: What the account's journal was found to start with.
-        events: What the release may spend; None is one use of the plan.
-        begun: Called before anything is written.
-
-    Returns:
-        The charge. None if the account starts with something else or is unknown, or the
-        driver has no pipeline: then nothing was done, and the ordinary way is left.
-
-    Raises:
-        BudgetExhaustedError: If the account can't pay.
-        LedgerError: If the account can't be charged.
+    The connection is outside a transaction; `opening` is what the account's journal was
+    found to start with, and `begun` is called before anything is written. Returns None
+    if the account starts with something else or is unknown, or the driver has no
+    pipeline: then nothing was done, and the ordinary way is left.
     """
     # Who has a PostgreSQL ledger has its driver.
     import psycopg

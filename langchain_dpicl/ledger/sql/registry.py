@@ -29,13 +29,7 @@ _STREAM = {"yield_per": 2_000}
 def add_account(connection: Connection, terms: AccountTerms) -> None:
     """Write a new account's row, if no account is missing or was edited.
 
-    Args:
-        connection: In a transaction that holds the registry; see `lock_registry`.
-        terms: The account's.
-
-    Raises:
-        LedgerError: If the registry does not agree with the accounts, or the terms
-            can't be written.
+    The transaction holds the registry; see `lock_registry`.
     """
     head = require_registry(connection)
     write_account(connection, terms)
@@ -57,9 +51,6 @@ def require_registry(connection: Connection) -> str:
     """Check that the accounts are those that were opened; return the registry's head.
 
     It reads every account's terms, and none of their charges.
-
-    Raises:
-        LedgerError: If an account was deleted, renamed, edited or added.
     """
     kept = connection.execute(
         select(registry_table.c.accounts, registry_table.c.head)

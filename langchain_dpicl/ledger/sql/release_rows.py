@@ -42,17 +42,8 @@ def start_release(
 ) -> None:
     """Write a release's header; the commit is the caller's.
 
-    Args:
-        connection: In a transaction that holds the account's row.
-        account: The account.
-        last: The end of its journal.
-        charge: The charge that pays.
-        kind: The kind of release.
-        header: The header.
-
-    Raises:
-        LedgerError: If there is no such charge, it has started a release before, or
-            the account's releases are not what was stored.
+    The transaction holds the account's row. A charge that is not there, or has started
+    a release before, is refused, and so are releases that are not what was stored.
     """
     name = account.state.terms.name
     chains = _chains(connection, account)
@@ -75,15 +66,7 @@ def store_step(
     number: int,
     drawn: str,
 ) -> str:
-    """Write what a step drew and note it, or read what is stored; see `start_release`.
-
-    Returns:
-        What is released.
-
-    Raises:
-        LedgerError: If it is not the next step, or the account's releases are not what
-            was stored.
-    """
+    """Write and note what a step drew, or read what is stored; see `start_release`."""
     name = account.state.terms.name
     chains = _chains(connection, account)
     if charge not in chains:
@@ -111,13 +94,8 @@ def store_step(
 def stored(connection: Connection, account: Account) -> Iterator[StoredRelease]:
     """Yield all releases of an account, each checked from its header to its last step.
 
-    Args:
-        connection: In a transaction that sees one state of the database, or holds the
-            account's row.
-        account: The account, read in the same transaction.
-
-    Raises:
-        LedgerError: If one of them is not what was stored, or can't be read.
+    The transaction has read the account, and sees one state of the database or holds
+    the account's row.
     """
     chains = _chains(connection, account)
     name, number = account.state.terms.name, {"number": account.number}
@@ -151,11 +129,7 @@ def stored(connection: Connection, account: Account) -> Iterator[StoredRelease]:
 
 
 def require_releases(connection: Connection, account: Account) -> None:
-    """Check all releases of an account; see `stored`.
-
-    Raises:
-        LedgerError: If one of them is not what was stored.
-    """
+    """Check all releases of an account; see `stored`."""
     for _ in stored(connection, account):
         """Each is checked as it is read."""
 

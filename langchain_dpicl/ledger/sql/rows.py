@@ -30,6 +30,12 @@ from langchain_dpicl.ledger.sql.schema import account_table
 _ACCOUNTING = ("plan", "zcdp", "gdp", "renyi", "pure")
 _SCOPES = ("corpus", "unit")
 
+IMPOSSIBLE = (
+    "in its units' balances",
+    "one of them is not what a unit can have spent",
+)
+"""Where and why an account is `damaged`."""
+
 Opening = tuple[Any, ...]
 """The columns of an account that its chain starts with, as they are stored."""
 
@@ -38,14 +44,10 @@ Opening = tuple[Any, ...]
 class Account:
     """An account's row.
 
-    Attributes:
-        number: Its id in the database.
-        state: The account.
-        opening: What is fixed before the first charge, as stored.
-        head: `hash_chain.head_of` what its row and its journal say.
-        unit_key: The key of its tags; None where the whole corpus is charged.
-        balances: The digest of its units' balances; None likewise.
-        releases: The digest of what its charges released in steps; None without any.
+    `opening` is what is fixed before the first charge, as stored; `head` is
+    `hash_chain.head_of` what its row and its journal say. The key of its tags and the
+    digest of its balances are None where the whole corpus is charged; the digest of
+    what its charges released in steps is None without any.
     """
 
     number: int
@@ -60,6 +62,10 @@ class Account:
     def start(self) -> str:
         """The journal's digest before the first charge."""
         return _start(self.state.terms, self.unit_key, self.opening[-1])
+
+    def head_after(self, last: str, state: AccountState) -> str:
+        """Return the head of a journal that ends with a digest, in a state."""
+        return hash_chain.head_of(last, state, self.balances, self.releases)
 
 
 @dataclass(frozen=True)
@@ -82,27 +88,14 @@ def damaged(name: str, where: str, why: str) -> LedgerError:
 def find_account(
     connection: Connection, name: str, *, lock: bool = False
 ) -> Account | None:
-    """Return an account as its row says, or None.
-
-    Args:
-        connection: In a transaction.
-        name: The account.
-        lock: Whether its row is to be locked, where the database locks rows.
-
-    Raises:
-        LedgerError: If the row can't be read.
-    """
+    """Return an account as its row says, or None; lock the row if it can be."""
     statement = statements.LOCK_ACCOUNT if lock else statements.READ_ACCOUNT
     row = connection.execute(statement, {"name": name}).one_or_none()
     return None if row is None else account_of(row)
 
 
 def account_of(row: Any) -> Account:
-    """Return the account that a row tells of.
-
-    Raises:
-        LedgerError: If the row can't be read.
-    """
+    """Return the account that a row tells of."""
     opening = (
         row.name,
         row.epsilon,
@@ -139,11 +132,7 @@ def account_of(row: Any) -> Account:
 def read_account(
     connection: Connection, name: str, *, lock: bool = False
 ) -> tuple[Account, Last]:
-    """Return an account whose row and journal's end agree.
-
-    Raises:
-        LedgerError: If there is no such account, or it is damaged.
-    """
+    """Return an account whose row and journal's end agree."""
     account = require_account(connection, name, lock=lock)
     return account, require_end(connection, account)
 
@@ -151,11 +140,7 @@ def read_account(
 def require_account(
     connection: Connection, name: str, *, lock: bool = False
 ) -> Account:
-    """Return an account as its row alone says.
-
-    Raises:
-        LedgerError: If there is no such account, or its row can't be read.
-    """
+    """Return an account as its row alone says."""
     account = find_account(connection, name, lock=lock)
     if account is None:
         raise unknown_account(name)
@@ -163,11 +148,7 @@ def require_account(
 
 
 def require_end(connection: Connection, account: Account) -> Last:
-    """Return the end of an account's journal, if its row agrees with it.
-
-    Raises:
-        LedgerError: If it doesn't.
-    """
+    """Return the end of an account's journal, if its row agrees with it."""
     row = connection.execute(
         statements.LAST_CHARGE, {"number": account.number}
     ).one_or_none()
@@ -177,8 +158,7 @@ def require_end(connection: Connection, account: Account) -> Last:
 def end_of(account: Account, row: Any) -> Last:
     """Return the end of an account's journal, given the last row of it or None.
 
-    Raises:
-        LedgerError: If the account's counter and head don't agree with it.
+    The account's counter and head must agree with it.
     """
     state = account.state
     last = (
@@ -193,7 +173,7 @@ def end_of(account: Account, row: Any) -> Last:
             f"its counter says {state.used} charges, its journal ends at "
             f"{last.sequence}",
         )
-    head = hash_chain.head_of(last.digest, state, account.balances, account.releases)
+    head = account.head_after(last.digest, state)
     if account.head != head:
         raise damaged(
             state.terms.name,
@@ -204,11 +184,7 @@ def end_of(account: Account, row: Any) -> Last:
 
 
 def write_account(connection: Connection, terms: AccountTerms) -> None:
-    """Write a new account's row.
-
-    Raises:
-        LedgerError: If its terms can't be written.
-    """
+    """Write a new account's row."""
     key = new_key() if terms.scope == "unit" else None
     balances = None if key is None else hash_chain.NO_BALANCES
     state = AccountState(terms, None, 0, closed=False)
@@ -247,23 +223,14 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
 
 
 def write_plan(connection: Connection, account: Account, plan: Plan) -> None:
-    """Write an account's plan, once.
-
-    Raises:
-        LedgerError: If the account was charged or closed before.
-    """
+    """Write an account's plan, once, before it is charged or closed."""
     require_unused(account.state)
     text = hash_chain.canonical(plan.to_dict())
     start = hash_chain.after_plan(account.start, text)
     connection.execute(
         update(account_table)
         .where(account_table.c.id == account.number)
-        .values(
-            plan=text,
-            head=hash_chain.head_of(
-                start, account.state, account.balances, account.releases
-            ),
-        )
+        .values(plan=text, head=account.head_after(start, account.state))
     )
 
 
@@ -273,12 +240,7 @@ def write_charge(
     last: Last,
     events: Sequence[Event] | None,
 ) -> Charge:
-    """Check, count and write one charge; the commit is the caller's.
-
-    Raises:
-        BudgetExhaustedError: If the account can't pay.
-        LedgerError: If the account can't be charged.
-    """
+    """Check, count and write one charge; the commit is the caller's."""
     charge, values = next_charge(account, last, events)
     counted = connection.execute(statements.COUNT_CHARGE, values).rowcount
     require_counted(charge, counted)
@@ -287,11 +249,7 @@ def write_charge(
 
 
 def require_counted(charge: Charge, rows: int) -> None:
-    """Refuse a charge that did not change exactly its account's row.
-
-    Raises:
-        LedgerError: If it changed another number of rows.
-    """
+    """Refuse a charge that did not change exactly its account's row."""
     if rows != 1:
         raise LedgerError(
             f"The ledger did not count the charge of account {charge.account!r}."
@@ -301,12 +259,7 @@ def require_counted(charge: Charge, rows: int) -> None:
 def next_charge(
     account: Account, last: Last, events: Sequence[Event] | None
 ) -> tuple[Charge, dict[str, Any]]:
-    """Return the next charge of an account, and the values that its statements bind.
-
-    Raises:
-        BudgetExhaustedError: If the account can't pay.
-        LedgerError: If the account can't be charged.
-    """
+    """Return the next charge of an account, and the values that its statements bind."""
     state, charge = charged(account.state, events)
     text = _events_text(charge.events)
     # Several hosts have several clocks; their order is that of the charges.
@@ -322,7 +275,7 @@ def next_charge(
         "loss": state.spent.loss,
         "failure": state.spent.failure,
         "digest": digest,
-        "head": hash_chain.head_of(digest, state, account.balances, account.releases),
+        "head": account.head_after(digest, state),
         "events": text,
         "cost_loss": charge.cost.loss,
         "cost_failure": charge.cost.failure,
@@ -337,22 +290,13 @@ def close_account(connection: Connection, account: Account, last: Last) -> None:
         connection.execute(
             update(account_table)
             .where(account_table.c.id == account.number)
-            .values(
-                closed=True,
-                head=hash_chain.head_of(
-                    last.digest, closed, account.balances, account.releases
-                ),
-            )
+            .values(closed=True, head=account.head_after(last.digest, closed))
         )
 
 
 @functools.lru_cache(maxsize=4096)
 def read_events(stored: str) -> tuple[Event, ...]:
-    """Return the events of a stored charge.
-
-    Raises:
-        LedgerError: If they can't be read.
-    """
+    """Return the events of a stored charge."""
     try:
         return tuple(event_from_dict(event) for event in json.loads(stored))
     except UNREADABLE:

@@ -43,14 +43,7 @@ _TRIES = 3
 
 
 class LedgerFile:
-    """Where a SQLite ledger is, and which file it was when it was first opened.
-
-    Args:
-        url: Of a SQLite file.
-
-    Raises:
-        LedgerError: If the URL names no file.
-    """
+    """Where a SQLite ledger is, and which file it was when it was first opened."""
 
     def __init__(self, url: URL) -> None:
         (name,), options = pysqlite.dialect().create_connect_args(url)
@@ -82,11 +75,7 @@ class LedgerFile:
             return True
 
     def require(self) -> None:
-        """Refuse the file unless it is the one that was opened first, and not empty.
-
-        Raises:
-            LedgerError: If it is gone, another one, or empty.
-        """
+        """Refuse the file unless it is the one that was opened first, and not empty."""
         self._identity()
 
     def connect(
@@ -96,12 +85,7 @@ class LedgerFile:
         _arguments: object,
         options: dict[str, Any],
     ) -> sqlite3.Connection:
-        """Open a connection that keeps its journal as the ledger needs it.
-
-        Raises:
-            LedgerError: If the file is not the one that it was, or others keep its
-                write-ahead log open.
-        """
+        """Open a connection that keeps its journal as the ledger needs it."""
         last = time.monotonic() + SWITCH_SECONDS
         while True:
             connection = self._connected({**options, "uri": True})
@@ -178,14 +162,7 @@ def sqlite_file(url: URL) -> LedgerFile | None:
 
 
 def require_journal(connection: sqlite3.Connection) -> None:
-    """Refuse a file whose charges would go elsewhere first.
-
-    Args:
-        connection: In a transaction.
-
-    Raises:
-        LedgerError: If another program has switched it to a write-ahead log.
-    """
+    """Refuse, in a transaction, a file whose charges would go elsewhere first."""
     if connection.execute("PRAGMA journal_mode").fetchone() != (_JOURNAL_MODE,):
         raise LedgerError(
             "Another program has switched the ledger's file to a write-ahead log, in "
@@ -203,11 +180,8 @@ def place_copy(
 ) -> None:
     """Write a copy of a database that appears under its name when it is complete.
 
-    Args:
-        source: The database; it may be in use.
-        target: The copy's path, in a folder that exists.
-        check: Called with the copy's passing name before it gets its own.
-        mode: The copy's permissions; None are those of any new file.
+    The database may be in use. `check` is called with the copy's passing name before it
+    gets its own; a `mode` of None gives it the permissions of any new file.
 
     Raises:
         FileExistsError: If something is there, or came meanwhile.

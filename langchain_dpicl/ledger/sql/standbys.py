@@ -32,14 +32,10 @@ class StandbyWarning(UserWarning):
 
 
 class Standbys:
-    """Looks at each server that an engine connects to.
+    """Looks at each server that an engine connects to; messages name the `ledger`.
 
-    A failover ends all connections, so that the next server is looked at too.
-
-    Args:
-        engine: Of a PostgreSQL ledger, without connections yet.
-        ledger: The ledger, as a message may show it.
-        required: Whether a server that waits for no standby is refused.
+    A failover ends all connections, so that the next server is looked at too. With
+    `required`, a server that waits for no standby is refused.
     """
 
     def __init__(self, engine: Engine, ledger: str, *, required: bool) -> None:
@@ -78,14 +74,8 @@ class Standbys:
 def require_confirmed(connection: Connection) -> None:
     """Refuse what was committed while the server gave up waiting for a standby.
 
-    Canceling a commit that waits for a standby makes it succeed, with a warning:
-    it is on the server's disk, and on no other.
-
-    Args:
-        connection: After a commit.
-
-    Raises:
-        LedgerError: If the server gave up.
+    Canceling a commit that waits for a standby makes it succeed, with a warning: it is
+    on the server's disk, and on no other.
     """
     if connection.info.pop(_GIVEN_UP, False):
         raise LedgerError(

@@ -29,11 +29,11 @@ from langchain_dpicl.ledger.sql.engine import (
     flush,
     is_disconnected,
     open_engine,
+    shown,
     was_undone,
 )
 from langchain_dpicl.ledger.sql.sqlite_file import sqlite_file
 from langchain_dpicl.ledger.sql.standbys import require_confirmed
-from langchain_dpicl.ledger.sql.urls import shown
 
 T = TypeVar("T")
 
@@ -43,14 +43,7 @@ _FIRST_WAIT_MS = 20
 
 
 class Transactions:
-    """A ledger's database, reached by threads, and by processes after a fork.
-
-    Args:
-        url: The database.
-
-    Raises:
-        LedgerError: If it can't be opened.
-    """
+    """A ledger's database, reached by threads, and by processes after a fork."""
 
     def __init__(self, url: URL) -> None:
         self.name = shown(url)
@@ -83,10 +76,9 @@ class Transactions:
     def attempt(self, use: Callable[[Connection, Callable[[], None]], T]) -> T:
         """Call `use` with a connection; every database error becomes `LedgerError`.
 
-        Args:
-            use: Takes a connection, and a function to call when its transaction stands:
-                before that, a connection from the pool may turn out to be broken, and
-                nothing was done with it.
+        `use` also takes a function to call when its transaction stands: before that, a
+        connection from the pool may turn out to be broken, and nothing was done with
+        it.
         """
         failure = ""
         for trial in range(_TRIES):

@@ -26,7 +26,7 @@ from langchain_dpicl.ledger.balances import TAG_BYTES, unit_tag
 from langchain_dpicl.ledger.base import NOTHING, Charge
 from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.sql import statements
-from langchain_dpicl.ledger.sql.rows import Account, Last, damaged
+from langchain_dpicl.ledger.sql.rows import IMPOSSIBLE, Account, Last, damaged
 
 CHUNK = 20_000
 """Units a statement: SQLite binds 32,766 values at most."""
@@ -58,21 +58,11 @@ def charge_units(
     charge: Charge,
     unit_ids: Sequence[str],
 ) -> list[bool]:
-    """Charge every unit that can pay; the commit is the caller's.
+    """Charge every unit that can pay; return for each whether it has paid.
 
-    Args:
-        connection: In a transaction that holds the account's row.
-        account: A per-unit account.
-        last: The end of its journal.
-        charge: One of its charges.
-        unit_ids: The units, each once.
-
-    Returns:
-        For each unit whether it has paid.
-
-    Raises:
-        LedgerError: If the charge is not in the account's journal, or a balance is
-            not what a unit can have spent.
+    The transaction holds the account's row; the commit is the caller's. A charge that
+    is not in the account's journal, or a balance that is not what a unit can have
+    spent, is a `LedgerError`.
     """
     key = account.unit_key
     if key is None or account.balances is None:
@@ -108,23 +98,17 @@ def charge_units(
 
 def _nobody(key: bytes) -> bytes:
     # Not the tag of any id: those have another personalization.
-    return hashlib.blake2b(
-        key=key, digest_size=TAG_BYTES, person=b"dpicl.nobody"
-    ).digest()
+    person = b"dpicl.nobody"
+    return hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=person).digest()
 
 
 def _require_possible(
     account: Account, changes: Sequence[tuple[bytes, Cost, Cost]]
 ) -> None:
-    for _tag, before, now in changes:
-        for steps in (*before, *now):
-            # A driver returns what somebody has written into the column.
-            if type(steps) is not int or steps < 0:
-                raise damaged(
-                    account.state.terms.name,
-                    "in its units' balances",
-                    "one of them is not what a unit can have spent",
-                )
+    steps = [one for _tag, before, now in changes for one in (*before, *now)]
+    # A driver returns what somebody has written into the column.
+    if any(type(one) is not int or one < 0 for one in steps):
+        raise damaged(account.state.terms.name, *IMPOSSIBLE)
 
 
 def _price(connection: Connection, account: Account, charge: Charge) -> Cost:

@@ -18,10 +18,14 @@ from langchain_dpicl.ledger.sql.creation import (
     require_version,
     schema_version,
 )
-from langchain_dpicl.ledger.sql.engine import lock_everything, open_engine, parse_url
+from langchain_dpicl.ledger.sql.engine import (
+    lock_everything,
+    open_engine,
+    parse_url,
+    shown,
+)
 from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
 from langchain_dpicl.ledger.sql.sqlite_file import sqlite_file
-from langchain_dpicl.ledger.sql.urls import shown
 
 SCRIPTS = "langchain_dpicl.ledger.sql:migrations"
 _VERSION_TABLE = "dpicl_migration"
@@ -78,13 +82,7 @@ def upgrade_ledger(url: str | URL) -> int:
 
 
 def run_migrations(connection: Connection, version: int, target: str = "head") -> None:
-    """Run what leads from a schema version to another one.
-
-    Args:
-        connection: In a transaction.
-        version: What the database has; 0 for an empty one.
-        target: The revision to reach; the present one by default.
-    """
+    """Run what leads from a schema version, 0 if empty, to another revision."""
     from alembic import command
     from alembic.config import Config
 

@@ -19,7 +19,13 @@ from langchain_dpicl.ledger.base import NOTHING, AccountState
 from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.sql import statements
 from langchain_dpicl.ledger.sql.release_rows import require_releases
-from langchain_dpicl.ledger.sql.rows import Account, damaged, read_events, require_end
+from langchain_dpicl.ledger.sql.rows import (
+    IMPOSSIBLE,
+    Account,
+    damaged,
+    read_events,
+    require_end,
+)
 
 _STREAM = {"yield_per": 2_000}
 _KEPT_COSTS = 4_096
@@ -29,13 +35,8 @@ _ROUNDING = 10**9
 def require_chain(connection: Connection, account: Account) -> None:
     """Check the whole journal of an account, and what its charges released in steps.
 
-    Args:
-        connection: In a transaction that sees one state of the database, or holds the
-            account's row.
-        account: The account, read in the same transaction.
-
-    Raises:
-        LedgerError: If a row was edited, deleted or added, or can't be read.
+    The transaction has read the account, and sees one state of the database or holds
+    the account's row.
     """
     state = account.state
     name = state.terms.name
@@ -76,11 +77,7 @@ def require_chain(connection: Connection, account: Account) -> None:
 
 
 def require_balances(connection: Connection, account: Account) -> None:
-    """Check the balances of all units of an account, in one scan.
-
-    Raises:
-        LedgerError: If a balance was edited, deleted or added, or is out of range.
-    """
+    """Check the balances of all units of an account, in one scan."""
     if account.unit_key is None:
         return
     found = hash_chain.balances_after(
@@ -112,11 +109,7 @@ def _balances(
                 and 0 <= loss <= most.loss
                 and 0 <= failure <= most.failure
             ):
-                raise damaged(
-                    terms.name,
-                    "in its units' balances",
-                    "one of them is not what a unit can have spent",
-                )
+                raise damaged(terms.name, *IMPOSSIBLE)
             yield tag, NOTHING, Cost(loss, failure)
 
 
