@@ -35,12 +35,9 @@ from langchain_dpicl.common.parameters import (
     ParameterError,
 )
 
+# Relative slack of a calibrated scale where a numerical bound is involved.
 TOLERANCE = 1e-3
-"""Relative slack of a calibrated scale where a numerical bound is involved."""
-
-EXACT_TOLERANCE = 1e-9
-"""The same where the closed form is."""
-
+EXACT_TOLERANCE = 1e-9  # The same where the closed form is.
 _MAX_STEPS = 200
 _LOWEST, _HIGHEST = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
 
@@ -55,22 +52,15 @@ def noise_multiplier(
 ) -> float:
     """Return the smallest noise multiplier for `uses` equal Gaussian releases.
 
-    Args:
-        epsilon: Budget; finite and above 0.
-        delta: Total failure probability, strictly between 0 and 1.
-        uses: Number of releases.
-        sampling_rate: Rate of the Poisson sample of units that each release sees; 1
-            for no sampling.
-        delta0: Failure probability of one release whose unit is in the sample; each
-            use adds `sampling_rate * delta0`.
+    The other arguments are those of `epsilon`, which is at most the budget.
 
     Returns:
         z with `epsilon(z, ...) <= epsilon`, at most a thousandth above the smallest
         one (a billionth without sampling), from 1e-6 to 1e6.
 
     Raises:
-        ParameterError: If an argument is out of its range, or no noise multiplier up
-            to 1e6 is enough.
+        ParameterError: If an argument is out of its range, or no noise multiplier up to
+            1e6 is enough.
 
     Example:
         >>> z = noise_multiplier(1.0, 1e-6, uses=20)
@@ -170,14 +160,8 @@ def _closed_form(event: Event) -> bool:
 def _root(excess: Callable[[float], float], start: float, tolerance: float) -> float:
     """Return an x with excess(x) <= 0, and > 0 somewhere in (x - tolerance, x).
 
-    Args:
-        excess: A falling function of x, infinite values allowed.
-        start: Where the search begins.
-        tolerance: Width of the final bracket.
-
-    Returns:
-        The upper end of the bracket; `_LOWEST` if the excess is 0 or below there,
-        infinity if it is above 0 at `_HIGHEST`.
+    The excess falls with x. `_LOWEST` is returned if it is 0 or below there, infinity
+    if it is above 0 at `_HIGHEST`.
     """
     values = {start: excess(start)}
     low = high = start

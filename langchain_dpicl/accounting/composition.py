@@ -89,18 +89,8 @@ def spent(events: Iterable[AnyEvent], uses: int, delta: float) -> float:
     """Return `compose` for `uses` releases that each cost `events`.
 
     A first call for new events takes up to a second when they are sampled; another
-    number of uses some milliseconds, the same number nothing.
-
-    Args:
-        events: What one release costs.
-        uses: Number of releases, 0 or more.
-        delta: Total failure probability, strictly between 0 and 1.
-
-    Returns:
-        An upper bound of epsilon.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+    number of uses some milliseconds, the same number nothing. An argument that is out
+    of its range is a `ParameterError`.
 
     Example:
         >>> spent([GaussianEvent(4.0)], uses=0, delta=1e-5)
@@ -157,11 +147,7 @@ def gaussian_bundle(
 
 
 def own_events(events: Iterable[AnyEvent]) -> tuple[Event, ...]:
-    """Return events of this package for a list that may hold `DpEvent`s, merged.
-
-    Raises:
-        ParameterError: If an event is unknown, or it is not a list.
-    """
+    """Return events of this package for a list that may hold `DpEvent`s, merged."""
     if isinstance(events, (str, bytes)) or not isinstance(events, Iterable):
         raise ParameterError(f"events must be a list, not {type(events).__name__}.")
     own: list[Event] = []

@@ -28,16 +28,10 @@ if TYPE_CHECKING:
 
 
 def to_dp_event(event: Event) -> DpEvent:
-    """Return the `DpEvent` that states the same as an event, or less.
+    """Return the `DpEvent`, for add/remove, that states the same as an event, or less.
 
     Gaussian: `GaussianDpEvent`, inside `PoissonSampledDpEvent` if sampled. Exponential
     and zCDP: `ZCDpEvent`. A count above 1: `SelfComposedDpEvent` around it.
-
-    Args:
-        event: The event.
-
-    Returns:
-        A `DpEvent` for the add/remove relation.
 
     Raises:
         ParameterError: If dp-accounting has no class that fits. Pure events have none:
@@ -67,23 +61,17 @@ def to_dp_event(event: Event) -> DpEvent:
 
 
 def from_dp_event(dp_event: DpEvent) -> list[Event]:
-    """Return events that state the same as a `DpEvent`, or less.
+    """Return events that state the same as a `DpEvent` for add/remove, or less.
 
     Gaussian, zCDP (xi = 0) and no-op events; Laplace and discrete Laplace as pure
-    events; Poisson samples of Gaussians (several on one sample count as one with
-    their combined noise) and of pure events (amplified to
-    log(1 + q (exp(epsilon) - 1))); compositions of all of these.
-
-    Args:
-        dp_event: An event of dp-accounting, for the add/remove relation.
-
-    Returns:
-        Events, in the order found; none if nothing is released.
+    events; Poisson samples of Gaussians (several on one sample count as one with their
+    combined noise) and of pure events (amplified to log(1 + q (exp(epsilon) - 1)));
+    compositions of all of these.
 
     Raises:
-        ParameterError: If the event is unknown, not private, unbounded (noise 0),
-            or of a class that is not accounted for here (among them randomized
-            response, whose count dp-accounting ignores, and samples of fixed size).
+        ParameterError: If the event is unknown, not private, unbounded (noise 0), or of
+            a class that is not accounted for here (among them randomized response,
+            whose count dp-accounting ignores, and samples of fixed size).
 
     Example:
         >>> from dp_accounting import GaussianDpEvent, SelfComposedDpEvent

@@ -80,22 +80,16 @@ class CrossCheck:
 def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     """Compare `compose` with prv-accountant on the Gaussian events of a list.
 
-    Exponential, pure and zCDP events are left out on both sides, because
-    prv-accountant has no sound class for them; the failure probabilities of
-    `DeltaEvent`s are subtracted from `delta` on both sides. `agrees` means that the
-    figure is not below the interval (it would not be an upper bound) and not more than
-    2 % above it (it would be of something else). With `ParallelEvent`s each branch
-    (each way to take one of each) is compared by itself; the result is the one of the
-    largest figure, or else the first that does not agree.
+    Exponential, pure and zCDP events are left out on both sides, because prv-accountant
+    has no sound class for them; the failure probabilities of `DeltaEvent`s are
+    subtracted from `delta` on both sides. `agrees` means that the figure is not below
+    the interval (it would not be an upper bound) and not more than 2 % above it (it
+    would be of something else). With `ParallelEvent`s each branch (each way to take one
+    of each) is compared by itself; the result is the one of the largest figure, or else
+    the first that does not agree.
 
-    Args:
-        events: Events, as for `compose`.
-        delta: Total failure probability, strictly between 0 and 1.
-
-    Returns:
-        Both figures. Nothing is raised for what prv-accountant can't compute: the
-        result says why, and does not agree. A list without Gaussians agrees, as there
-        is nothing to compare.
+    Nothing is raised for what prv-accountant can't compute: the result says why, and
+    does not agree. A list without Gaussians agrees, as there is nothing to compare.
 
     Raises:
         ParameterError: If `delta` is out of its range, or an event is unknown.

@@ -26,29 +26,19 @@ from langchain_dpicl.accounting.gaussian import inverse_square
 
 Floats = npt.NDArray[np.float64]
 
+# Grid step over the standard deviation of one use's loss: error about 1e-4.
 FINE = 1 / 32
-"""Grid step over the standard deviation of one use's loss: error about 1e-4."""
-
-COARSE = 1 / 8
-"""The same for a search, which only has to come near."""
-
-MAX_COMPOSED = 2**22
-"""Largest number of grid points of a composition."""
-
+COARSE = 1 / 8  # The same for a search, which only has to come near.
+MAX_COMPOSED = 2**22  # Largest number of grid points of a composition.
+# Spacing of doubles at 1: twice the largest relative error of one operation.
 ROUNDING = 2.0**-52
-"""Spacing of doubles at 1: twice the largest relative error of one operation."""
-
 RISING: Floats = np.geomspace(1e-7, 2.0, 100)
+# Arguments of the cumulants, times the grid step. A tilt is one of the first, and the
+# cut of a tilted heavy tail needs close neighbors.
 SLOPES: Floats = np.concatenate([RISING, -np.geomspace(1e-7, 2.0, 36)])
-"""Arguments of the cumulants, times the grid step. A tilt is one of the first, and the
-cut of a tilted heavy tail needs close neighbors."""
-
-_EXPONENT = 700.0
-"""exp overflows a little above."""
-
+_EXPONENT = 700.0  # exp overflows a little above.
 _MAX_SINGLE = 2**15
-_TAIL_DEVIATIONS = 10.2
-"""dp-accounting cuts a Gaussian where exp(-50) is left."""
+_TAIL_DEVIATIONS = 10.2  # dp-accounting cuts a Gaussian where exp(-50) is left.
 
 
 @dataclass(frozen=True)

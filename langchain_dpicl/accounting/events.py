@@ -32,14 +32,10 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 
+# Largest count of one event; float arithmetic on counts stays exact below it.
 MAX_COUNT = 10**12
-"""Largest count of one event; float arithmetic on counts stays exact below it."""
-
-MAX_BRANCHES = 10_000
-"""Most classes of a `ParallelEvent`."""
-
-MAX_NAME = 200
-"""Most characters of a partition's name."""
+MAX_BRANCHES = 10_000  # Most classes of a `ParallelEvent`.
+MAX_NAME = 200  # Most characters of a partition's name.
 
 
 def _count(value: Any) -> int:

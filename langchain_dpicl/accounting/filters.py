@@ -213,16 +213,15 @@ class PrivacyFilter:
         return Cost(BUDGET_UNITS, BUDGET_UNITS)
 
     def cost(self, events: Iterable[AnyEvent]) -> Cost:
-        """Return what a release costs, each component rounded up.
+        """Return what a release costs, in steps of the limit, rounded up.
+
+        Costs above the limit are returned as they are; they may have hundreds of
+        digits. Where `delta0_share` is 0, every positive failure costs `BUDGET_UNITS +
+        1`, which nothing affords.
 
         Args:
-            events: Events of this package, dp-accounting's `DpEvent`s, or both.
-
-        Returns:
-            Steps of the limit: (0, 0) for no events, and at least one step for any
-            positive loss or failure. Costs above the limit are returned as they are;
-            they may have hundreds of digits. Where `delta0_share` is 0, every
-            positive failure costs `BUDGET_UNITS + 1`, which nothing affords.
+            events: Events of this package, dp-accounting's `DpEvent`s, or both. No
+                events cost (0, 0), any positive loss or failure at least one step.
 
         Raises:
             ParameterError: If an event is unknown, or the method can't account for it.
@@ -247,10 +246,6 @@ class PrivacyFilter:
     def affords(self, spent: Cost, cost: Cost) -> bool:
         """Return whether a further cost fits beside what was spent.
 
-        Args:
-            spent: Sum of the costs so far.
-            cost: The next release's.
-
         Example:
             >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
             >>> account.affords(Cost(BUDGET_UNITS - 1, 0), Cost(1, 0))
@@ -266,17 +261,10 @@ class PrivacyFilter:
     def epsilon_spent(self, cost: Cost) -> float:
         """Return an upper bound of epsilon for what was spent, at the full delta.
 
-        The conversion has all of delta but the failures spent so far.
-
-        Args:
-            cost: Sum of the costs so far.
-
-        Returns:
-            epsilon: 0 for no loss, never above the filter's for a cost within the
-            limit, infinite for one beyond it.
-
-        Raises:
-            ParameterError: If the cost is not a pair of integers of 0 or more.
+        The conversion has all of delta but the failures spent so far. It is 0 for no
+        loss, never above the filter's for a cost within the limit, infinite for one
+        beyond it. A cost that is no pair of integers of 0 or more is a
+        `ParameterError`.
 
         Privacy: a report, not a promise. The filter's total holds on every path; this
         figure would hold for a run whose events had been fixed before.

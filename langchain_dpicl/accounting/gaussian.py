@@ -102,15 +102,8 @@ def _log_delta(a: float, mu: float) -> tuple[float, float]:
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """Return the smallest delta of a mu-GDP Gaussian at `epsilon`, rounded up.
 
-    Args:
-        mu: 1 / noise multiplier of all releases together; 0 or more.
-        epsilon: Privacy loss bound; 0 or more.
-
-    Returns:
-        delta, from 0 to 1; never below the true value.
-
-    Raises:
-        ParameterError: If an argument is negative or not finite.
+    mu is 1 / noise multiplier of all releases together. delta is from 0 to 1; an
+    argument that is negative or not finite is a `ParameterError`.
 
     Example:
         >>> round(gaussian_delta(1.0, 1.0), 6)
@@ -137,21 +130,14 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon of a mu-GDP Gaussian at `delta`, rounded up.
 
+    mu is 1 / noise multiplier of all releases together, and may be infinite (no noise);
+    epsilon is `math.inf` where no double is large enough. An argument that is out of
+    its range is a `ParameterError`.
+
     log delta is a concave function of epsilon (a Gaussian density convolved with the
     log-concave kernel 1 - exp(-t), Prekopa), so every Newton step from any side lands
-    where delta(epsilon) is at most the target: each iterate is already an upper
-    bound, and the last one is tight to a relative 1e-11.
-
-    Args:
-        mu: 1 / noise multiplier of all releases together; 0 or more, may be
-            infinite (no noise).
-        delta: Failure probability, strictly between 0 and 1.
-
-    Returns:
-        epsilon, 0 or more; `math.inf` where no double is large enough.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+    where delta(epsilon) is at most the target: each iterate is already an upper bound,
+    and the last one is tight to a relative 1e-11.
 
     Example:
         >>> round(gaussian_epsilon(1.0, 1e-5), 5)
@@ -184,17 +170,8 @@ def gdp_mu(events: Iterable[Event]) -> float:
     """Return mu of Gaussian releases without sampling: sqrt(sum count / z^2).
 
     `DeltaEvent`s are left to the caller, who subtracts them from delta. Of a
-    `ParallelEvent` the branch with the largest mu counts.
-
-    Args:
-        events: Unsampled `GaussianEvent`s, `DeltaEvent`s, and `ParallelEvent`s of them.
-
-    Returns:
-        mu, 0 for no events; infinite where 1 / z^2 overflows.
-
-    Raises:
-        ParameterError: If another event is among them: its trade-off curve is
-            not Gaussian.
+    `ParallelEvent` the branch with the largest mu counts. Any other event is a
+    `ParameterError`: its trade-off curve is not Gaussian.
 
     Example:
         >>> gdp_mu([GaussianEvent(2.0, count=16)])

@@ -30,16 +30,11 @@ from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.accounting.renyi import divergence
 from langchain_dpicl.common.parameters import ParameterError
 
+# Covers the rounding of a sum of logarithms, in proportion to its terms: each has at
+# most four roundings of 2^-53, and a library's logarithm errs by less than 2^-52.
 SLACK = 4e-15
-"""Covers the rounding of a sum of logarithms, in proportion to its terms: each has at
-most four roundings of 2^-53, and a library's logarithm errs by less than 2^-52."""
-
-LEAST_ORDER = math.nextafter(1.0, 2.0)
-"""Smallest order above 1."""
-
-LEAST_BUDGET = 1e-290
-"""Below it a double has lost its precision, and no limit is given."""
-
+LEAST_ORDER = math.nextafter(1.0, 2.0)  # Smallest order above 1.
+LEAST_BUDGET = 1e-290  # Below it a double has lost its precision, and no limit is given
 _BISECTIONS = 64
 # Covers the rounding of `divergence`: sums of 2048 logarithms below 2e4.
 _ROUND_UP = Fraction(1_000_000_001, 1_000_000_000)

@@ -38,11 +38,9 @@ from langchain_dpicl.accounting.events import Event
 _TAIL = 1e-16
 _MAX_STEP = 16.0
 _TOLERATED_NOISE = 3e-3
+# Uses beyond which no bound is computed: time and rounding errors grow with them.
 MAX_USES = 1_000_000
-"""Uses beyond which no bound is computed: time and rounding errors grow with them."""
-
-_TILTED_SIZE = 8
-"""A tilted window may be this much longer than the plain one."""
+_TILTED_SIZE = 8  # A tilted window may be this much longer than the plain one.
 
 
 @dataclass(frozen=True)
@@ -64,18 +62,11 @@ def loss_epsilon(
     """Return the privacy loss distribution's bound of a fixed list of events.
 
     Exponential and pure events enter as randomized response, the worst case of pure
-    epsilon-DP.
-
-    Args:
-        events: Gaussian, exponential and pure events.
-        delta: Failure probability, strictly between 0 and 1.
-        resolution: Grid step over the standard deviation of one use's loss. Any
-            value gives an upper bound; a larger one a looser and faster one.
-
-    Returns:
-        An upper bound of epsilon, 0 or more. Infinite where double precision can't
-        give one: delta below the numerical error (some 1e-15 for each use), or
-        noise so small that a loss of thousands is common; or more than `MAX_USES`.
+    epsilon-DP. Any resolution (grid step over the standard deviation of one use's loss)
+    gives an upper bound; a larger one a looser and faster one. It is infinite where
+    double precision can't give one: delta below the numerical error (some 1e-15 for
+    each use), or noise so small that a loss of thousands is common; or more than
+    `MAX_USES`.
 
     Example:
         >>> from langchain_dpicl.accounting import GaussianEvent

@@ -65,19 +65,11 @@ _ROUNDING = 1e-12
 def rho(events: Iterable[Event]) -> float:
     """Return the zCDP parameter of a list of events, the sum of theirs.
 
-    Gaussian 1 / (2 z^2) (a sampling rate does not lower it), exponential
-    epsilon^2 / 8, pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4), parallel the
-    largest of its branches' (whose classes may then change from use to use).
-    `DeltaEvent`s are left to the caller, who subtracts them from delta.
-
-    Args:
-        events: Events, in any order; they may have been chosen adaptively.
-
-    Returns:
-        rho, 0 for no events.
-
-    Raises:
-        ParameterError: If something is not an event of this package.
+    Gaussian 1 / (2 z^2) (a sampling rate does not lower it), exponential epsilon^2 / 8,
+    pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4), parallel the largest of its
+    branches' (whose classes may then change from use to use). `DeltaEvent`s are left to
+    the caller, who subtracts them from delta. The events may have been chosen
+    adaptively; what is not an event of this package is a `ParameterError`.
 
     Example:
         >>> rho([GaussianEvent(2.0, count=4), ExponentialEvent(1.0)])
@@ -103,20 +95,11 @@ def rho(events: Iterable[Event]) -> float:
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Return the epsilon of rho-zCDP at `delta` (the CKS conversion), rounded up.
 
-    With x = a - 1 the bound's derivative by x is rho + (log delta + log(1 + x)) /
-    x^2, so the best order solves rho x^2 + log(1 + x) = -log delta: one root of an
-    increasing function. Any x > 0 gives a valid bound, so an inexact root costs
-    tightness only.
-
-    Args:
-        rho: zCDP parameter; 0 or more, may be infinite.
-        delta: Failure probability, strictly between 0 and 1.
-
-    Returns:
-        epsilon, 0 or more; infinite for infinite rho.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+    rho may be infinite; epsilon is then. With x = a - 1 the bound's derivative by x is
+    rho + (log delta + log(1 + x)) / x^2, so the best order solves rho x^2 + log(1 + x)
+    = -log delta: one root of an increasing function. Any x > 0 gives a valid bound, so
+    an inexact root costs tightness only. An argument that is out of its range is a
+    `ParameterError`.
 
     Example:
         >>> round(zcdp_epsilon(1.25, 1e-5), 4)
@@ -211,16 +194,11 @@ def _branch_divergence(branch: Iterable[Event], x: Floats) -> Floats:
 
 
 def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return the best Renyi bound of a list that was fixed in advance.
+    """Return the best Renyi bound, perhaps infinite, of a list fixed in advance.
 
-    Args:
-        events: Events other than `DeltaEvent`, whose share is already taken out of
-            `delta`. They must not depend on earlier answers: the smallest bound over
-            many orders is not valid for a list that grows as answers are seen.
-        delta: Failure probability that is left, strictly between 0 and 1.
-
-    Returns:
-        An upper bound of epsilon, 0 or more; infinite if no order gives one.
+    The events must not depend on earlier answers: the smallest bound over many orders
+    is not valid for a list that grows as answers are seen. There is no `DeltaEvent`
+    among them: its share is already taken out of `delta`.
 
     Example:
         >>> round(renyi_epsilon([ExponentialEvent(0.1, count=1000)], 1e-5), 2)

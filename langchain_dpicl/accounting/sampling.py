@@ -6,13 +6,10 @@ import math
 
 from langchain_dpicl.common import parameters
 
+# Units in the last place that cover a figure's rounding errors: expm1, log1p, log and
+# the products between them are each off by one at most, and none is magnified.
 _STEPS_UP = 6
-"""Units in the last place that cover a figure's rounding errors: expm1, log1p, log and
-the products between them are each off by one at most, and none is magnified."""
-
-_LARGE = 600.0
-"""From here on e^x is nearly beyond a double, and 1 is nothing beside it."""
-
+_LARGE = 600.0  # From here on e^x is nearly beyond a double, and 1 is nothing beside it
 _BELOW = 1 - 1e-12
 """Rounds an undone amplification toward more noise: amplified again it is no more."""
 
@@ -20,19 +17,10 @@ _BELOW = 1 - 1e-12
 def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
     """Return the pure epsilon of a mechanism run on a Poisson sample, rounded up.
 
-    log(1 + q (e^epsilon - 1)) for add/remove of one unit (Balle, Barthe and Gaboardi
-    2018, Theorem 8).
-
-    Args:
-        epsilon: Pure epsilon on the sample, greater than 0.
-        sampling_rate: Probability q of each unit, in (0, 1].
-
-    Returns:
-        The epsilon that is charged: never below the true value, and at most a dozen
-        units in the last place above it, however small it is.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+    log(1 + q (e^epsilon - 1)) for add/remove of one unit, each sampled with probability
+    q (Balle, Barthe and Gaboardi 2018, Theorem 8). It is never below the true value,
+    and at most a dozen units in the last place above it, however small it is. An
+    argument that is out of its range is a `ParameterError`.
 
     Example:
         >>> round(sampled_epsilon(1.0, 0.1), 4), sampled_epsilon(2.0, 1.0)

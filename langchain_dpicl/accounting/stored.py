@@ -19,20 +19,11 @@ _BY_KIND: dict[str, type[Event]] = {cls.kind: cls for cls in EVENT_TYPES}
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """Return an event as a dictionary that JSON stores exactly.
+    """Return an event as a dictionary that JSON stores exactly: `kind` and every field.
 
     Python writes the shortest decimal that reads back as the same double, so a round
-    trip through `json` changes nothing.
-
-    Args:
-        event: Any event of this module.
-
-    Returns:
-        `kind` and every field of the event; a plain event's are text and numbers, a
-        parallel event's `branches` are lists of such dictionaries.
-
-    Raises:
-        ParameterError: If it is not an event of this module.
+    trip through `json` changes nothing. A parallel event's `branches` are lists of such
+    dictionaries. What is not an event is a `ParameterError`.
 
     Example:
         >>> from langchain_dpicl.accounting import PureEvent
@@ -52,19 +43,13 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def event_from_dict(stored: Mapping[str, Any]) -> Event:
-    """Return the event that `event_to_dict` wrote.
+    """Return the event that `event_to_dict` wrote, from `kind` and every field of it.
 
     Fails closed: what was stored is accounted for exactly or not at all.
 
-    Args:
-        stored: `kind` and every field of the event; no more, no less.
-
-    Returns:
-        The event.
-
     Raises:
-        ParameterError: If the kind is unknown, a field is missing or too many, or
-            a value is out of its range.
+        ParameterError: If the kind is unknown, a field is missing or too many, or a
+            value is out of its range.
 
     Example:
         >>> event_from_dict({"kind": "pure", "epsilon": 0.5, "count": 3})

@@ -39,12 +39,10 @@ from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsil
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 
+# What a mechanism takes of its charge: a dataclass beside the mechanism.
 NoiseT = TypeVar("NoiseT", covariant=True, default=Any)  # noqa: PLC0105  # as it reads
-"""What a mechanism takes of its charge: a dataclass beside the mechanism."""
-
+# The part of delta that a plan sets aside for the releases' own delta0.
 DELTA0_SHARE = 0.5
-"""The part of delta that a plan sets aside for the releases' own delta0."""
-
 ROUNDING = 1.0 - 1e-12
 """Undoing an amplification in floating point may overshoot by some units in the last
 place; what is handed to the mechanism is rounded toward more noise."""

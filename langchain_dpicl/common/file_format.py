@@ -44,19 +44,10 @@ Path_ = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file can hold.
+    """What a file can hold: its fields with their types, and what messages say.
 
-    Attributes:
-        name: What the file calls it.
-        words: What messages call it.
-        reader: What reads it.
-        fields: Its fields, and the type of each.
-        most: The largest file, in bytes.
-        way_out: What to do without a good file.
-        error: What is raised.
-        signed: Whether it has a digest.
-        indent: Spaces a level, for people to read; None where nobody does.
-        optional: Fields that may be missing.
+    `most` is the largest file in bytes, `signed` whether it has a digest, `indent`
+    spaces a level for people to read, None where nobody does.
     """
 
     name: str
@@ -119,10 +110,6 @@ def digest(content: Mapping[str, Any]) -> str:
 def dumped(content: Mapping[str, Any], kind: Kind) -> str:
     """Return the text of a file.
 
-    Args:
-        content: The kind's fields.
-        kind: The kind.
-
     Example:
         >>> parsed(dumped({"label": "y", "columns": []}, SCHEMA), SCHEMA)
         {'label': 'y', 'columns': []}
@@ -143,13 +130,7 @@ def dumped(content: Mapping[str, Any], kind: Kind) -> str:
 def parsed(data: str | bytes, kind: Kind, name: str = "This text") -> dict[str, Any]:
     """Return the fields of a file's text; of them, only type and digest are checked.
 
-    Args:
-        data: The text.
-        kind: The kind that it must be of.
-        name: What to call it in messages.
-
-    Raises:
-        DPError: The kind's `error`, if it is no such text, or of a later version.
+    What is no such text, or of a later version, is the kind's `error`, under `name`.
     """
     value: Any = None
     way_out = kind.way_out
@@ -173,15 +154,9 @@ def write(
 ) -> None:
     """Write a file, which appears when it is complete.
 
-    Args:
-        path: The file. One that holds the same content is left as it is.
-        content: The kind's fields.
-        kind: The kind.
-        overwrite: Whether to replace anything else that is there.
-
-    Raises:
-        DPError: The kind's `error`, if something else is there, or the file can't be
-            written. Nothing was written then.
+    One that holds the same content is left as it is. If something else is there and is
+    not to be overwritten, or the file can't be written, it is the kind's `error`, and
+    nothing was written.
     """
     is_taken = False
     try:
@@ -210,12 +185,7 @@ def write(
 
 
 def read(path: Path_, kind: Kind) -> dict[str, Any]:
-    """Return the fields of a file that `write` wrote; see `parsed`.
-
-    Raises:
-        DPError: The kind's `error`, if the file can't be read, is no such file, or of
-            a later version.
-    """
+    """Return the fields of a file that `write` wrote; see `parsed`."""
     reason, data = "", b""
     try:
         # Asked first: opening a pipe would wait for a writer.

@@ -14,12 +14,7 @@ _MAX_DIGITS = 40
 
 
 def put(data: bytes, target: Path, *, overwrite: bool) -> None:
-    """Write a file that appears under its name when it is complete on disk.
-
-    Args:
-        data: What it holds.
-        target: Its path; folders are made.
-        overwrite: Whether to replace what is there.
+    """Write a file, and its folders; it has its name when it is complete on disk.
 
     Raises:
         FileExistsError: If something is there, or came meanwhile, and `overwrite` is
@@ -47,12 +42,7 @@ def put(data: bytes, target: Path, *, overwrite: bool) -> None:
 
 
 def link(draft: Path, target: Path) -> None:
-    """Give a complete file its name, unless somebody else has taken it meanwhile.
-
-    Raises:
-        FileExistsError: If the name is taken.
-        OSError: If it can't be given.
-    """
+    """Give a complete file its name, unless somebody else has taken it meanwhile."""
     try:
         os.link(draft, target)
     except FileExistsError:
@@ -80,10 +70,6 @@ def sync_directory(path: Path) -> None:
 
 def strict_json(text: str) -> Any:
     """Read JSON in which no field is named twice and every number is one.
-
-    Raises:
-        ValueError: If it is no such JSON.
-        RecursionError: If it is nested too deeply.
 
     Example:
         >>> strict_json('{"a": 1.5}')

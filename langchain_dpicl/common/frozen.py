@@ -106,10 +106,8 @@ class FrozenModel(Frozen, BaseModel):
     ) -> Self:
         """Return a new object with some fields changed, made by the constructor.
 
-        Args:
-            update: New values by field; they are checked as in the constructor.
-            deep: Makes no difference: a copy shares its values. Models, accounts and
-                group sources exist once, and the others don't change.
+        `deep` makes no difference: a copy shares its values. Models, accounts and group
+        sources exist once, and the others don't change.
 
         Raises:
             InvalidParameterError: If the constructor refuses a value, or knows no field

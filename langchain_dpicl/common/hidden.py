@@ -45,18 +45,10 @@ class Hidden(Generic[T]):
 def without_frames(step: Callable[[], T]) -> T:
     """Run a step on private values; what it refuses is raised anew, without its frames.
 
-    Args:
-        step: What to run. Errors that are not of this library pass: they are those of
-            the caller's own iterables, databases, models. They keep the frames of
-            those, and lose the library's own above them.
-
-    Returns:
-        What the step returned.
-
-    Raises:
-        DPError: What the step raised: same type and message, no cause, no context, and
-            a traceback that begins here, so that its locals hold no private value. The
-            same goes for a `KeyboardInterrupt`.
+    An error of this library comes with the same type and message, no cause, no context,
+    and a traceback that begins here, so that its locals hold no private value; the same
+    goes for a `KeyboardInterrupt`. Errors of the caller's own iterables, databases and
+    models keep the frames of those, and lose the library's own above them.
 
     Example:
         >>> without_frames(lambda: 3)
@@ -74,11 +66,7 @@ def without_frames(step: Callable[[], T]) -> T:
 
 
 def hiding(call: Callable[P, T]) -> Callable[P, T]:
-    """Keep a function's arguments out of the frames of what it refuses.
-
-    Args:
-        call: The function, also a coroutine function. It is called as in
-            `without_frames`.
+    """Keep the arguments of a function, also a coroutine's, out of errors' frames.
 
     Example:
         >>> @hiding
@@ -117,11 +105,7 @@ def hiding(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def hiding_in(*words: str) -> Callable[[type[C]], type[C]]:
-    """Return a class decorator that is `hiding` for some methods and class methods.
-
-    Args:
-        words: The methods are those of the class whose names end with one of these.
-    """
+    """Return a decorator that is `hiding` for methods whose names end with a word."""
 
     def decorate(kind: type[C]) -> type[C]:
         for name, method in list(vars(kind).items()):

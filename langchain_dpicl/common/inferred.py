@@ -34,11 +34,8 @@ def warn_inferred(
 ) -> None:
     """Warn of columns of categories or ids whose types only inference gives.
 
-    Args:
-        frame: A frame of pandas or polars.
-        library: Which of the two.
-        columns: By name, each column of categories with its declared values, and that
-            of the ids, with none.
+    Of a frame of pandas or polars, each column of categories comes with its declared
+    values, and that of the ids with none.
     """
     for name, values in columns.items():
         reason = _reason(frame.value[name], library, values)

@@ -22,17 +22,7 @@ class ParameterError(ValueError):
 
 
 def finite(name: str, value: Any) -> float:
-    """Return `value` as a float, refusing what is not a finite real number.
-
-    Args:
-        name: The parameter's name, for the message.
-        value: What the caller gave.
-
-    Returns:
-        The value as a float.
-
-    Raises:
-        ParameterError: If the value is not a finite real number.
+    """Return `value` as a float; refuse, by the name, what is no finite real number.
 
     Example:
         >>> finite("epsilon", 2)

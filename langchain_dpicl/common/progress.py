@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-Advance = Callable[[int], None]
-"""Says how many more are done."""
+Advance = Callable[[int], None]  # Says how many more are done.
 
 
 @contextmanager
@@ -23,12 +22,8 @@ def progress_bar(
 ) -> Iterator[Advance]:
     """Show a bar while the block runs; yield what moves it on.
 
-    Args:
-        title: What is being done.
-        total: How much there is to do; None where that is not known.
-        shown: Whether to show it at all.
-        done: How much is done already.
-        speed: The unit in which to show how fast it goes, such as "tokens/s".
+    A total of None is not known; `done` is done already; `speed` is the unit, such as
+    "tokens/s", in which to show how fast it goes.
 
     Example:
         >>> with progress_bar("Counting", 3, shown=False) as advance:
@@ -62,9 +57,6 @@ def progress_bar(
 class GroupProgress:
     """The bars of a chain's group calls, one a query; they share the screen.
 
-    Args:
-        shown: Whether to show any.
-
     Privacy:
         A bar runs from 0 to the public number of groups, but how it moves is private:
         when, and by how much, tells how many calls there are and which have ended. So
@@ -80,12 +72,7 @@ class GroupProgress:
 
     @contextmanager
     def asking(self, calls: int, groups: int) -> Iterator[Advance]:
-        """Show a bar while a query's groups are asked; yield what moves it on.
-
-        Args:
-            calls: How many calls are made; private.
-            groups: The public number of groups.
-        """
+        """Show a bar while a query's groups are asked; yield what moves it on."""
         if not self._shown or not calls:
             yield no_progress
             return

@@ -18,14 +18,12 @@ _START = re.compile(r"<think>", re.IGNORECASE)
 
 
 def answer_of(reply: Any) -> str:
-    """Return the answer in one reply, without the thinking that stands before it.
+    """Return the answer in a reply, without the thinking that stands before it.
 
-    Reasoning models think in blocks of their own, or between `<think>` and `</think>`
-    at the beginning of the text. Thinking that does not end has no answer after it. A
-    text that mentions such a tag later on stays as it is.
-
-    Args:
-        reply: A message, or the text of one. Of a message's blocks the text counts.
+    The reply is a message, of whose blocks the text counts, or a text. Reasoning models
+    think in blocks of their own, or between `<think>` and `</think>` at the beginning
+    of the text. Thinking that does not end has no answer after it. A text that mentions
+    such a tag later on stays as it is.
 
     Example:
         >>> answer_of("<think>Cough or rash? Cough.</think>cough")

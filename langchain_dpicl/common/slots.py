@@ -21,12 +21,10 @@ def hidden_repr(self: object) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Slot:
-    """One group's answer. Private: its repr shows nothing.
+    """One group's answer, or None for *abstain*. Private: its repr shows nothing.
 
-    Attributes:
-        text: The answer, or None for *abstain* (an empty group, a failed or refused
-            call, an empty answer).
-        failed: Whether a call was made and raised. As private as the answer.
+    A group abstains if it is empty, its call failed or was refused, or its answer is
+    empty. Whether a call was made and raised (`failed`) is as private as the answer.
     """
 
     text: str | None
@@ -36,11 +34,8 @@ class Slot:
         return hidden_repr(self)
 
 
-ABSTAIN = Slot(text=None)
-"""The slot of a group with nothing to say."""
-
-FAILED = Slot(text=None, failed=True)
-"""The slot of a group whose call raised."""
+ABSTAIN = Slot(text=None)  # The slot of a group with nothing to say.
+FAILED = Slot(text=None, failed=True)  # The slot of a group whose call raised.
 
 
 def answered(text: object) -> Slot:

@@ -22,13 +22,7 @@ _T = TypeVar("_T")
 def construct(owner: str, init: Callable[[], None]) -> None:
     """Run a model's `__init__`; raise what it refuses as an error of ours.
 
-    Args:
-        owner: The class that is made, for the message.
-        init: Its `__init__`, arguments bound.
-
-    Raises:
-        InvalidParameterError: If a field is refused. It names the fields, and has
-            neither cause nor context.
+    It names the owner and the fields, and has neither cause nor context.
     """
     wrong = ""
     try:

@@ -45,14 +45,7 @@ def agreement_template(
     sampling_rate: float = 1.0,
     share: float = 1.0,
 ) -> EventTemplate[GaussianNoise]:
-    """Return what `exceeds` is charged: Gaussian(z).
-
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-        share: Its part of one query's share in an account without a plan.
-    """
+    """Return what `exceeds` is charged: Gaussian(z)."""
     part = GaussianPart(noise_multiplier)
     return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, share=share)
 
@@ -101,22 +94,11 @@ def exceeds_pass_rate(
     noise_multiplier: float,
     relation: Relation | str,
 ) -> float:
-    """Return the probability that `exceeds` is true at a given true count.
+    """Return the exact probability that `exceeds` is true at a given true count.
 
     For planning, on a count that is assumed or public: the count of real data is
-    private.
-
-    Args:
-        count: How many slots agree, at least 0.
-        threshold: What the noisy count must reach, in slots.
-        noise_multiplier: z = sigma / sensitivity.
-        relation: How the slots of neighbors differ.
-
-    Returns:
-        The exact probability, to floating-point precision.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+    private. The arguments are those of `exceeds`; one that is out of its range is a
+    `ParameterError`.
 
     Example:
         >>> rate = exceeds_pass_rate(55, 50, noise_multiplier=3.0, relation="replace")
@@ -134,13 +116,7 @@ def exceeds_pass_rate(
 
 @dataclass(frozen=True)
 class _AgreementTest:
-    """The test in grid steps; everything in it is public.
-
-    Attributes:
-        threshold: What must be reached, in grid steps.
-        weight: Grid steps per slot.
-        noise: The distribution of K, in grid steps.
-    """
+    """The test in grid steps, `weight` a slot; everything in it is public."""
 
     threshold: float
     weight: int

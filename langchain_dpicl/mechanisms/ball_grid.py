@@ -10,9 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-SCALE = 2.0**14
-"""Standard deviation of the noise, in grid steps."""
-
+SCALE = 2.0**14  # Standard deviation of the noise, in grid steps.
 _SLACK = 1e-9
 """Relative error granted to a floating-point norm; at most D 2^-53, D <= 10^6."""
 

@@ -40,19 +40,13 @@ from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
 from langchain_dpicl.mechanisms.source import SecureRandom
 
-MAX_SCALE = 1 << 50
-"""Largest scale, and largest numerator of a scale."""
-
+MAX_SCALE = 1 << 50  # Largest scale, and largest numerator of a scale.
+# Smallest scale that `calibrated` returns: the noise is 0 but for exp(-2^20).
 MIN_SCALE = Fraction(1, 1 << 20)
-"""Smallest scale that `calibrated` returns: the noise is 0 but for exp(-2^20)."""
-
 _MAX_DENOMINATOR = 1 << 62
+# Of a scale that `calibrated` returns: it errs upward by 2^-39 at most, relatively.
 _SIGNIFICANT_BITS = 40
-"""Of a scale that `calibrated` returns: it errs upward by 2^-39 at most, relatively."""
-
-_SPARE = 16
-"""Draws made beyond what is expected to do, so that a second round is rare."""
-
+_SPARE = 16  # Draws made beyond what is expected to do, so that a second round is rare.
 _ONE = Fraction(1)
 
 
@@ -99,19 +93,14 @@ class DiscreteLaplace:
 
     @classmethod
     def calibrated(cls, sensitivity: int, epsilon: float) -> DiscreteLaplace:
-        """Return the noise that makes integers of this sensitivity epsilon-DP.
+        """Return the noise that makes integers of an L1 sensitivity epsilon-DP.
 
-        Args:
-            sensitivity: L1 sensitivity of the integers, at least 1.
-            epsilon: Privacy loss bound; any finite number above 0.
-
-        Returns:
-            Noise of scale sensitivity / epsilon, rounded up to forty bits, never down,
-            and to `MIN_SCALE` where epsilon is huge.
+        Its scale is sensitivity / epsilon, rounded up to forty bits, never down, and to
+        `MIN_SCALE` where epsilon is huge.
 
         Raises:
             ParameterError: If an argument is out of its range, or the scale would
-                exceed 2^50.
+            exceed 2^50.
 
         Privacy:
             scale >= sensitivity / epsilon, in exact arithmetic on the float epsilon.
@@ -169,15 +158,7 @@ class DiscreteLaplace:
         return lost / (1.0 + math.exp(-1 / self.scale))
 
     def draw(self, count: int, random: SecureRandom) -> npt.NDArray[np.int64]:
-        """Return `count` independent draws, shape `(count,)`.
-
-        Args:
-            count: How many, at least 0.
-            random: Source of the draws.
-
-        Raises:
-            ParameterError: If `count` is no count.
-        """
+        """Return `count` independent draws, shape `(count,)`."""
         drawn = [np.empty(0, np.int64)]
         missing = parameters.count(count, "count", minimum=0)
         while missing:

@@ -40,13 +40,7 @@ def sum_template(
     *,
     sampling_rate: float = 1.0,
 ) -> EventTemplate[VectorNoise]:
-    """Return what `noisy_sum` is charged: Gaussian(z).
-
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-    """
+    """Return what `noisy_sum` is charged: Gaussian(z)."""
     part = GaussianPart(noise_multiplier)
     return EventTemplate(mechanism, (part,), VectorNoise, sampling_rate)
 

@@ -28,15 +28,10 @@ import numpy.typing as npt
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
 from langchain_dpicl.mechanisms.source import SecureRandom
 
-MARGIN = 2.0**-40
-"""Bound on the error of a probability and a word together."""
-
+MARGIN = 2.0**-40  # Bound on the error of a probability and a word together.
 _WORD_BITS = 64
-_UNDERFLOW = 800.0
-"""exp(-gamma) is far below the margin from here on."""
-
-_CERTAIN = 2.0
-"""A chance that every word is below, farther than the margin."""
+_UNDERFLOW = 800.0  # exp(-gamma) is far below the margin from here on.
+_CERTAIN = 2.0  # A chance that every word is below, farther than the margin.
 
 
 def succeed_exp(
@@ -44,13 +39,8 @@ def succeed_exp(
 ) -> npt.NDArray[np.bool_]:
     """Return independent trials, true with probability exp(-slope * loss), exactly.
 
-    Args:
-        losses: Nonnegative integers, shape `(d,)`. A loss of 0 always succeeds.
-        slope: A positive rational.
-        random: Source of the draws.
-
-    Returns:
-        What came of each trial, shape `(d,)`.
+    Losses are nonnegative integers, shape `(d,)`, as the result's; a loss of 0 always
+    succeeds. The slope is a positive rational.
 
     Example:
         >>> from fractions import Fraction
@@ -78,16 +68,10 @@ def succeed(
 ) -> npt.NDArray[np.bool_]:
     """Return independent trials of probabilities that are known to any precision.
 
-    Args:
-        count: How many trials.
-        chances: Their probabilities, shape `(count,)`, or the one probability of all;
-            wrong by far less than `MARGIN`. Beyond 1 by more than the margin: certain.
-        exact: From a trial's position to its probability as a bound function for
-            `LazyUniform`. Called for hardly any trial.
-        random: Source of the draws.
-
-    Returns:
-        What came of each trial, shape `(count,)`.
+    The chances, shape `(count,)` or the one of all, are wrong by far less than
+    `MARGIN`; beyond 1 by more than it is certain. `exact` leads from a trial's position
+    to its probability as a bound function for `LazyUniform`, and is called for hardly
+    any trial.
 
     Example:
         >>> from langchain_dpicl.mechanisms import SecureRandom

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from langchain_dpicl.common.parameters import ParameterError
 
+# Largest count accepted: a count is a number of slots. Keeps sums within 64 bits.
 MAX_COUNT = 1 << 32
-"""Largest count accepted: a count is a number of slots. Keeps sums within 64 bits."""
-
 MAX_DIMENSION = 1_000_000
 
 MASS_TOLERANCE = 1e-5
@@ -27,12 +26,7 @@ MASS_TOLERANCE = 1e-5
 
 
 def count_array(counts: Any) -> npt.NDArray[np.int64]:
-    """Return a non-empty histogram over a public domain, shape `(d,)`.
-
-    Raises:
-        ParameterError: If it is not a flat sequence of integers in
-            `[0, MAX_COUNT]`, or is empty.
-    """
+    """Return a non-empty histogram over a public domain, shape `(d,)`, or refuse it."""
     try:
         array = np.asarray(counts)
     except ValueError:
@@ -64,10 +58,6 @@ def count_mapping(counts: Any) -> list[tuple[str, int]]:
 
     An empty mapping is accepted: whether any word was seen is private, and an error
     would tell it.
-
-    Raises:
-        ParameterError: If it is not a mapping of strings to integers in
-            `[0, MAX_COUNT]`.
     """
     if not isinstance(counts, Mapping):
         raise ParameterError(
@@ -86,12 +76,7 @@ def count_mapping(counts: Any) -> list[tuple[str, int]]:
 
 
 def vector_rows(vectors: Any) -> npt.NDArray[np.float64]:
-    """Return a finite float array of shape `(m, D)`; m may be 0.
-
-    Raises:
-        ParameterError: If it is ragged, not two-dimensional, not of real numbers, not
-            finite, or of more than `MAX_DIMENSION` columns.
-    """
+    """Return a finite float array of shape `(m, D)`, or refuse it; m may be 0."""
     rows = _matrix("vectors", vectors)
     if not bool(np.isfinite(rows).all()):
         raise ParameterError(
@@ -101,12 +86,7 @@ def vector_rows(vectors: Any) -> npt.NDArray[np.float64]:
 
 
 def probability_rows(distributions: Any) -> npt.NDArray[np.float64]:
-    """Return an array of shape `(m, K)`, nonnegative, rows of at most 1 in all.
-
-    Raises:
-        ParameterError: If it is ragged, not two-dimensional, not of real numbers, of
-            more than `MAX_DIMENSION` columns, or if a row is not a distribution.
-    """
+    """Return an array of shape `(m, K)`, nonnegative, rows of at most 1 in all."""
     rows = _matrix("distributions", distributions)
     # Written so that a NaN fails both comparisons.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -120,11 +100,7 @@ def probability_rows(distributions: Any) -> npt.NDArray[np.float64]:
 
 
 def index_array(name: str, indices: Any) -> npt.NDArray[np.integer]:
-    """Return public indices, at least one of them, shape `(k,)`.
-
-    Raises:
-        ParameterError: If it is not a flat sequence of nonnegative integers, or empty.
-    """
+    """Return public indices, at least one of them, shape `(k,)`."""
     array = np.asarray(indices)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise ParameterError(f"{name} must be a flat sequence of one index or more.")
@@ -153,11 +129,7 @@ def _matrix(name: str, rows: Any) -> npt.NDArray[np.float64]:
 
 
 def exact_scores(scores: Any) -> list[Fraction]:
-    """Return scores as exact rationals.
-
-    Raises:
-        ParameterError: If there are none, or one is not a finite real number.
-    """
+    """Return scores as exact rationals."""
     if isinstance(scores, np.ndarray):
         scores = scores.tolist()
     try:

@@ -55,11 +55,6 @@ def joint_template(
 ) -> EventTemplate[ExponentialNoise]:
     """Return what `joint_top_k` is charged: an exponential mechanism.
 
-    Args:
-        mechanism: The release's public name, for the record.
-        epsilon: Its parameter; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-
     Example:
         >>> joint_template("ksa/joint", 0.5).events(1.0, 0.0)
         (ExponentialEvent(epsilon=0.5, count=1),)
@@ -124,14 +119,9 @@ def joint_top_k(
 
 
 class _Levels:
-    """A histogram by level: the distinct counts and how many words reach each.
+    """A histogram by level: distinct counts, ascending, and how many words reach each.
 
-    Attributes:
-        k: How many words are released.
-        heights: The distinct counts, ascending.
-        reaching: How many words have at least that count; 0 after the last.
-        top: H(1), ..., H(k).
-        span: H(1) - H(d), the largest loss.
+    `reaching` ends with 0; `top` is H(1), ..., H(k), and `span` H(1) - H(d).
     """
 
     def __init__(self, histogram: npt.NDArray[np.int64], k: int) -> None:

@@ -62,14 +62,12 @@ from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_g
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _MIN_DELTA0 = 1e-300
+# Most values of k to choose from: each is looked at, after the charge.
 MAX_CHOICES = 10_000
-"""Most values of k to choose from: each is looked at, after the charge."""
-
 _BOUNDS = 2
 
+# The part of the zCDP loss for choosing k; the rest is the test's.
 SELECTION_SHARE = 0.2
-"""The part of the zCDP loss for choosing k; the rest is the test's."""
-
 SELECTION_RATIO = 2.0 * math.sqrt(SELECTION_SHARE / (1.0 - SELECTION_SHARE))
 
 
@@ -96,12 +94,6 @@ def ptr_template(
 ) -> EventTemplate[PTRNoise]:
     """Return what `ptr_top_k` is charged for a given k: Gaussian(z) and delta0.
 
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z; None leaves it to the account.
-        delta0: Probability of failure; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-
     Example:
         >>> template = ptr_template("ksa/ptr", 2.0)
         >>> template.read(template.events(1.0, delta0=1e-8))
@@ -121,15 +113,7 @@ def ptr_range_template(
 ) -> EventTemplate[PTRNoise]:
     """Return what `choose_k` and then `ptr_top_k` are charged together.
 
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z of the test; None leaves it to the account.
-        delta0: Probability of failure; None leaves it to the account.
-        selection_epsilon: Of the choice of k; None leaves it to the account.
-        sampling_rate: 1: two steps on one sample are not two sampled ones.
-
-    Raises:
-        ParameterError: If an argument is out of its range, or units are sampled.
+    Units must not be sampled: two steps on one sample are not two sampled ones.
     """
     parts = (
         ExponentialPart(selection_epsilon, SELECTION_RATIO),
@@ -263,28 +247,18 @@ def ptr_pass_rate(
     delta0: float,
     relation: Relation | str,
 ) -> float:
-    """Return the probability that `ptr_top_k` passes at a given true gap.
+    """Return the exact probability that `ptr_top_k` passes at a given true gap.
 
-    For planning, on a gap that is assumed or public: the gap of real data is private.
-
-    Args:
-        gap: H(k) - H(k+1), at least 0.
-        noise_multiplier: z = sigma / Delta of the test.
-        delta0: Bound on the probability that an unstable set passes.
-        relation: How the slots of neighbors differ.
+    For planning, on a gap H(k) - H(k+1) that is assumed or public: that of real data is
+    private. The arguments are those of `ptr_top_k`; one that is out of its range is a
+    `ParameterError`.
 
     Returns:
-        The exact probability, to floating-point precision. At most `delta0` for gaps
-        of at most 1 (`ADD_REMOVE`) or 2 (`REPLACE`).
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+        At most `delta0` for gaps of at most 1 (`ADD_REMOVE`) or 2 (`REPLACE`).
 
     Example:
-        >>> rate = ptr_pass_rate(
-        ...     20, noise_multiplier=2.0, delta0=1e-6, relation="add_remove"
-        ... )
-        >>> round(rate, 4)
+        >>> noise = {"noise_multiplier": 2.0, "delta0": 1e-6}
+        >>> round(ptr_pass_rate(20, **noise, relation="add_remove"), 4)
         1.0
     """
     test = _gap_test(noise_multiplier, delta0, relation)
@@ -303,18 +277,12 @@ def required_gap(
 ) -> float:
     """Return the true gap at which `ptr_top_k` passes with the given probability.
 
-    Args:
-        noise_multiplier: z = sigma / Delta of the test.
-        delta0: Bound on the probability that an unstable set passes.
-        relation: How the slots of neighbors differ.
-        pass_rate: The probability to reach, strictly between 0 and 1.
+    The arguments are those of `ptr_top_k`, and a probability strictly between 0 and 1;
+    one that is out of its range is a `ParameterError`.
 
     Returns:
-        The smallest such gap above the threshold 1 or 2, in answers; the same for
-        all k. Counts are whole, so round it up to get a number of answers.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+        The smallest such gap above the threshold 1 or 2, in answers; the same for all
+        k. Counts are whole, so round it up to get a number of answers.
 
     Example:
         >>> gap = required_gap(noise_multiplier=2.0, delta0=1e-6, relation="add_remove")
@@ -330,13 +298,9 @@ def required_gap(
 
 @dataclass(frozen=True)
 class _GapTest:
-    """The test in grid steps; everything in it is public.
+    """The test in grid steps, `weight` an answer; everything in it is public.
 
-    Attributes:
-        threshold: T, in answers.
-        weight: Grid steps per answer.
-        noise: The distribution of K, in grid steps.
-        quantile: t with P(K > t) <= delta0, in grid steps.
+    The threshold is T, in answers, and the quantile t with P(K > t) <= delta0.
     """
 
     threshold: int

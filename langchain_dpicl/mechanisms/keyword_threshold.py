@@ -88,12 +88,6 @@ def threshold_template(
 ) -> EventTemplate[ThresholdNoise]:
     """Return what `threshold_words` is charged: Gaussian(z) and delta0.
 
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z; None leaves it to the account.
-        delta0: Probability of failure; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-
     Example:
         >>> template = threshold_template("ksa/threshold", 2.0, delta0=1e-8)
         >>> template.events(1.0, 1e-8)[1]
@@ -172,34 +166,18 @@ def threshold_pass_rate(
     delta0: float,
     relation: Relation | str,
 ) -> float:
-    """Return the probability that `threshold_words` releases a word of a true count.
+    """Return the exact probability that `threshold_words` releases a word of a count.
 
     For planning, on a count that is assumed or public: the counts of real data are
-    private.
-
-    Args:
-        count: In how many answers the word is, at least 0.
-        items_per_answer: Most different words that an answer counts for.
-        noise_multiplier: z = sigma / sensitivity of all counts together.
-        delta0: Bound on the probability that the words of one answer alone come out.
-        relation: How the slots of neighbors differ.
+    private. The arguments are those of `threshold_words`; one that is out of its range
+    is a `ParameterError`.
 
     Returns:
-        The exact probability, to floating-point precision. 0 for a count of 0, and at
-        most `delta0 / items_per_answer` for a count of 1.
-
-    Raises:
-        ParameterError: If an argument is out of its range.
+        0 for a count of 0, and at most `delta0 / items_per_answer` for a count of 1.
 
     Example:
-        >>> rate = threshold_pass_rate(
-        ...     25,
-        ...     items_per_answer=2,
-        ...     noise_multiplier=2.0,
-        ...     delta0=1e-6,
-        ...     relation="replace",
-        ... )
-        >>> round(rate, 3)
+        >>> noise = {"noise_multiplier": 2.0, "delta0": 1e-6, "relation": "replace"}
+        >>> round(threshold_pass_rate(25, items_per_answer=2, **noise), 3)
         0.866
     """
     test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
@@ -221,28 +199,16 @@ def required_count(
 ) -> float:
     """Return the true count at which a word is released with the given probability.
 
-    Args:
-        items_per_answer: Most different words that an answer counts for.
-        noise_multiplier: z = sigma / sensitivity of all counts together.
-        delta0: Bound on the probability that the words of one answer alone come out.
-        relation: How the slots of neighbors differ.
-        pass_rate: The probability to reach, strictly between 0 and 1.
+    The arguments are those of `threshold_words`, and a probability strictly between 0
+    and 1; one that is out of its range is a `ParameterError`.
 
     Returns:
         The smallest such count, at least 1, in answers. Counts are whole, so round it
         up. It is one word's: several words come out together less often.
 
-    Raises:
-        ParameterError: If an argument is out of its range.
-
     Example:
-        >>> count = required_count(
-        ...     items_per_answer=2,
-        ...     noise_multiplier=2.0,
-        ...     delta0=1e-6,
-        ...     relation="replace",
-        ... )
-        >>> round(count, 1)
+        >>> noise = {"noise_multiplier": 2.0, "delta0": 1e-6, "relation": "replace"}
+        >>> round(required_count(items_per_answer=2, **noise), 1)
         27.2
     """
     test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
@@ -254,12 +220,9 @@ def required_count(
 
 @dataclass(frozen=True)
 class _WordTest:
-    """The test of one word in grid steps; everything in it is public.
+    """The test of one word in grid steps, `weight` an answer; all of it is public.
 
-    Attributes:
-        weight: Grid steps per answer.
-        noise: The distribution of K, in grid steps.
-        quantile: t with P(K > t) <= delta0 / c, in grid steps.
+    The quantile is t with P(K > t) <= delta0 / c.
     """
 
     weight: int

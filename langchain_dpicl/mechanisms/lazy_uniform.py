@@ -17,22 +17,14 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.mechanisms.source import SecureRandom
 
-TOLERANCE = 2
-"""How far, in units of the last bit, a bound function may be off."""
-
+TOLERANCE = 2  # How far, in units of the last bit, a bound function may be off.
+# Extra bits that bound functions compute with, far more than they can lose.
 GUARD_BITS = 64
-"""Extra bits that bound functions compute with, far more than they can lose."""
-
 _WORD_BITS = 64
 
 
 class LazyUniform:
     """U ~ Uniform[0, 1), known to lie in [prefix, prefix + 1) / 2^bits.
-
-    Args:
-        random: Where further bits come from.
-        prefix: The leading bits drawn so far, as an integer.
-        bits: How many they are.
 
     Example:
         >>> from langchain_dpicl.mechanisms import SecureRandom
@@ -49,12 +41,8 @@ class LazyUniform:
     def is_below(self, bound: Callable[[int], int]) -> bool:
         """Tell whether U < p, drawing as many further bits as that takes.
 
-        Args:
-            bound: A function that returns an integer within `TOLERANCE` of
-                p * 2^bits, for any number of bits.
-
-        Returns:
-            Whether U < p. Later comparisons are with the same U.
+        For any number of bits `bound` returns an integer within `TOLERANCE` of p *
+        2^bits. Later comparisons are with the same U.
         """
         while True:
             near = bound(self.bits)

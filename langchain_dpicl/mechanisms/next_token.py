@@ -55,9 +55,7 @@ from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
-_UNIT = 1 << 20
-"""Grid steps that a row's maximum becomes, for noisy max."""
-
+_UNIT = 1 << 20  # Grid steps that a row's maximum becomes, for noisy max.
 _BLOCK = 1 << 17
 """Numbers that are put on a grid at a time, so that they stay in the cache."""
 
@@ -71,11 +69,7 @@ def next_token_template(
 ) -> EventTemplate[GaussianNoise]:
     """Return what `uses` calls of `noisy_next_token` are charged: Gaussian(z) each.
 
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-        uses: How many tokens one charge pays for, each on a fresh sample.
+    Each is on a fresh sample.
     """
     part = GaussianPart(noise_multiplier)
     return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, uses=uses)
@@ -141,11 +135,7 @@ def max_token_template(
 ) -> EventTemplate[PureNoise]:
     """Return what `uses` calls of `noisy_max_next_token` are charged: pure epsilons.
 
-    Args:
-        mechanism: The release's public name, for the record.
-        epsilon: Of one token before sampling; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-        uses: How many tokens one charge pays for, each on a fresh sample.
+    Each is on a fresh sample; `epsilon` is that of one token before sampling.
     """
     part = PurePart(epsilon)
     return EventTemplate(mechanism, (part,), PureNoise, sampling_rate, uses=uses)
@@ -258,12 +248,8 @@ def token_distributions(
 
     Args:
         answers: One a slot: natural logarithms of probabilities; None abstains.
-        size: How many of them an answer has, public; a slot whose answer has fewer or
-            more abstains.
+        size: How many of them an answer has, public; any other slot abstains.
         places: Where in them the public tokens are; None takes all.
-
-    Returns:
-        For each slot its probabilities of the public tokens, or None if it abstains.
 
     Raises:
         ParameterError: If `places` are not a flat array of indices, or `size` is no

@@ -39,9 +39,8 @@ from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS
 from langchain_dpicl.mechanisms.noise import PureNoise
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
+# Largest domain: its size is exact as a float, and shifted codes fit 64 bits.
 MAX_DOMAIN_SIZE = 1 << 52
-"""Largest domain: its size is exact as a float, and shifted codes fit 64 bits."""
-
 _BLOCK = 1 << 17
 """Codes that are reported at once; bounds what the trials need of memory."""
 
@@ -77,13 +76,7 @@ def response_chances(epsilon: float, domain_size: int) -> tuple[float, float]:
 def reports_template(
     mechanism: str, epsilon: float | None = None
 ) -> EventTemplate[PureNoise]:
-    """Return what all reports about one person are charged: pure epsilon.
-
-    Args:
-        mechanism: The release's public name, for the record.
-        epsilon: What the epsilons of the person's reports sum to; None leaves it to the
-            account.
-    """
+    """Return what all reports about one person are charged: pure epsilon."""
     return EventTemplate(mechanism, (PurePart(epsilon),), PureNoise)
 
 

@@ -41,19 +41,15 @@ import numpy.typing as npt
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
 from langchain_dpicl.mechanisms.source import SecureRandom
 
+# Bound on a threshold's error, in units of 2^-63, with a factor 2^5 to spare.
 MARGIN = 1 << 18
-"""Bound on a threshold's error, in units of 2^-63, with a factor 2^5 to spare."""
-
 _MAGNITUDE_BITS = 63
 _UNIT = 2.0**_MAGNITUDE_BITS
 _GUIDE_BITS = 16
 _TABLE_SIGMAS = 6.5
+# Above it a table would take more than 2 MB; draws go one by one instead.
 _MAX_TABLE_SCALE = 2.0**15
-"""Above it a table would take more than 2 MB; draws go one by one instead."""
-
-_FEW = 64
-"""Fewer draws than this are quicker one by one than by building a table."""
-
+_FEW = 64  # Fewer draws than this are quicker one by one than by building a table.
 _COUNT_SCALE = 512.0
 _SQRT_2 = math.sqrt(2.0)
 _SLACK = 1e-9
@@ -108,11 +104,7 @@ class RoundedGaussian:
         return 0.5 * math.erfc((t + 0.5) / (self.scale * _SQRT_2))
 
     def upper_quantile(self, probability: float) -> int:
-        """Return an integer t with P(K > t) <= probability, surely; near the least.
-
-        Args:
-            probability: A number strictly between 0 and 1.
-        """
+        """Return an integer t with P(K > t) <= probability, surely; near the least."""
         start = -NormalDist().inv_cdf(probability) * self.scale
         t = math.floor(start * (1 - _SLACK) - 0.5) - 1
         while self.tail(t) > probability * (1 - _SLACK):
@@ -147,9 +139,6 @@ def count_grid(sigma: float) -> tuple[int, RoundedGaussian]:
     a count c becomes the integer weight * c, and the noise has s = weight * sigma >=
     512 steps. The weight is a power of two, so s is exact. It is public: it depends
     on sigma alone.
-
-    Returns:
-        The weight, and the noise in grid steps.
 
     Example:
         >>> count_grid(2.0)

@@ -23,13 +23,7 @@ from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 def flip_template(
     mechanism: str, epsilon: float | None = None, *, sampling_rate: float = 1.0
 ) -> EventTemplate[PureNoise]:
-    """Return what `permute_and_flip` is charged: pure epsilon.
-
-    Args:
-        mechanism: The release's public name, for the record.
-        epsilon: Of one choice before sampling; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-    """
+    """Return what `permute_and_flip` is charged: pure epsilon."""
     return EventTemplate(mechanism, (PurePart(epsilon),), PureNoise, sampling_rate)
 
 

@@ -51,37 +51,14 @@ from typing import Any
 from langchain_dpicl.common.parameters import ParameterError, count, positive
 from langchain_dpicl.common.relation import Relation
 
-__all__ = [
-    "agreement_count",
-    "checked_relation",
-    "embedding_l2",
-    "joint_utility",
-    "keyword_gap",
-    "keyword_l2",
-    "keyword_linf",
-    "new_keywords",
-    "next_token_l2",
-    "next_token_linf",
-    "noise_scale",
-    "ptr_threshold",
-    "tally_l1",
-    "tally_l2",
-    "vote_l2",
-    "vote_linf",
-]
-
+# Most words of one answer that are counted: far beyond what makes sense.
 MAX_WORDS = 1 << 16
-"""Most words of one answer that are counted: far beyond what makes sense."""
-
 _SQRT_2 = math.sqrt(2.0)
 """The float next above the square root of 2, not below: noise errs upward."""
 
 
 def checked_relation(relation: Any) -> Relation:
     """Return `relation` as a `Relation`; its string value is accepted.
-
-    Raises:
-        ParameterError: If it is neither a member nor a member's value.
 
     Example:
         >>> checked_relation("add_remove") is Relation.ADD_REMOVE
@@ -128,14 +105,7 @@ def vote_linf(relation: Relation | str) -> float:
 
 
 def embedding_l2(relation: Relation | str, radius: float) -> float:
-    """Return the L2 sensitivity of a sum of vectors of norm at most `radius`.
-
-    Args:
-        relation: How the slots of neighbors differ.
-        radius: Radius R of the L2 ball that each vector is clipped to.
-
-    Returns:
-        R under `ADD_REMOVE`, 2 R under `REPLACE`.
+    """Return the L2 sensitivity of a sum of vectors of norm at most R: R or 2 R.
 
     Example:
         >>> embedding_l2(Relation.REPLACE, radius=0.5)
@@ -150,14 +120,9 @@ def keyword_linf(relation: Relation | str) -> float:
 
 
 def keyword_l2(relation: Relation | str, items_per_answer: int) -> float:
-    """Return the L2 sensitivity of all keyword counts together.
+    """Return the L2 sensitivity of all keyword counts together: sqrt(c) or sqrt(2c).
 
-    Args:
-        relation: How the slots of neighbors differ.
-        items_per_answer: Most different words c that one answer counts for.
-
-    Returns:
-        sqrt(c) under `ADD_REMOVE`, sqrt(2c) under `REPLACE`, never rounded down.
+    An answer counts for at most c words. The root is never rounded down.
 
     Example:
         >>> keyword_l2(Relation.REPLACE, items_per_answer=2)
@@ -174,10 +139,6 @@ def new_keywords(relation: Relation | str, items_per_answer: int) -> int:
 
     Under `REPLACE` there may be as many again the other way round. They do not add up:
     see the proof in `keyword_threshold.py`.
-
-    Args:
-        relation: How the slots of neighbors differ.
-        items_per_answer: Most different words c that one answer counts for.
 
     Example:
         >>> new_keywords(Relation.REPLACE, items_per_answer=2)
@@ -225,14 +186,9 @@ def next_token_linf(relation: Relation | str) -> float:
 def tally_l1(relation: Relation | str, bound: int, rows_per_unit: int) -> int:
     """Return the L1 sensitivity of a tally of table rows, all groups together.
 
-    Args:
-        relation: How neighbors differ in the rows of one unit.
-        bound: How far one row moves the tally, in L1: 1 for a histogram or a count, M
-            for a sum of values in [-M, M].
-        rows_per_unit: Most rows r of one unit that take part.
-
-    Returns:
-        r * bound under `ADD_REMOVE`, twice that under `REPLACE`.
+    One row moves the tally by at most `bound`, in L1: 1 for a histogram or a count, M
+    for a sum of values in [-M, M]. Of r rows a unit it is r * bound under `ADD_REMOVE`,
+    twice that under `REPLACE`.
 
     Example:
         >>> tally_l1(Relation.ADD_REMOVE, bound=73, rows_per_unit=2)

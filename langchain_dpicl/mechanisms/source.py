@@ -122,10 +122,7 @@ class SecureRandom:
         return taken.astype(np.uint64, copy=False)
 
     def below(self, bound: int) -> int:
-        """Return a uniform integer in `[0, bound)`, for a bound of any size.
-
-        Raises:
-            ParameterError: If `bound` is below 1.
+        """Return a uniform integer in `[0, bound)`, for a bound of any size above 0.
 
         Example:
             >>> 0 <= SecureRandom().below(10**40) < 10**40
@@ -142,15 +139,9 @@ class SecureRandom:
     def integers(self, count: int, bound: int) -> npt.NDArray[np.int64]:
         """Return `count` independent uniform integers in `[0, bound)`.
 
-        A word at or above the largest multiple of the bound is drawn again, so that
-        every remainder is equally likely, exactly.
-
-        Args:
-            count: How many.
-            bound: At least 1 and at most 2^63.
-
-        Raises:
-            ParameterError: If `bound` is out of its range.
+        The bound is from 1 to 2^63, or it is a `ParameterError`. A word at or above its
+        largest multiple is drawn again, so that every remainder is equally likely,
+        exactly.
 
         Example:
             >>> SecureRandom().integers(3, 1).tolist()
@@ -249,13 +240,9 @@ class SecureRandom:
 class SeededRandom(SecureRandom):
     """A reproducible stream, for tests only: whoever knows the seed knows the noise.
 
-    Bytes are SHAKE-256 of the seed, the copy's lineage and a block number. A copy
-    (or an unpickled object) gets a lineage of its own and a forked child mixes in
-    its process id, so neither repeats the original's stream.
-
-    Args:
-        seed: Any integer.
-        lineage: Set by copying.
+    Bytes are SHAKE-256 of the seed, the copy's lineage and a block number. A copy (or
+    an unpickled object) gets a lineage of its own and a forked child mixes in its
+    process id, so neither repeats the original's stream.
 
     Example:
         >>> SeededRandom(7).below(1000) == SeededRandom(7).below(1000)
@@ -302,11 +289,7 @@ def system_random() -> SecureRandom:
 
 
 def checked_source(random: SecureRandom | None) -> SecureRandom:
-    """Return the source to draw from; None means the operating system's.
-
-    Raises:
-        ParameterError: If `random` is something else, a NumPy generator for instance.
-    """
+    """Return the source to draw from; None means the operating system's."""
     if random is None:
         return _SYSTEM
     # Callers without a type checker pass NumPy generators.

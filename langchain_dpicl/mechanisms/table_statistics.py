@@ -57,8 +57,7 @@ from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.sensitivity import noise_scale, tally_l1, tally_l2
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
-MAX_TALLY = 1 << 61
-"""Largest entry accepted: entry and noise then fit 64 bits together."""
+MAX_TALLY = 1 << 61  # Largest entry accepted: entry and noise then fit 64 bits together
 
 MAX_SIGMA = 2.0**50
 """Largest standard deviation of Gaussian noise, for the same reason."""
@@ -67,13 +66,7 @@ MAX_SIGMA = 2.0**50
 def tallies_template(
     mechanism: str, epsilon: float | None = None, *, sampling_rate: float = 1.0
 ) -> EventTemplate[PureNoise]:
-    """Return what `noisy_tallies` is charged: pure epsilon, for all tallies together.
-
-    Args:
-        mechanism: The release's public name, for the record.
-        epsilon: What the tallies' epsilons sum to; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-    """
+    """Return what `noisy_tallies` is charged: pure epsilon, for all together."""
     return EventTemplate(mechanism, (PurePart(epsilon),), PureNoise, sampling_rate)
 
 

@@ -31,12 +31,8 @@ from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import count_grid
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
-NOBODY = 0.01
-"""How often a label may come out that no group chose."""
-
-TIE = 0.05
-"""How often one of two labels with the same votes may come out."""
-
+NOBODY = 0.01  # How often a label may come out that no group chose.
+TIE = 0.05  # How often one of two labels with the same votes may come out.
 _NORMAL = NormalDist()
 
 
@@ -48,12 +44,6 @@ def vote_template(
     share: float = 1.0,
 ) -> EventTemplate[GaussianNoise]:
     """Return what `noisy_counts`, or `noisy_argmax`, is charged: Gaussian(z).
-
-    Args:
-        mechanism: The release's public name, for the record.
-        noise_multiplier: z; None leaves it to the account.
-        sampling_rate: Rate of the Poisson sample of units; 1 without sampling.
-        share: Its part of one query's share in an account without a plan.
 
     Example:
         >>> vote_template("vote/gaussian", 2.0, sampling_rate=0.1).events(1.0, 0.0)
@@ -114,23 +104,16 @@ def noisy_argmax(
 ) -> int:
     """Release the index of the label with the most votes, after noise.
 
-    Args:
-        counts: Votes per label, integers, shape `(C,)`. Each slot has added at most
-            1 to at most one of them.
-        noise_multiplier: z = sigma / sensitivity.
-        relation: How the slots of neighbors differ.
-        random: Source of the noise; None is the operating system's.
-
     Returns:
-        argmax_c (H_c + N(0, (z Delta)^2)). Equal noisy votes go to the smaller index,
-        a public order.
+        argmax_c (H_c + N(0, (z Delta)^2)). Equal noisy votes go to the smaller index, a
+        public order.
 
     Raises:
         ParameterError: If an argument is malformed. Messages hold no count.
 
     Privacy:
-        Post-processing of `noisy_counts`: unit, relation, sensitivity, noise and event
-        are those of that release, Gaussian(z).
+        Post-processing of `noisy_counts`, whose arguments it takes: unit, relation,
+        sensitivity, noise and event are those of that release, Gaussian(z).
 
     Example:
         >>> noisy_argmax([900, 9, 1], noise_multiplier=1.0, relation="replace")
@@ -145,12 +128,9 @@ def noisy_argmax(
 def least_votes(sigma: float, labels: int) -> float:
     """Return the noisy count below which a label is taken for one that nobody chose.
 
-    With no vote at all, some label's noisy count reaches it in `NOBODY` of cases; where
-    others have votes, a label without any comes out more rarely.
-
-    Args:
-        sigma: Standard deviation of the noise of one count.
-        labels: How many labels there are.
+    With no vote at all, some label's noisy count, of standard deviation sigma, reaches
+    it in `NOBODY` of cases; where others have votes, a label without any comes out more
+    rarely.
     """
     # Of so many labels that the rate is 1 there is a quantile all the same.
     return sigma * -_NORMAL.inv_cdf(-math.expm1(math.log1p(-NOBODY) / labels))
@@ -159,9 +139,7 @@ def least_votes(sigma: float, labels: int) -> float:
 def lead_over_a_tie(sigma: float, labels: int = 2) -> float:
     """Return the noisy lead that a label reaches in `TIE` of cases, out of a tie.
 
-    Args:
-        sigma: Standard deviation of the noise of one count.
-        labels: Of the two bins that tie: two labels, or one and "none of these".
+    Of the two bins that tie, two are `labels`, or one is and one "none of these".
     """
     return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / labels)
 
@@ -171,16 +149,10 @@ def required_lead(
 ) -> float:
     """Return the lead with which a label comes out in `pass_rate` of questions.
 
-    It holds however many groups have no records: the winner has the lead alone, and
-    the other labels and "none of these" have nothing. With more votes on both sides it
-    comes out at least as often.
-
-    Args:
-        labels: How many labels there are.
-        sigma: Standard deviation of the noise of one count.
-        min_lead: Least noisy lead over every other label. Over "none of these" it is
-            that of a label out of a tie with it, at least.
-        pass_rate: How often it comes out.
+    It holds however many groups have no records: the winner has the lead alone, and the
+    other labels and "none of these" have nothing. With more votes on both sides it
+    comes out at least as often. `min_lead` is the least noisy lead over every other
+    label; over "none of these" it is that of a label out of a tie with it, at least.
 
     Example:
         >>> 20 < required_lead(10, sigma=4.1) < 21

@@ -23,9 +23,6 @@ class CallLimit:
     does not wait, as it might wait for itself. Others come in the order in which they
     asked.
 
-    Args:
-        most: How many.
-
     Example:
         >>> limit = CallLimit(1)
         >>> with limit.call(), limit.call():

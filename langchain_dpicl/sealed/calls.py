@@ -39,8 +39,7 @@ from langchain_dpicl.sealed.region import (
     sealed_context,
 )
 
-MOST_CALLS = 32
-"""Most group calls of a chain in flight at once unless a limit is given."""
+MOST_CALLS = 32  # Most group calls of a chain in flight at once unless a limit is given
 
 
 class SealedModel:
@@ -56,8 +55,8 @@ class SealedModel:
     Raises:
         UnsealableModelError: If the model is wrapped so that its calls can't be made
             directly. The message says what to pass instead.
-        InvalidParameterError: If a limit is not positive, or the model takes no lists
-            or can't match their answers.
+        InvalidParameterError: If a limit is not positive, or the model can't take
+        lists.
 
     Privacy:
         With one prompt a call, a slot is a function of its own prompt and nothing else
@@ -103,19 +102,13 @@ class SealedModel:
         prompts: Sequence[PromptValue | None],
         done: Advance = no_progress,
     ) -> list[Slot]:
-        """Ask the model once per prompt; None stands for a slot without a call.
+        """Ask the model once per prompt; return one slot for each, in their order.
 
-        Args:
-            prompts: The prompts.
-            done: Is told how many more calls have ended.
-
-        Returns:
-            One slot for each prompt, in their order.
-
-        A prompt whose call raises, or answers with no text, yields an abstaining slot;
-        the other slots are never affected. There is no time limit here: groups share
-        a server, an event loop or a lock, so one slow group would push others past
-        any limit measured by the clock, and one unit would change many slots.
+        None stands for a slot without a call; `done` is told how many more calls have
+        ended. A prompt whose call raises, or answers with no text, yields an abstaining
+        slot; the other slots are never affected. There is no time limit here: groups
+        share a server, an event loop or a lock, so one slow group would push others
+        past any limit measured by the clock, and one unit would change many slots.
         """
         return result(self._steps(prompts, done))
 
@@ -226,11 +219,7 @@ class SealedModel:
 
 
 def unwrap(model: Any) -> tuple[BaseChatModel | BaseLLM, dict[str, Any]]:
-    """Return the model under any bound arguments, and the arguments.
-
-    Raises:
-        UnsealableModelError: If something other than bound arguments wraps the model.
-    """
+    """Return the model under any bound arguments, and the arguments."""
     bound: dict[str, Any] = {}
     layer = model
     while isinstance(layer, RunnableBinding):

@@ -20,26 +20,18 @@ from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do
 from langchain_dpicl.sealed.model_loop import model_loop, on_model_loop
 
+# Most calls in flight at once of an embedding that waits for a server.
 CALLS_AT_ONCE = 16
-"""Most calls in flight at once of an embedding that waits for a server."""
-
-LARGEST_CALL = 256
-"""Most texts of one unit in one call."""
+LARGEST_CALL = 256  # Most texts of one unit in one call.
 
 
 def calls_of(
     units: Sequence[Hashable], batch_size: int | None, *, most: int = LARGEST_CALL
 ) -> list[list[int]]:
-    """Return which texts share a call, as lists of their places.
+    """Return which texts share a call, as lists of their places, at `most` a call.
 
-    Args:
-        units: The unit of each text.
-        batch_size: How many texts share a call, in their order, whatever their units;
-            None: those of one unit.
-        most: Most texts of one unit in one call.
-
-    Raises:
-        InvalidParameterError: If `batch_size` is not a positive integer.
+    A `batch_size` puts so many texts into a call, in their order, whatever their units;
+    None puts those of one unit.
 
     Example:
         >>> calls_of(["ada", "bob", "ada"], None), calls_of(["ada", "bob", "ada"], 2)
@@ -81,11 +73,8 @@ def calls_at_once(embedding: Any) -> int:
 def embed_call(embedding: Any, texts: Sequence[str], take: Callable[[Any], Any]) -> Do:
     """Return one call of an embedding.
 
-    Args:
-        embedding: The embedding.
-        texts: The texts of the call.
-        take: What to make of the vectors, as soon as they are there: a client may fill
-            the same array again at its next call.
+    `take` makes something of the vectors as soon as they are there: a client may fill
+    the same array again at its next call.
     """
     # An error of the embedding keeps the frames of these two.
     given = Hidden(texts)

@@ -29,12 +29,7 @@ from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
 
 
 def require_lists(model: BaseChatModel | BaseLLM) -> None:
-    """Refuse a model whose answers to a list can't be had, or can't be matched.
-
-    Raises:
-        InvalidParameterError: If the model takes one prompt a call, or reads a server's
-            numbered choices by code of its own.
-    """
+    """Refuse a model whose answers to a list can't be had, or can't be matched."""
     if not isinstance(model, BaseLLM) or isinstance(model, LLM):
         reason = "takes one prompt a call"
     elif getattr(model, "streaming", False):
@@ -56,9 +51,8 @@ def ask_list(
 ) -> list[Slot]:
     """Ask for several answers in one call; return one slot a prompt, in their order.
 
-    Raises:
-        GroupCallError: If the answers can't be matched to the prompts.
-        Exception: Whatever the model raises.
+    Answers that can't be matched to the prompts raise; so does whatever the model
+    raises.
     """
     if not _is_numbered(model):
         found = model._generate(texts, stop, None, **bound)

@@ -30,11 +30,8 @@ from langchain_dpicl.sealed.region import sealed_context
 
 T = TypeVar("T")
 
-THREAD = "dpicl-model-loop"
-"""Name of the loop's thread."""
-
-PATIENCE = 5.0
-"""Seconds that the end of the process waits for the loop to end."""
+THREAD = "dpicl-model-loop"  # Name of the loop's thread.
+PATIENCE = 5.0  # Seconds that the end of the process waits for the loop to end.
 
 
 class ModelLoop:
@@ -161,11 +158,8 @@ if hasattr(os, "register_at_fork"):
 async def on_model_loop(step: Callable[[], Awaitable[T]]) -> T:
     """Run a step on the models' loop, in the caller's context; return its result.
 
-    Canceling the caller cancels the step and waits until it has ended.
-
-    Args:
-        step: What to run. What it returns or raises is in no task's result, which
-            asyncio's debug mode logs.
+    Canceling the caller cancels the step and waits until it has ended. What the step
+    returns or raises is in no task's result, which asyncio's debug mode logs.
     """
     loop = model_loop().loop
     found: list[T] = []

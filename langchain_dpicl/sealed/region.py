@@ -36,8 +36,7 @@ from langchain_dpicl.exceptions import DPError, GroupCallError
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.call_limit import held_limits
-from langchain_dpicl.sealed.switches import install_switches
-from langchain_dpicl.sealed.telemetry import no_instrumentation
+from langchain_dpicl.sealed.switches import install_switches, no_instrumentation
 
 T = TypeVar("T")
 
@@ -71,12 +70,8 @@ def sealed_context() -> contextvars.Context:
 def run_sealed(step: Callable[[], T]) -> T:
     """Run a private step on this thread, out of every observer's sight.
 
-    Args:
-        step: What to run. Its return value is private too; only what a mechanism made
-            of it may leave the caller.
-
-    Returns:
-        What the step returned.
+    What it returns is private too; only what a mechanism made of it may leave the
+    caller.
 
     Raises:
         GroupCallError: If the step raised. It says nothing of why.

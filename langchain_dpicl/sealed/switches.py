@@ -7,10 +7,13 @@ them does its work, and only in the sealed region: outside they behave as before
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from langchain_core.caches import BaseCache
@@ -19,20 +22,25 @@ from langchain_core.globals import get_llm_cache
 from langchain_core.language_models import chat_models, llms
 from langchain_core.outputs import Generation
 
-from langchain_dpicl.sealed.telemetry import switch_off_sdk
-
 IsSealed = Callable[[], bool]
-
 _switching = threading.Lock()
 _done: set[str] = set()
 
+_TRACE_ID = 0x6470_6963_6C20_7365_616C_6564_2072_6567
+_SPAN_ID = 0x7365_616C_6564_2E2E
+_SDK: dict[str, tuple[str, str]] = {
+    "opentelemetry.sdk.trace": ("Tracer", "start_span"),
+    "opentelemetry.sdk._logs._internal": ("Logger", "emit"),
+    "opentelemetry.sdk.metrics._internal.measurement_consumer": (
+        "SynchronousMeasurementConsumer",
+        "consume_measurement",
+    ),
+}
+_switched: set[str] = set()
+
 
 def install_switches(is_sealed: IsSealed) -> None:
-    """Give the process its off switches, each one once.
-
-    Args:
-        is_sealed: Whether the caller is in the sealed region.
-    """
+    """Give the process its off switches, each one once."""
     with _switching:
         if not _done:
             _switch_off_logging(is_sealed)
@@ -112,3 +120,62 @@ class _NoCache(BaseCache):
 
 
 _NO_CACHE = _NoCache()
+
+
+@contextlib.contextmanager
+def no_instrumentation() -> Iterator[None]:
+    """Fill the current context so that OpenTelemetry makes no span in it.
+
+    Instrumented clients are told to keep still by the suppression flag, but only those
+    that ask for it; a client that opens spans by itself does not. So there is also a
+    parent span that is not sampled, which drops its children under the usual sampler.
+    """
+    try:
+        from opentelemetry import context, trace
+    except ImportError:
+        yield
+        return
+    parent = trace.SpanContext(_TRACE_ID, _SPAN_ID, is_remote=False)
+    inside = trace.set_span_in_context(trace.NonRecordingSpan(parent))
+    inside = context.set_value("suppress_instrumentation", True, inside)
+    token = context.attach(inside)
+    try:
+        with _suppressed():
+            yield
+    finally:
+        context.detach(token)
+
+
+def switch_off_sdk(is_sealed: Callable[[], bool]) -> None:
+    """Give OpenTelemetry's SDK its off switches, once each, as soon as it is loaded.
+
+    It makes no span, record or measurement in the sealed region, whatever its sampler
+    is.
+    """
+    for module, (owner, method) in _SDK.items():
+        if module in _switched or module not in sys.modules:
+            continue
+        _switched.add(module)
+        found = getattr(sys.modules[module], owner, None)
+        if hasattr(found, method):
+            setattr(found, method, _switched_off(getattr(found, method), is_sealed))
+
+
+def _switched_off(
+    original: Callable[..., Any], is_sealed: Callable[[], bool]
+) -> Callable[..., Any]:
+    from opentelemetry.trace import INVALID_SPAN
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        # The other two return nothing that anybody looks at.
+        return INVALID_SPAN if is_sealed() else original(*args, **kwargs)
+
+    return method
+
+
+def _suppressed() -> AbstractContextManager[Any]:
+    try:
+        from opentelemetry.instrumentation.utils import suppress_instrumentation
+    except ImportError:
+        return contextlib.nullcontext()
+    return suppress_instrumentation()  # type: ignore[no-any-return]
