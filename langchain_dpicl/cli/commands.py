@@ -6,25 +6,21 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 
 from rich.console import Console
 from rich.markup import escape
 
 from langchain_dpicl._version import __version__
 
-BROKEN_PIPE = 141
-"""What a shell says of a program that wrote into a closed pipe."""
-
+BROKEN_PIPE = 141  # What a shell says of a program that wrote into a closed pipe.
 DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: The arguments; None takes the process's own.
+    """Run the command line; arguments of None are the process's own.
 
     Returns:
         The exit status: 0 on success, 1 for an error that the message explains, 2 for
@@ -43,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from langchain_dpicl.exceptions import DPError
 
     try:
-        status = int(options.run(options))
+        status: int = options.run(options)
         # What is not written yet, here and not while Python ends.
         sys.stdout.flush()
     except BrokenPipeError:
@@ -172,7 +168,7 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     parser.add_argument("--account", help="the account's name (default: the corpus's)")
     _json_option(parser)
-    parser.set_defaults(run=_run_demo)
+    parser.set_defaults(run=_runner("demo"))
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -193,7 +189,7 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--tokens-per-record", type=int, metavar="N", help="length of a made-up record"
     )
     _json_option(parser)
-    parser.set_defaults(run=_run_check)
+    parser.set_defaults(run=_runner("check"))
 
 
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -231,7 +227,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     ):
         cost.add_argument(option, type=kind, metavar="N", help=meaning)
     _json_option(parser)
-    parser.set_defaults(run=_run_plan)
+    parser.set_defaults(run=_runner("plan"))
 
 
 def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -273,7 +269,7 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="default sqlite:///.demo/ledger.db",
     )
     _json_option(parser)
-    parser.set_defaults(run=_run_ledger)
+    parser.set_defaults(run=_runner("ledger"))
 
 
 def _k_range(text: str) -> int | tuple[int, int]:
@@ -284,28 +280,10 @@ def _k_range(text: str) -> int | tuple[int, int]:
         raise argparse.ArgumentTypeError("a number, or a range such as 1-3") from None
 
 
-# Commands are imported when they run: `dpicl --help` need not load a model library.
+def _runner(module: str) -> Callable[[argparse.Namespace], int]:
+    """Import a command when it runs: `dpicl --help` need not load a model library."""
 
+    def run(options: argparse.Namespace) -> int:
+        return int(import_module(f"langchain_dpicl.cli.{module}").run(options))
 
-def _run_demo(options: argparse.Namespace) -> int:
-    from langchain_dpicl.cli.demo import run
-
-    return run(options)
-
-
-def _run_check(options: argparse.Namespace) -> int:
-    from langchain_dpicl.cli.check import run
-
-    return run(options)
-
-
-def _run_plan(options: argparse.Namespace) -> int:
-    from langchain_dpicl.cli.plan import run
-
-    return run(options)
-
-
-def _run_ledger(options: argparse.Namespace) -> int:
-    from langchain_dpicl.cli.ledger import run
-
-    return run(options)
+    return run

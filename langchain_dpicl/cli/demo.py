@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,19 @@ from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import Runnable, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.chain import DPChain
+from langchain_dpicl.cli.demo_output import (
+    RIGHT,
+    SILENT,
+    WRONG,
+    Answered,
+    conclude,
+    introduce,
+    report,
+    show,
+)
 from langchain_dpicl.cli.loading import (
     is_encodable,
     load_embedding,
@@ -28,7 +36,6 @@ from langchain_dpicl.cli.loading import (
     sqlite_path,
 )
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
     GROUP_PROMPT,
@@ -46,21 +53,6 @@ from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.parsers import KSAPTROutputParser, VoteOutputParser
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 
-RIGHT, WRONG, SILENT = "right", "wrong", "no answer"
-VERDICTS = {
-    RIGHT: "right answers to questions about the population",
-    WRONG: "wrong answers to them",
-    SILENT: "no answer to them",
-}
-COLORS = {RIGHT: "green", WRONG: "red", SILENT: "yellow"}
-LEAK = "  [bold white on red] a secret, in the clear [/]"
-OUTCOMES = {
-    Status.RELEASED.value: "[green]released[/]",
-    Status.FALLBACK.value: "[yellow]not released[/]",
-    Status.ABSTAINED.value: "[yellow]refused[/]",
-    Status.CACHED.value: "[green]given again[/]",
-}
-
 
 @dataclass(frozen=True)
 class Task:
@@ -77,29 +69,13 @@ class Task:
         """Number of units in the corpus."""
         return len({unit_id_of(document, self.unit_key) for document in self.documents})
 
-
-@dataclass(frozen=True)
-class Answered:
-    """One question, answered both ways.
-
-    A verdict is `RIGHT`, `WRONG` or `SILENT`; None where there is nothing to check by.
-    """
-
-    question: str
-    kind: str
-    ordinary: str
-    private: str
-    status: str
-    reason: str
-    keywords: list[str]
-    noisy_votes: dict[str, float]
-    epsilon_spent: float
-    is_charged: bool
-    ordinary_verdict: str | None
-    private_verdict: str | None
-    ordinary_leaks: bool
-    private_leaks: bool
-    seconds: float
+    @property
+    def described(self) -> str:
+        """The records and their units in words."""
+        return (
+            f"{len(self.documents)} of {self.n_units} units "
+            f"(one unit: all records with the same {self.unit_key!r})"
+        )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -115,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
     answers: list[Answered] = []
     if budget.can_afford():
         chain = _private_chain(options, task, budget, console, model, embedding)
-        _introduce(console, options, task, budget, plan)
+        introduce(console, options, task.described, budget, plan)
         ordinary = _ordinary_chain(options, task, chain, console)
         todo = task.asked[: options.first]
         for number, asked in enumerate(todo, start=1):
@@ -126,15 +102,15 @@ def run(options: argparse.Namespace) -> int:
                 stop = str(error)
                 break
             answers.append(answer)
-            _show(console, answer, len(answers), budget)
+            show(console, answer, len(answers), budget)
     else:
         closed = budget.ledger.state(budget.account).closed
         why = "is closed" if closed else f"has spent all its {budget.queries} queries"
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
     if options.json:
-        print(json.dumps(_report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
+        print(json.dumps(report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
     else:
-        _conclude(console, budget, answers, stop)
+        conclude(console, budget, answers, stop)
     return 0
 
 
@@ -171,13 +147,7 @@ def _task(options: argparse.Namespace) -> Task:
 
 
 def _plan(options: argparse.Namespace, task: Task) -> Forecast:
-    """Return what the plan can do, or refuse one that can't do anything.
-
-    Raises:
-        InvalidParameterError: If delta is too large for the corpus, or not even a
-            unanimous answer would come out.
-        UnitError: If there are fewer units than groups, or a record has no unit.
-    """
+    """Return what the plan can do, or refuse one that can't do anything."""
     for name in ("first", "docs_per_group"):
         if (number := getattr(options, name)) is not None:
             parameters.count(number, name)
@@ -316,118 +286,3 @@ def _verdict(asked: DemoQuestion, said: str) -> str | None:
     if asked.answered_by(said):
         return RIGHT
     return SILENT if says_nothing(said) else WRONG
-
-
-def _introduce(
-    console: Console,
-    options: argparse.Namespace,
-    task: Task,
-    budget: PrivacyBudgetHandler,
-    plan: Forecast,
-) -> None:
-    console.rule("[bold]langchain-dpicl demo")
-    console.print(
-        f"[bold]Records[/]  {len(task.documents)} of {task.n_units} units "
-        f"(one unit: all records with the same {task.unit_key!r})"
-    )
-    model = "the offline stand-in, not a language model" * (options.model == "offline")
-    console.print(f"[bold]Model[/]    {model or options.model}")
-    spent = budget.spent()
-    console.print(
-        f"[bold]Promise[/]  epsilon {budget.epsilon:g}, delta {budget.delta:g} per "
-        f"unit, for {budget.queries} answers in all; account {budget.account!r} has "
-        f"spent {spent.queries} of them"
-    )
-    console.print(
-        f"[bold]Plan[/]     {options.groups} groups of {options.docs_per_group} "
-        f"records, {plan.calls_per_query} model calls a question, at most one more. "
-        f"{plan.advice()}"
-    )
-    console.print()
-
-
-def _show(
-    console: Console, answer: Answered, number: int, budget: PrivacyBudgetHandler
-) -> None:
-    table = Table.grid(padding=(0, 1))
-    table.add_column(min_width=9, style="bold")
-    table.add_column(overflow="fold")
-    table.add_row(f"{number}", f"[bold]{escape(answer.question)}[/]")
-    for way, said, leaks, verdict in (
-        ("ordinary", answer.ordinary, answer.ordinary_leaks, answer.ordinary_verdict),
-        ("private", answer.private, answer.private_leaks, answer.private_verdict),
-    ):
-        mark = f"  [{COLORS[verdict]}]({verdict})[/]" if verdict else ""
-        table.add_row(way, escape(said) + LEAK * leaks + mark)
-    if answer.noisy_votes:
-        votes = [f"{label} {round(n)}" for label, n in answer.noisy_votes.items()]
-        said = f"{', '.join(votes)} (noisy votes)"
-        table.add_row("options", f"[dim]{escape(said)}[/]")
-    told = [OUTCOMES[answer.status] + f": {answer.reason}" * bool(answer.reason)]
-    told += [] if answer.is_charged else ["nothing is charged"]
-    told += [f"epsilon so far {answer.epsilon_spent:.2f} of {budget.epsilon:g}"]
-    table.add_row("", f"[dim]{'; '.join(told)}; {answer.seconds:.1f} s[/]")
-    console.print(table)
-    console.print()
-
-
-def _conclude(
-    console: Console,
-    budget: PrivacyBudgetHandler,
-    answers: list[Answered],
-    stop: str,
-) -> None:
-    if answers:
-        console.print(_summary(answers))
-    if stop:
-        console.print(f"\n[bold yellow]Stopped.[/] {escape(stop)}")
-    spent = budget.spent()
-    console.print(
-        f"\nAccount {budget.account!r} in {budget.ledger!r}: epsilon "
-        f"{spent.epsilon:.2f} of {budget.epsilon:g} spent on {spent.queries} of "
-        f"{budget.queries} answers."
-    )
-    if not budget.can_afford():
-        console.print(
-            "It pays for nothing more: run this again and nothing is asked. Other "
-            "questions need another promise to the same people, and the two add up: "
-            "'dpicl demo --account NAME' opens one. 'dpicl ledger show "
-            f"{budget.account}' lists what was spent."
-        )
-    else:
-        console.print("Run this again to go on with the same account.")
-
-
-def _summary(answers: list[Answered]) -> Table:
-    table = Table("", "ordinary", "private")
-    table.columns[1].justify = table.columns[2].justify = "right"
-    checked = [a for a in answers if a.private_verdict is not None]
-    for verdict, row in VERDICTS.items() if checked else ():
-        table.add_row(
-            row,
-            f"{sum(a.ordinary_verdict == verdict for a in checked)} of {len(checked)}",
-            f"{sum(a.private_verdict == verdict for a in checked)} of {len(checked)}",
-        )
-    people = [a for a in answers if a.kind == "person"]
-    if people:
-        table.add_row(
-            "secrets given away, asked about one person",
-            f"{sum(a.ordinary_leaks for a in people)} of {len(people)}",
-            f"{sum(a.private_leaks for a in people)} of {len(people)}",
-        )
-    table.add_row(
-        "answers shaped by the records",
-        str(sum(not says_nothing(a.ordinary) for a in answers)),
-        str(sum(a.status == Status.RELEASED.value for a in answers)),
-    )
-    return table
-
-
-def _report(
-    budget: PrivacyBudgetHandler, answers: list[Answered], stop: str
-) -> dict[str, Any]:
-    return {
-        "answers": [asdict(answer) for answer in answers],
-        "account": budget.public_state(),
-        "stopped": stop or None,
-    }

@@ -26,17 +26,10 @@ def sqlite_path(url: str) -> Path | None:
 
 
 def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
-    """Read records from a JSON Lines file.
+    """Read records from a JSON Lines file, all fields but the text as metadata.
 
-    Args:
-        path: The file: one JSON object a line.
-        unit_key: The field with the unit id.
-        text_key: The field with the text; all others become metadata.
-
-    Raises:
-        InvalidParameterError: If a line is no JSON object or has no text. The message
-            names the line by its number and shows nothing of it.
-        UnitError: If a line has no unit id, or there is no record.
+    A line that is no object, or has no text, is named by its number; nothing of it is
+    shown.
     """
     documents: list[Document] = []
     with Path(path).open("rb") as lines:
@@ -87,11 +80,7 @@ def is_encodable(text: str) -> bool:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        InvalidParameterError: If it is not UTF-8. The message shows nothing of it.
-    """
+    """Return the text of a file."""
     text = None
     with suppress(UnicodeDecodeError):
         text = Path(path).read_text(encoding="utf-8")
@@ -101,11 +90,7 @@ def read_text(path: str) -> str:
 
 
 def load_model(name: str) -> Any:
-    """Return the chat model that `provider:name` names.
-
-    Raises:
-        InvalidParameterError: If the provider needs a package that is not installed.
-    """
+    """Return the chat model that `provider:name` names."""
     if name == "offline":
         return OfflineChatModel()
     provider, _, model = name.partition(":")
@@ -128,9 +113,6 @@ def load_chain(name: str) -> tuple[DPChain, list[Any]]:
     """Return the chain that `module:chain` names, and the callbacks bound to it.
 
     The module is looked for in the current folder first; a function is called.
-
-    Raises:
-        InvalidParameterError: If there is no such chain.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
@@ -163,11 +145,7 @@ def load_chain(name: str) -> tuple[DPChain, list[Any]]:
 
 
 def load_embedding(name: str) -> Embeddings:
-    """Return the embedding model that `provider:name` names.
-
-    Raises:
-        InvalidParameterError: If the provider is not known.
-    """
+    """Return the embedding model that `provider:name` names."""
     if name == "offline":
         return HashingEmbeddings()
     provider, _, model = name.partition(":")

@@ -38,14 +38,11 @@ from langchain_dpicl.mechanisms import (
 
 
 class Method(NamedTuple):
-    """A method to compare.
+    """A method to compare: what a release is charged, by the release's public name.
 
-    Attributes:
-        template: What a release is charged, by name and sampling rate.
-        mechanism: The release's public name.
-        public_calls: How many public model calls one query makes, if it is released.
-        items_per_answer: How many words an answer counts for, where there is a limit.
-        drafted: Whether the model drafts the labels.
+    `public_calls` are those of one query, if it is released; `items_per_answer` is how
+    many words an answer counts for, where there is a limit; `drafted` whether the model
+    drafts the labels.
     """
 
     template: Callable[..., EventTemplate[Any]]
@@ -55,6 +52,7 @@ class Method(NamedTuple):
     drafted: bool = False
 
 
+# The methods by name.
 METHODS = {
     "KSA-PTR, one k": Method(ptr_template, "ksa/ptr", 1),
     "KSA-PTR, range of k": Method(ptr_range_template, "ksa/ptr range", 1),
@@ -68,8 +66,6 @@ METHODS = {
     "voting, ESA by vote": Method(vote_template, "vote", 0),
     "voting, drafted labels": Method(vote_template, "vote", 1, drafted=True),
 }
-"""The methods by name."""
-
 PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 
 
@@ -99,11 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse numbers that are wrong for every method.
-
-    Raises:
-        ParameterError: If one is out of its range.
-    """
+    """Refuse numbers that are wrong for every method."""
     parameters.epsilon(options.epsilon)
     parameters.delta(options.delta)
     parameters.count(options.queries, "queries")

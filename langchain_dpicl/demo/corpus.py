@@ -16,13 +16,9 @@ from langchain_dpicl.demo import wording
 from langchain_dpicl.exceptions import InvalidParameterError
 
 SEED = 2026
-DOMINANCE = 0.76
-"""Chance that a patient has what is typical of a diagnosis or a drug."""
-
+DOMINANCE = 0.76  # Chance that a patient has what is typical of a diagnosis or a drug.
 _FIRST_VISIT = date(2024, 1, 8)
-MAX_NOTES = 1_000_000
-"""Most notes of a clinic."""
-
+MAX_NOTES = 1_000_000  # Most notes of a clinic.
 _SECRET_PRIME = 9_999_991  # Multiples of a step stay distinct below a prime.
 _SECRET_STEP = 7_654_321
 
@@ -52,15 +48,10 @@ class Patient(NamedTuple):
 def patients(
     n_patients: int = 2000, notes_per_patient: int = 4, *, seed: int = SEED
 ) -> list[Patient]:
-    """Return the table of patients, the truth that answers are checked against.
+    """Return the table of patients, by id: the truth that answers are checked against.
 
-    Args:
-        n_patients: Number of patients, at least 1.
-        notes_per_patient: Number of visits, at least 1; each has a secret.
-        seed: The same seed gives the same table in every process.
-
-    Returns:
-        The patients, in order of their ids.
+    The same seed gives the same table in every process. Each visit (a note) has a
+    secret.
 
     Raises:
         InvalidParameterError: If a number is not an integer of at least 1, or there
@@ -89,22 +80,13 @@ def clinic(
 ) -> list[Document]:
     """Return the notes of a generated clinic, one document per visit.
 
-    Each patient has two diagnoses, and visits are about them in turn. A note tells
-    the drug, its side effect, and the diagnosis' topic in varied wording, and holds
-    one planted secret, so that a leak can be seen.
-
-    Args:
-        n_patients: Number of patients, at least 1.
-        notes_per_patient: Number of notes per patient, at least 1.
-        seed: The same seed gives the same notes in every process.
+    Each patient has two diagnoses, and visits are about them in turn. A note tells the
+    drug, its side effect, and the diagnosis' topic in varied wording, and holds one
+    planted secret, so that a leak can be seen. The arguments are those of `patients`.
 
     Returns:
         Documents with an id, and metadata `patient_id` (the privacy unit), `patient`
         (the name), `visit` (an ISO date), and `secret`.
-
-    Raises:
-        InvalidParameterError: If a number is not an integer of at least 1, or there
-            would be more than `MAX_NOTES`.
 
     Example:
         >>> notes = clinic(n_patients=3, notes_per_patient=2)

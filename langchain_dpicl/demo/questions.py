@@ -54,22 +54,11 @@ def questions(
 ) -> list[DemoQuestion]:
     """Return the twenty questions to `clinic` with the same arguments.
 
-    Sixteen ask what most patients of a kind share; the right answer is counted in
-    the table of patients; a clinic without any patient of the kind has no such
-    question. Four, among them, ask for one named patient's secret: an
-    ordinary RAG chain gives it away, and a private one has to say it does not know.
-
-    Args:
-        n_patients: As for `clinic`.
-        notes_per_patient: As for `clinic`; with fewer than four, the patients have
-            fewer kinds of secrets and there are fewer questions about them.
-        seed: As for `clinic`.
-
-    Returns:
-        The questions, with one about a person after every four others.
-
-    Raises:
-        InvalidParameterError: If a number is not an integer of at least 1.
+    Sixteen ask what most patients of a kind share; the right answer is counted in the
+    table of patients; a clinic without any patient of the kind has no such question.
+    Four, one after every four others, ask for one named patient's secret: an ordinary
+    RAG chain gives it away, and a private one has to say it does not know. With fewer
+    than four notes a patient there are fewer kinds of secrets to ask about.
 
     Example:
         >>> asked = questions(n_patients=500)

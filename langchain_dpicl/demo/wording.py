@@ -24,6 +24,7 @@ class Condition(NamedTuple):
     values: tuple[str, ...]  # What patients say to the topic, the dominant value first.
 
 
+# The clinic's diagnoses; a patient has two of them.
 CONDITIONS = (
     Condition(
         "hypertension",
@@ -68,11 +69,8 @@ CONDITIONS = (
         ("swimming", "cycling", "bowling", "yoga", "golf", "rowing"),
     ),
 )
-"""The clinic's diagnoses; a patient has two of them."""
-
+# Side effects of the less usual drugs, all alike.
 OTHER_EFFECTS = ("dizziness", "headache", "fatigue", "rash", "drowsiness", "itching")
-"""Side effects of the less usual drugs, all alike."""
-
 OPENINGS = (
     "{name}, {age}, came back {day}.",
     "Saw {name} ({age}) {day}.",
@@ -152,14 +150,13 @@ TOPIC_PHRASES = (
     "No surprise that {value} is the {topic} written beside {condition}",
 )
 
+# The kinds of secrets and how notes put them; one kind a visit, in turn.
 SECRET_PHRASES = (
     ("phone number", "Private phone number of {name}: {secret}"),
     ("door code", "The door code of {name} is {secret}"),
     ("policy number", "Policy number of {name}: {secret}"),
     ("bank locker", "{name} has a bank locker the family must not hear of, {secret}"),
 )
-"""The kinds of secrets and how notes put them; one kind a visit, in turn."""
-
 CLOSINGS = (
     "Back in {count} weeks.",
     "Blood pressure {systolic} over {diastolic}, pulse {pulse}.",

@@ -51,21 +51,17 @@ __all__ = [
     "calibrate",
 ]
 
-_HOMES = {
-    "DPFewShotGenerator": "generator",
-    "Decoder": "decoding",
-    "GenerationForecast": "forecast",
-    "Greedy": "decoding",
-    "LabelForecast": "forecast",
-    "MostlyNoiseWarning": "forecast",
-    "NextTokenModel": "models.contract",
-    "OpenAICompatibleNextToken": "models.openai.compatible",
-    "Sampling": "decoding",
-    "TokenPrompt": "models.contract",
-    "TransformersNextToken": "models.huggingface.model",
-    "ZeroShotGenerator": "zero_shot",
-    "calibrate": "calibration",
+_BY_HOME = {
+    "calibration": ("calibrate",),
+    "decoding": ("Decoder", "Greedy", "Sampling"),
+    "forecast": ("GenerationForecast", "LabelForecast", "MostlyNoiseWarning"),
+    "generator": ("DPFewShotGenerator",),
+    "models.contract": ("NextTokenModel", "TokenPrompt"),
+    "models.huggingface.model": ("TransformersNextToken",),
+    "models.openai.compatible": ("OpenAICompatibleNextToken",),
+    "zero_shot": ("ZeroShotGenerator",),
 }
+_HOMES = {name: home for home, names in _BY_HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

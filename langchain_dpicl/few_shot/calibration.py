@@ -15,7 +15,6 @@ from typing import Any, Literal
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import plan_queries
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import (
@@ -27,8 +26,7 @@ from langchain_dpicl.mechanisms import (
 
 Mechanism = Literal["gaussian", "noisy_max"]
 
-TokenNoise = GaussianNoise | PureNoise
-"""The noise of one token, by mechanism."""
+TokenNoise = GaussianNoise | PureNoise  # The noise of one token, by mechanism.
 
 
 def release_name(mechanism: Mechanism) -> str:
@@ -75,12 +73,9 @@ def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> f
         the number of all labels' units in its place q, and the noise, would be too
         small.
     """
-    try:
-        size = parameters.count(label_size, "label_size")
-        groups = parameters.count(n_groups, "n_groups")
-        each = parameters.positive("records_per_group", records_per_group)
-    except ParameterError as error:
-        raise InvalidParameterError(str(error)) from None
+    size = checked(parameters.count, label_size, "label_size")
+    groups = checked(parameters.count, n_groups, "n_groups")
+    each = checked(parameters.positive, "records_per_group", records_per_group)
     rate = groups * each / size
     if rate > 1:
         raise InvalidParameterError(
@@ -141,12 +136,10 @@ def calibrate(
         True
     """
     rate = sampling_rate(label_size, n_groups, records_per_group)
-    try:
-        epsilon, delta = parameters.epsilon(epsilon), parameters.delta(delta)
-        tokens = parameters.count(max_tokens, "max_tokens")
-        examples = parameters.count(per_label, "per_label")
-    except ParameterError as error:
-        raise InvalidParameterError(str(error)) from None
+    epsilon = checked(parameters.epsilon, epsilon)
+    delta = checked(parameters.delta, delta)
+    tokens = checked(parameters.count, max_tokens, "max_tokens")
+    examples = checked(parameters.count, per_label, "per_label")
     if mechanism not in ("gaussian", "noisy_max"):
         raise InvalidParameterError("mechanism must be 'gaussian' or 'noisy_max'.")
     if delta > 1 / label_size:

@@ -17,9 +17,9 @@ from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import Tokens
 from langchain_dpicl.few_shot.public_calls import PublicCalls, vocabularies
 from langchain_dpicl.few_shot.spec import GenerationSpec
-from langchain_dpicl.few_shot.step import Step, aanswered, answered
+from langchain_dpicl.few_shot.step import Step, answered
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.release.flow import Do, Flow, in_thread
+from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.record import NEIGHBORS, paid_part, release_record
 from langchain_dpicl.release.store import Entry, damaged
 from langchain_dpicl.released import ReleasedExamples
@@ -78,9 +78,7 @@ class Generation:
     def _released(self, step: Step) -> Flow[list[int]]:
         model = self.asking.model
         asked = yield in_thread(step.draw)
-        answers = yield Do(
-            partial(answered, model, asked), partial(aanswered, model, asked)
-        )
+        answers = yield from answered(model, asked)
         tokens: list[int] = yield in_thread(partial(step.release, asked, answers))
         return tokens
 

@@ -21,12 +21,16 @@ from langchain_dpicl.few_shot.generation import (
     released_examples,
 )
 from langchain_dpicl.few_shot.models.contract import NextTokenModel
-from langchain_dpicl.few_shot.output import read_labels, read_stop
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, store_of
-from langchain_dpicl.few_shot.spec import GenerationSpec, LabelsOfUnit
+from langchain_dpicl.few_shot.spec import (
+    GenerationSpec,
+    LabelsOfUnit,
+    read_labels,
+    read_stop,
+)
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
@@ -278,21 +282,20 @@ class DPFewShotGenerator(Frozen):
     ) -> GenerationForecast:
         """Return what a generation would cost and could write; nothing is charged.
 
+        It has noise, the lead that a token needs, and model calls; `advice()` says it
+        in words.
+
         Args:
             label_sizes: Each label's number of units (with `open_labels`, that of `all
                 records`); None: those that the generator was made with.
             per_label: Examples of each label.
 
-        Returns:
-            Noise, the lead that a token needs, model calls; `advice()` says it in
-            words.
-
         Raises:
             InvalidParameterError: If no sizes are known, or an argument is out of its
-                range.
+            range.
             NoBudgetError: If there is no budget.
-            PlanMismatchError: If the account's plan is for another release, or none
-                can be made.
+            PlanMismatchError: If the account's plan is for another release, or none can
+                be made.
         """
         terms = self._terms
         if label_sizes is not None:
@@ -311,16 +314,11 @@ class DPFewShotGenerator(Frozen):
         )
 
     def released(self, per_label: int = 1) -> list[ReleasedExamples]:
-        """Return what generations of these terms have released in this account.
+        """Return what generations of these terms have released here, oldest first.
 
         Free: it is read from the ledger, where every token was stored before it was
         used. An interrupted generation gives the examples that are complete.
-
-        Args:
-            per_label: Examples of each label, as they were asked for.
-
-        Returns:
-            One set of examples for each generation, oldest first.
+        `per_label` is as it was asked for.
 
         Raises:
             NoBudgetError: If there is no budget.

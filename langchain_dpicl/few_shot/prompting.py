@@ -18,8 +18,7 @@ from langchain_dpicl.few_shot.records import LABEL
 EXAMPLES = "examples"
 _VARIABLES = {EXAMPLES, "label"}
 
-Write = Callable[[Mapping[str, str]], str]
-"""Fills in a template."""
+Write = Callable[[Mapping[str, str]], str]  # Fills in a template.
 
 
 @dataclass(frozen=True)

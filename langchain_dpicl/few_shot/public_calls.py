@@ -22,8 +22,8 @@ from langchain_dpicl.few_shot.models.contract import (
     TokenPrompt,
     Tokens,
 )
-from langchain_dpicl.few_shot.output import OutputSpec
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
+from langchain_dpicl.few_shot.spec import OutputSpec
 from langchain_dpicl.mechanisms import SecureRandom, token_distribution
 from langchain_dpicl.release.flow import Do, Flow
 

@@ -15,7 +15,6 @@ Privacy:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +45,9 @@ from langchain_dpicl.mechanisms import (
     noisy_next_token,
     token_distributions,
 )
-from langchain_dpicl.sealed import aattempt, attempt
+from langchain_dpicl.release.fan_out import fan_out
+from langchain_dpicl.release.flow import Do, Flow
+from langchain_dpicl.sealed import attempt, attempted
 
 _SLOT_FACTOR, _SLOT_EXTRA = 4, 8
 
@@ -198,7 +199,7 @@ def _distributions(
     return [row for row in found if row is not None]
 
 
-def answered(model: NextTokenModel, asked: StepPrompts) -> Answers:
+def answered(model: NextTokenModel, asked: StepPrompts) -> Flow[Answers]:
     """Return what a model says of each prompt; an empty list if it is not there.
 
     It is taken for being there where it answers the prompts without records.
@@ -209,44 +210,30 @@ def answered(model: NextTokenModel, asked: StepPrompts) -> Answers:
     until it is not. So the prompts are then asked one by one. Whatever an adapter
     raises stays here, errors of ours among it: the adapter has seen private prompts.
     """
-    found = attempt(partial(model.log_probabilities, asked.prompts, asked.wanted))
-    if _is_whole(found, asked):
-        return list(found or [])
 
-    def alone(place: int) -> LogProbabilities | None:
-        prompt, wanted = asked.prompts[place], asked.wanted[place]
-        return _only(attempt(partial(model.log_probabilities, [prompt], [wanted])))
-
-    public = [alone(place) for place in range(asked.private, len(asked.prompts))]
-    if any(answer is None for answer in public):
-        return []
-    return [*map(alone, range(asked.private)), *public]
-
-
-async def aanswered(model: NextTokenModel, asked: StepPrompts) -> Answers:
-    """Return what a model says of each prompt; see `answered`."""
-    found = await aattempt(
-        partial(model.alog_probabilities, asked.prompts, asked.wanted)
-    )
-    if _is_whole(found, asked):
-        return list(found or [])
-    limit = asyncio.Semaphore(_AT_ONCE)
-
-    async def alone(place: int) -> LogProbabilities | None:
-        prompt, wanted = asked.prompts[place], asked.wanted[place]
-        async with limit:
-            return _only(
-                await aattempt(partial(model.alog_probabilities, [prompt], [wanted]))
+    def ask(prompts: list[TokenPrompt], wanted: list[Tokens | None]) -> Do:
+        return attempted(
+            Do(
+                partial(model.log_probabilities, prompts, wanted),
+                partial(model.alog_probabilities, prompts, wanted),
             )
+        )
 
-    public = [await alone(place) for place in range(asked.private, len(asked.prompts))]
-    if any(answer is None for answer in public):
-        return []
-    return [*await asyncio.gather(*map(alone, range(asked.private))), *public]
-
-
-def _is_whole(found: Any, asked: StepPrompts) -> bool:
-    return isinstance(found, Sequence) and len(found) == len(asked.prompts)
+    found = yield ask(asked.prompts, asked.wanted)
+    if isinstance(found, Sequence) and len(found) == len(asked.prompts):
+        return list(found)
+    pairs = zip(asked.prompts, asked.wanted, strict=True)
+    alone = [ask([prompt], [wanted]) for prompt, wanted in pairs]
+    public = []
+    for one in alone[asked.private :]:
+        public.append(_only((yield one)))
+        if public[-1] is None:
+            return []
+    # Who blocks asks one after the other: a model need not bear several threads.
+    one_by_one = fan_out(alone[: asked.private], 1, name="dpicl-step")
+    together = fan_out(alone[: asked.private], _AT_ONCE, name="dpicl-step")
+    private = yield Do(one_by_one.blocking, together.awaiting)
+    return [*map(_only, private), *public]
 
 
 def _only(found: Any) -> LogProbabilities | None:

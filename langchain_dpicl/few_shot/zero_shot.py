@@ -14,7 +14,6 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
-from langchain_dpicl.few_shot.output import OutputSpec, read_labels, read_stop
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.public_calls import (
     PublicCalls,
@@ -24,6 +23,7 @@ from langchain_dpicl.few_shot.public_calls import (
     vocabularies,
 )
 from langchain_dpicl.few_shot.records import RecordFields
+from langchain_dpicl.few_shot.spec import OutputSpec, read_labels, read_stop
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import result
@@ -118,16 +118,10 @@ class ZeroShotGenerator(Frozen):
         resume: bool = False,
         progress: bool | None = None,
     ) -> ReleasedExamples:
-        """Write examples.
+        """Write examples, with a record of epsilon 0.
 
-        Args:
-            records: Not looked at: one generator stands in for the other.
-            per_label: Examples of each label.
-            resume: Nothing is stored, as nothing was paid: it makes no difference.
-            progress: Whether to show a bar; None: at a terminal.
-
-        Returns:
-            The examples with a record of epsilon 0.
+        One generator stands in for the other: records are not looked at, and `resume`
+        makes no difference, as nothing was paid and nothing is stored.
 
         Raises:
             InvalidParameterError: If an argument is out of its range.

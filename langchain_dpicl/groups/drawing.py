@@ -22,21 +22,12 @@ from langchain_dpicl.sealed.embedding_calls import aembed
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
-
-    from langchain_dpicl.budget import PaidCharge
-    from langchain_dpicl.common.units import ChargeUnits
-    from langchain_dpicl.groups.ingest import Vectors
-    from langchain_dpicl.groups.search import ShardSearch
-    from langchain_dpicl.groups.terms import RetrievalTerms
-    from langchain_dpicl.mechanisms.noise import GaussianNoise
-    from langchain_dpicl.mechanisms.source import SecureRandom
-if TYPE_CHECKING:
-    from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
     from langchain_dpicl.accounting import EventTemplate
     from langchain_dpicl.budget import PaidCharge
     from langchain_dpicl.common.units import ChargeUnits
+    from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
     from langchain_dpicl.mechanisms import GaussianNoise

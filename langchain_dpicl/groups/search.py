@@ -7,14 +7,21 @@ argument rests on, so they are stated where the methods are.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Iterator, Sequence
+
     from langchain_core.documents import Document
     from numpy.typing import NDArray
 
     from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.shards import Shard
 
 
 class EligibleUnits(Protocol):
@@ -97,3 +104,124 @@ class ShardSearch(Protocol):
             a unit because of others' vectors would let one unit decide who pays.
             All of them: a unit that a later cap leaves out has been looked at too.
         """
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ShardHits:
+    """One shard's documents that reach the threshold, and whose they are."""
+
+    shard: Shard  # The shard, immutable.
+    rows: NDArray[np.int64]  # Rows of the documents that pass.
+    scores: NDArray[np.float32]  # Their scores, as FAISS computed them.
+    # The eligible units' places in `shard.unit_ids`, ascending.
+    units: NDArray[np.int64]
+    best: NDArray[np.float64]  # Each eligible unit's best score.
+
+    @classmethod
+    def of(
+        cls, shard: Shard, rows: NDArray[np.int64], scores: NDArray[np.float32]
+    ) -> ShardHits:
+        """Return the hits of a shard, from the rows that pass and their scores."""
+        best = np.full(len(shard.unit_ids), -np.inf)
+        # Rounding can put a cosine just below -1.
+        np.maximum.at(best, shard.units[rows], np.maximum(scores, np.float32(-1)))
+        units = np.flatnonzero(best > -np.inf)
+        return cls(shard, rows, scores, units, best[units])
+
+    def unit_id(self, place: int) -> str:
+        """Return the id of the eligible unit at a place."""
+        return self.shard.unit_ids[int(self.units[place])]
+
+    def top(self, places: NDArray[np.int64], n: int, salt: bytes) -> list[Document]:
+        """Return the n best of the documents that pass and belong to some units."""
+        own = self._among(places)[self.shard.units[self.rows]]
+        rows, scores = self.rows[own], self.scores[own]
+        if len(rows) > n:
+            last = np.partition(scores, -n)[-n]
+            # All that tie with the last one stay: the tie is for `ranked` to break.
+            kept = scores >= last
+            rows, scores = rows[kept], scores[kept]
+        return self._documents(self.shard.ranked(rows, scores, salt)[:n])
+
+    def own_best(
+        self, vector: Vectors, places: NDArray[np.int64], n: int, salt: bytes
+    ) -> Iterator[list[Document]]:
+        """Yield for each of some units, in ascending order, its n best documents."""
+        own = np.flatnonzero(self._among(places)[self.shard.units])
+        scores, rows = self.shard.scored(vector, own)
+        by_unit = np.argsort(self.shard.units[rows], kind="stable")
+        rows, scores = rows[by_unit], scores[by_unit]
+        cuts = np.flatnonzero(np.diff(self.shard.units[rows])) + 1
+        for own_rows, own_scores in zip(
+            np.split(rows, cuts), np.split(scores, cuts), strict=True
+        ):
+            yield self._documents(self.shard.ranked(own_rows, own_scores, salt)[:n])
+
+    def _among(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        among = np.zeros(len(self.shard.unit_ids), bool)
+        among[self.units[places]] = True
+        return among
+
+    def _documents(self, rows: Sequence[int]) -> list[Document]:
+        return [self.shard.documents[row] for row in rows]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FoundUnits:
+    """All shards' hits; implements `EligibleUnits`.
+
+    The search over all vectors is done once. What a draw needs after the units have
+    paid is cut out of its result (`by_shard`), or scored for the chosen units' few
+    documents (`by_unit`). A unit's place counts through the shards, one after another.
+    """
+
+    vector: Vectors  # The question's vector, shape (1, dimension).
+    hits: Sequence[ShardHits]  # One for each shard.
+    salt: bytes  # The index's secret key, which breaks ties.
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """Each eligible unit's best score."""
+        return np.concatenate([hits.best for hits in self.hits])
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        counts = [len(hits.units) for hits in self.hits]
+        return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+    def unit_ids(self, places: NDArray[np.int64]) -> list[str]:
+        """Return the canonical ids of some units, one for each place."""
+        shards = np.searchsorted(self._starts, places, side="right") - 1
+        own = places - self._starts[shards]
+        return [
+            self.hits[shard].unit_id(place)
+            for shard, place in zip(shards.tolist(), own.tolist(), strict=True)
+        ]
+
+    def by_shard(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
+        """Return for each shard the n best documents of some units, best first."""
+        return [
+            hits.top(places[chosen] - first, n, self.salt)
+            for hits, first, chosen in self._each(places)
+        ]
+
+    def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
+        """Return for each of some units its own n best documents, best first."""
+        slots: list[list[Document]] = [[] for _ in places]
+        for hits, first, chosen in self._each(places):
+            if len(chosen):
+                found = hits.own_best(self.vector, places[chosen] - first, n, self.salt)
+                for position, slot in zip(chosen.tolist(), found, strict=True):
+                    slots[position] = slot
+        return slots
+
+    def _each(
+        self, places: NDArray[np.int64]
+    ) -> Iterator[tuple[ShardHits, int, NDArray[np.int64]]]:
+        # For each shard: the positions in `places` of its units, ascending by place.
+        order = np.argsort(places, kind="stable")
+        edges = np.searchsorted(places[order], self._starts)
+        for hits, start, (first, end) in zip(
+            self.hits, self._starts.tolist(), pairwise(edges.tolist()), strict=False
+        ):
+            yield hits, start, order[first:end]

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from langchain_dpicl.mechanisms.source import SecureRandom
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.search import EligibleUnits
+    from langchain_dpicl.mechanisms.source import SecureRandom
 
 _WORD_BITS = 64
 _BYTE_BITS = 8

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import faiss
 import numpy as np
 
-from langchain_dpicl.groups.eligible import FoundUnits, ShardHits
+from langchain_dpicl.groups.search import FoundUnits, ShardHits
 from langchain_dpicl.groups.units import keyed_slot, tie_key
 
 if TYPE_CHECKING:

@@ -52,13 +52,12 @@ from langchain_dpicl.mechanisms import noisy_counts, vote_template
 from langchain_dpicl.mechanisms.noise import GaussianNoise
 from langchain_dpicl.mechanisms.source import SecureRandom
 
+# 0.95, 0.90, ..., 0.05. Cosines of text embeddings that have to do with a question lie
+# above 0, wherever the embedding puts them, and unrelated vectors scatter around 0 (by
+# 0.05 at 400 dimensions), so that there is nobody worth finding below the last edge.
+# Steps of 0.05 come close to the target, and 19 bins keep the noise of the largest sum
+# below 4.4 z. Constants: edges taken from the corpus' own scores would be private.
 DEFAULT_BINS = tuple(round(0.05 * step, 2) for step in range(19, 0, -1))
-"""0.95, 0.90, ..., 0.05. Cosines of text embeddings that have to do with a question lie
-above 0, wherever the embedding puts them, and unrelated vectors scatter around 0 (by
-0.05 at 400 dimensions), so that there is nobody worth finding below the last edge.
-Steps of 0.05 come close to the target, and 19 bins keep the noise of the largest sum
-below 4.4 z. Constants: edges taken from the corpus' own scores would be private."""
-
 MECHANISM = "threshold/prefix-counts"
 
 SHARE = 0.1

@@ -44,9 +44,7 @@ from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
 NAME_LIMIT = 200
 
 NOTHING = Cost(0, 0)
-PLAN_USE = Cost(1, 0)
-"""One use of a plan, whose limit counts uses."""
-
+PLAN_USE = Cost(1, 0)  # One use of a plan, whose limit counts uses.
 Filter = Literal["zcdp", "gdp", "renyi", "pure"]
 Accounting = Literal["plan", "zcdp", "gdp", "renyi", "pure"]
 Scope = Literal["corpus", "unit"]

@@ -48,11 +48,9 @@ _DIGEST_BYTES = 32
 _MODULUS = 1 << 8 * _DIGEST_BYTES
 _PAIR = struct.Struct(">QQ")
 
+# The digest of a per-unit account where nobody has paid anything.
 NO_BALANCES = "0" * 2 * _DIGEST_BYTES
-"""The digest of a per-unit account where nobody has paid anything."""
-
-NO_ACCOUNTS = ""
-"""The digest of a registry before the first account."""
+NO_ACCOUNTS = ""  # The digest of a registry before the first account.
 
 
 def canonical(value: Any) -> str:

@@ -29,33 +29,25 @@ from langchain_dpicl.offline.words import (
 UNKNOWN = "I don't know."
 """What the model says when the prompt holds nothing on the question."""
 
+# What the model says when options are asked for and it has no list.
 UNLISTED = "I can't list the possible answers to that."
-"""What the model says when options are asked for and it has no list."""
-
+# From the scores of several things to the place of the one to take.
 Choose = Callable[[Sequence[float]], int]
-"""From the scores of several things to the place of the one to take."""
-
+# What a question asks for: "side effect" in "which side effect do patients ...".
 _ASKED = re.compile(
     r"\b(?:what|which)\b(?: (?:is|are|was|were)\b)?(.*?)"
     r"(?=$| (?:is|are|was|were|do|does|did|has|have|had|can|could|should|will|would"
     r"|about|against|among|at|between|by|during|for|from|in|of|on|that|to|who|with)\b)"
 )
-"""What a question asks for: "side effect" in "which side effect do patients ..."."""
-
+# What is done, and not what about: "report" in "... do patients report most".
 _LAST_VERB = re.compile(r" \w+ most(?: often)?$")
-"""What is done, and not what about: "report" in "... do patients report most"."""
-
 _NEGATIVE = re.compile(r"[^:]+: (?:absent|denied|negative|never|no|none)\b")
 
+# Share of the labels' names in a score, beside the exemplars' votes.
 _PRIOR_WEIGHT = 0.25
-"""Share of the labels' names in a score, beside the exemplars' votes."""
-
-_FLOOR = 0.05
-"""Likeness that every exemplar keeps, so that far ones still vote."""
-
+_FLOOR = 0.05  # Likeness that every exemplar keeps, so that far ones still vote.
+# Mean distance of two rows over which a vote falls to 1/e: near rows decide.
 _SCALE = 0.1
-"""Mean distance of two rows over which a vote falls to 1/e: near rows decide."""
-
 _FACT = re.compile(
     r"(?:\A|(?<=[.!?;]\s)|(?<=\n))the[ ]+([^\s.]+(?:[ ]+[^\s.]+){0,7}?)[ ]+"
     # Short values only: longer ones are no values of a column, and it bounds the work.
@@ -244,15 +236,9 @@ def label_scores(
 ) -> list[float]:
     """Return a probability per label: the votes of the exemplars, the nearest most.
 
-    Args:
-        text: The text to label.
-        labels: The labels, at least one.
-        exemplars: Pairs of text and label; labels are compared case-folded, and
-            exemplars with labels outside `labels` do not vote.
-
-    Returns:
-        The votes, mixed with `label_prior`, or with an even prior where the texts are
-        rows: a value ("yes") is no hint at a label of its name. Sums to 1.
+    Exemplars are pairs of text and label; labels are compared case-folded, and others
+    than `labels` do not vote. The votes are mixed with `label_prior`, or with an even
+    prior where the texts are rows: a value ("yes") is no hint at a label of its name.
 
     Example:
         >>> shown = (("Who won?", "person"), ("Where was it?", "place"))
@@ -281,15 +267,12 @@ def label_scores(
 
 
 def row_weights(text: str, exemplars: Sequence[str]) -> list[float] | None:
-    """Return how much each exemplar's label counts for a row of a table.
+    """Return how much each exemplar's label counts for a row, 1 for the nearest.
 
     A row is sentences of one form: "The age is 37 years. The job is clerk." A distance
     is the mean over the facts that two rows share. Words differ by 0 or 1, numbers by
-    their distance over the range of all that the prompt shows of this fact.
-
-    Returns:
-        The weights, in (0, 1] and 1 for the nearest; None where there are not two facts
-        that all texts state: they are no rows.
+    their distance over the range of all that the prompt shows of this fact. Texts of
+    which not two facts are stated by all are no rows: then it is None.
 
     Example:
         >>> shown = ["The age is 20. The pay is low.", "The age is 60. The pay is low."]

@@ -12,8 +12,8 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
-from langchain_dpicl.common.parameters import ParameterError, count
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.offline.words import GENERIC_STEMS, STOP_STEMS, stems
 
 _STOP_WEIGHT = 0.05
@@ -63,10 +63,7 @@ class HashingEmbeddings(Embeddings):
         Raises:
             InvalidParameterError: If `dimensions` is not an integer of at least 1.
         """
-        try:
-            self.dimensions = count(dimensions, "dimensions")
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        self.dimensions = checked(count, dimensions, "dimensions")
 
     def __repr__(self) -> str:
         return f"HashingEmbeddings(dimensions={self.dimensions})"

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.common.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
@@ -18,28 +19,18 @@ from langchain_dpicl.few_shot.models.contract import (
     Tokens,
 )
 from langchain_dpicl.offline.background import builtin_passages, builtin_words
-from langchain_dpicl.offline.exemplars import shown
 from langchain_dpicl.offline.ngrams import ORDER, Background, fingerprint
-from langchain_dpicl.offline.vocabulary import Vocabulary, cut, spell
+from langchain_dpicl.offline.vocabulary import Vocabulary, cut, shown, spell
 
-_VERSION = 1
-"""Part of the name: counts up when the same data give other probabilities."""
-
-_OWN_WORD_SHARE = 0.1
-"""Share of the exemplars' own words, wherever in them they stand."""
-
-_NEAR_WORD_SHARE = 0.5
-"""Share of the near passages' words, wherever in them they stand."""
-
+_VERSION = 1  # Part of the name: counts up when the same data give other probabilities.
+_OWN_WORD_SHARE = 0.1  # Share of the exemplars' own words, wherever in them they stand.
+_NEAR_WORD_SHARE = 0.5  # Share of the near passages' words, wherever in them they stand
+# What a word of the instruction weighs against one that every exemplar holds.
 _FRAME_WEIGHT = 0.25
-"""What a word of the instruction weighs against one that every exemplar holds."""
-
+# What a word of the label weighs against one that every exemplar holds.
 _LABEL_WEIGHT = 1.0
-"""What a word of the label weighs against one that every exemplar holds."""
-
+# What is left of a word's probability once it, or its pair, has been generated.
 _AGAIN = 0.1
-"""What is left of a word's probability once it, or its pair, has been generated."""
-
 _SHARPNESS = 2
 """Power of the mixture: n-grams are less sure of what follows than language models."""
 
@@ -98,10 +89,7 @@ class OfflineNextTokenModel(NextTokenModel):
         max_vocabulary: int = 10_000,
     ) -> None:
         words = builtin_words()
-        try:
-            count(max_vocabulary, "max_vocabulary", minimum=len(words) + 1)
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        checked(count, max_vocabulary, "max_vocabulary", minimum=len(words) + 1)
         if background is None:
             texts, subjects = builtin_passages()
         else:
@@ -146,11 +134,7 @@ class OfflineNextTokenModel(NextTokenModel):
         Raises:
             InvalidParameterError: If k is below 1, or there are fewer tokens.
         """
-        try:
-            count(k, "k")
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
-        if k > len(self._vocabulary):
+        if checked(count, k, "k") > len(self._vocabulary):
             raise InvalidParameterError(
                 f"k is {k}, and the vocabulary has {len(self._vocabulary)} tokens."
             )

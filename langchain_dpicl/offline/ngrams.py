@@ -17,26 +17,15 @@ from numpy.typing import NDArray
 from langchain_dpicl.offline.vocabulary import Vocabulary
 from langchain_dpicl.offline.words import stem
 
-ORDER = 3
-"""How many tokens before a place matter: n-grams are of up to four tokens."""
-
-_SEEN = 0.95
-"""Share of the passages' own words; the rest is the same for every token."""
-
-_NEAR = 64
-"""At most so many passages are near to a prompt's subject."""
-
+ORDER = 3  # How many tokens before a place matter: n-grams are of up to four tokens.
+_SEEN = 0.95  # Share of the passages' own words; the rest is the same for every token.
+_NEAR = 64  # At most so many passages are near to a prompt's subject.
+# A near passage scores at least this share of the nearest one's score.
 _LEAST_NEAR = 0.5
-"""A near passage scores at least this share of the nearest one's score."""
-
+# What a word on a passage's subject weighs against one of the passage's own.
 _SUBJECT_WEIGHT = 3.0
-"""What a word on a passage's subject weighs against one of the passage's own."""
-
-_LEAST_RARITY = 0.69
-"""Roots that half of the passages hold, or more, are not compared."""
-
-_NOTHING = 1e-9
-"""Below this score a passage has nothing in common with a prompt."""
+_LEAST_RARITY = 0.69  # Roots that half of the passages hold, or more, are not compared.
+_NOTHING = 1e-9  # Below this score a passage has nothing in common with a prompt.
 
 
 class Places(NamedTuple):
@@ -50,10 +39,7 @@ class Places(NamedTuple):
 class Background:
     """How public passages go on after a context, and which ones are near to a prompt.
 
-    Args:
-        vocabulary: The vocabulary.
-        passages: The passages as tokens.
-        subjects: For each passage words that say what it is about, beside its own.
+    For each passage, given as tokens, `subjects` has words that say what it is about.
     """
 
     def __init__(
@@ -99,9 +85,7 @@ class Background:
     ) -> Places:
         """Return the places of the passages that are near to a prompt's subject.
 
-        Args:
-            subject: Tokens that say what about, and their weights.
-            texts: Texts of the kind that is looked for, as tokens.
+        The subject is tokens with weights; `texts` are of the kind that is looked for.
         """
         asked: dict[int, float] = {}
         for token, weight in subject.items():
@@ -130,11 +114,9 @@ class Background:
     def after(self, context: Sequence[int]) -> NDArray[np.float64]:
         """Return the probability of every token after a context, shape `(n,)`.
 
-        Orders are interpolated as Witten and Bell do: the weight of an order is n / (n
-        + d) for n places after the context and d different tokens there.
-
-        Args:
-            context: Tokens so far, `before_start` first where the text starts.
+        A context begins with `before_start` where the text starts. Orders are
+        interpolated as Witten and Bell do: the weight of an order is n / (n + d) for n
+        places after the context and d different tokens there.
         """
         result = self._words
         for length in range(1, min(ORDER, len(context)) + 1):
@@ -157,15 +139,11 @@ class Background:
         layers: Sequence[tuple[Places, float]],
         context: Sequence[int],
     ) -> NDArray[np.float64]:
-        """Return probabilities that places of texts are mixed into.
+        """Return probabilities, from `below` on, that places of texts are mixed into.
 
         An order weighs n / (n + 1), for n the places after the same tokens, by weight.
-
-        Args:
-            below: Probabilities to start from, shape `(n,)`.
-            layers: Places, and the share of their words, wherever in the texts they
-                stand; a later layer lies over the earlier ones.
-            context: Tokens so far; see `after`.
+        A layer is places, and the share of their words wherever in the texts they
+        stand; a later one lies over the earlier ones.
         """
         shares, found = [], []
         for places, word_share in layers:

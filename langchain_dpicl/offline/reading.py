@@ -67,14 +67,7 @@ class Reading(NamedTuple):
 
 
 def read(system: str, human: str) -> Reading:
-    r"""Take a prompt apart.
-
-    Args:
-        system: The text of the system messages.
-        human: The text of the other messages, the last one last.
-
-    Returns:
-        What the prompt asks for.
+    r"""Take a prompt apart: the system messages' text, and that of the others in order.
 
     Example:
         >>> read("", "Records:\nA.\n\n---\n\nB.\n\nQuestion: Which?").records
@@ -107,9 +100,6 @@ def standalone(questions: Sequence[str]) -> str:
 
     "And on metformin?" puts its words into the places that they have in the question
     before. Where there is no such place the question stays as it is.
-
-    Args:
-        questions: What the user has asked, the follow-up last.
 
     Example:
         >>> standalone(["What do patients on lisinopril report?", "And on metformin?"])

@@ -1,16 +1,16 @@
-"""Tokens: how the offline next-token model cuts texts up, and spells them."""
+"""How the offline next-token model reads a prompt, cuts texts up and spells them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.offline.words import STOP_STEMS, stem, word_set
 
-END = ""
-"""The token that ends a text; it spells nothing."""
-
+END = ""  # The token that ends a text; it spells nothing.
 _TOKEN = re.compile(
     r"\d+(?:[.,]\d+)*(?:(?:s|st|nd|rd|th)\b)?"
     r"|[^\W\d_]+(?:'(?!s\b)[^\W\d_]+)*"
@@ -24,7 +24,6 @@ _HYPHEN = "-"
 _NO_SPACE_BEFORE = frozenset(".,;:!?)%/") | {_HYPHEN, "'s", END}
 _NO_SPACE_AFTER = frozenset("($/") | {_HYPHEN}
 _SENTENCE_ENDS = frozenset(".!?")
-
 _TASK_STEMS = frozenset(
     map(
         stem,
@@ -38,6 +37,10 @@ _TASK_STEMS = frozenset(
     )
 )
 """Words of instructions that say what to do and not what about."""
+
+_BLANK = re.compile(r"\n[ \t]*\n\s*")
+_QUOTES = "\"'\u201c\u2018`"
+_CLOSING = "\"'\u201d\u2019`"
 
 
 def cut(text: str) -> list[str]:
@@ -89,10 +92,7 @@ def spell(written: Iterable[str]) -> str:
 class Vocabulary:
     """The tokens that can be generated: public, numbered, `END` first.
 
-    Args:
-        words: Words that belong to it in any case.
-        passages: Public passages as tokens; their most frequent words fill it up.
-        size: Most tokens.
+    `words` belong to it in any case; the passages' most frequent words fill it up.
     """
 
     def __init__(
@@ -160,3 +160,68 @@ class Vocabulary:
 
 def _usual(forms: Counter[str]) -> str:
     return min(forms, key=lambda form: (-forms[form], form))
+
+
+class Shown(NamedTuple):
+    """A prompt, taken apart."""
+
+    frame: str  # The text before the first exemplar: the instruction.
+    label: str  # What the cue's lines say of the text that is to come: its label.
+    exemplars: tuple[str, ...]  # The exemplars, in the prompt's order.
+
+    def __repr__(self) -> str:
+        return hidden_repr(self)
+
+
+def shown(prompt: str) -> Shown:
+    r"""Take a prompt apart whose end waits for a text.
+
+    The last lines of a prompt, its cue ("Label: sports", "Text:"), stand before every
+    exemplar too, as templates repeat. Nothing else is needed to find the exemplars, and
+    any template will do.
+
+    Example:
+        >>> tuple(shown("Write.\n\nLabel: a\nText: x y\n\nLabel: a\nText:"))
+        ('Write.', 'a', ('x y',))
+        >>> shown('Type: "Who"\nText: "An x."\n\nType: "Who"\nText: "').exemplars
+        ('An x.',)
+    """
+    text = prompt.replace("\r\n", "\n").strip()
+    block = _BLANK.split(text)[-1]
+    head, _, cue = block.rpartition("\n")
+    label = " ".join(line.partition(":")[2] or line for line in head.split("\n"))
+    frame, *pieces = _split(text, block)
+    if not pieces and head:
+        frame, *pieces = _without_heads(_split(text, cue), head.count("\n") + 1)
+    exemplars = (_unquoted(piece, cue) for piece in pieces)
+    return Shown(frame.strip(), label.strip(), tuple(x for x in exemplars if x))
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """Return what stands before, between and after lines that begin with the mark.
+
+    The mark at the very end is where the model goes on: nothing stands after it. No
+    regular expression of the mark: Python keeps those, and a prompt may be private.
+    """
+    first, *others = f"\n{text.removesuffix(mark)}".split(f"\n{mark}")
+    return [first.removeprefix("\n"), *others]
+
+
+def _without_heads(pieces: list[str], most: int) -> list[str]:
+    """Take away the lines at the end of all pieces that lead to the next cue.
+
+    They say the same of different texts: what stands before their colon is equal.
+    """
+    for _ in range(most):
+        parts = [piece.rstrip().rpartition("\n") for piece in pieces]
+        if len({line.partition(":")[0] for _, _, line in parts}) > 1:
+            break
+        pieces = [before for before, _, _ in parts]
+    return pieces
+
+
+def _unquoted(piece: str, cue: str) -> str:
+    piece = piece.strip()
+    if cue[-1:] and cue[-1] in _QUOTES:
+        piece = piece.rstrip(_CLOSING)
+    return piece

@@ -25,6 +25,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Words that say nothing about a text's subject.
 STOP_WORDS = word_set(
     """
     a about above after again all also am among an and any are aren't as at be because
@@ -40,8 +41,7 @@ STOP_WORDS = word_set(
     your yours
     """
 )
-"""Words that say nothing about a text's subject."""
-
+# Words that occur around any subject: they count, but little.
 GENERIC_WORDS = word_set(
     """
     answer ask call case chief choose client come common commonly customer describe
@@ -52,8 +52,6 @@ GENERIC_WORDS = word_set(
     typical typically use user usual usually visit want way week well work year
     """
 )
-"""Words that occur around any subject: they count, but little."""
-
 _IRREGULAR = dict(
     pair.split(":")
     for pair in word_set(

@@ -304,7 +304,7 @@ def test_interrupting_says_what_stays(
     def stop(_options: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("langchain_dpicl.cli.commands._run_plan", stop)
+    monkeypatch.setattr("langchain_dpicl.cli.plan.run", stop)
     assert main(["plan"]) == 130
     assert "stays charged" in capsys.readouterr().err
 

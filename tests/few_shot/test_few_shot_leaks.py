@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.few_shot_fakes import WordModel, budget_of, generator_of
 from support.leaks.canaries import is_private, look, marker
-from support.leaks.few_shot import aasked_plainly, asked_plainly
+from support.leaks.few_shot import asked_plainly
 from support.leaks.parts import quoting
 
 from langchain_dpicl.exceptions import (
@@ -232,7 +232,6 @@ async def test_twin_without_the_seal_frames_hold_records(
     monkeypatch.setattr(region, "run_sealed", lambda step: step())
     monkeypatch.setattr(region, "arun_sealed", acall)
     monkeypatch.setattr(generation, "answered", asked_plainly)
-    monkeypatch.setattr(generation, "aanswered", aasked_plainly)
     monkeypatch.setattr(
         StepPrompts, "__repr__", lambda self: repr([*map(vars, self.prompts)])
     )

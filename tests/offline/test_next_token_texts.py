@@ -12,8 +12,7 @@ from test_next_token_probabilities import (
 
 from langchain_dpicl.offline import OfflineNextTokenModel
 from langchain_dpicl.offline.background import builtin_passages, builtin_words
-from langchain_dpicl.offline.exemplars import shown
-from langchain_dpicl.offline.vocabulary import cut, spell
+from langchain_dpicl.offline.vocabulary import cut, shown, spell
 
 COACH = "The coach of the home team was angry with the referee."
 

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Tokens = NDArray[np.int64]
-"""Token ids, each once, shape `(k,)`."""
-
+Tokens = NDArray[np.int64]  # Token ids, each once, shape `(k,)`.
 LogProbabilities = NDArray[np.float64]
 """Natural logarithms of probabilities, one a token, shape `(k,)`; never above 0."""
 

@@ -44,13 +44,9 @@ from langchain_dpicl.release.flow import result
 _SALT = bytes(range(32))
 _SHARDS = 5
 _COUNTS = (1, 4, 1000)
-_MIDDLE = 0.0
-"""A threshold that half of the texts reach."""
-
+_MIDDLE = 0.0  # A threshold that half of the texts reach.
 _CLOSE = 1e-4
-_MOST = 400
-"""Characters of a value in a message."""
-
+_MOST = 400  # Characters of a value in a message.
 _EMBEDDING = KnownEmbedding()
 
 

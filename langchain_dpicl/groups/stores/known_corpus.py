@@ -13,19 +13,14 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.groups.units import unit_id_of
 
-UNIT_KEY = "unit"
-"""The metadata key that holds the unit ids of the corpus."""
-
-DIMENSION = 8
-"""Length of the vectors of `KnownEmbedding`."""
-
+UNIT_KEY = "unit"  # The metadata key that holds the unit ids of the corpus.
+DIMENSION = 8  # Length of the vectors of `KnownEmbedding`.
+# Their scores with the texts of the corpus are equal or 1e-5 apart: rounding, which
+# differs from store to store, decides nothing.
 QUESTIONS = ("Who coughs?", "What helps against the rash?", "Is it the dose?")
-"""Their scores with the texts of the corpus are equal or 1e-5 apart: rounding, which
-differs from store to store, decides nothing."""
-
-MANY = "p-many"
-"""The unit of 40 documents, more than any slot takes."""
-
+MANY = "p-many"  # The unit of 40 documents, more than any slot takes.
+# Of one unit: 7 and "7"; the two of José; those that differ by outer spaces. Of two:
+# "P-1" and "p-1".
 _ODD_IDS: tuple[str | int, ...] = (
     7,
     "7",
@@ -47,9 +42,6 @@ _ODD_IDS: tuple[str | int, ...] = (
     "1.0",
     "x" * 400,
 )
-"""Of one unit: 7 and "7"; the two of José; those that differ by outer spaces. Of two:
-"P-1" and "p-1"."""
-
 _ORDINARY = 60
 _TEXTS = 90
 _BOILERPLATE = "No complaints."

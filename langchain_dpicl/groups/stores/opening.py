@@ -29,12 +29,11 @@ _HERE = "langchain_dpicl.groups.stores"
 
 _OLD = "PGVector"
 
+# Package and name of a class: module and name of the adapter that reads it out.
 _READERS = {
     ("langchain_core", "InMemoryVectorStore"): ("readers", "InMemoryReader"),
     ("langchain_chroma", "Chroma"): ("readers", "ChromaReader"),
 }
-"""Package and name of a class: module and name of the adapter that reads it out."""
-
 _SEARCHERS = {
     ("langchain_postgres", "PGVectorStore"): ("pgvector.store", "PGVectorShards"),
     # Refused by the adapter, which says how its records move.

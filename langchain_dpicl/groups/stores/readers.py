@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 from collections.abc import Iterator, Sequence
 
-_PAGE = 1000
-"""Documents of one call: Chroma has a limit, of 5461 on many machines."""
+_PAGE = 1000  # Documents of one call: Chroma has a limit, of 5461 on many machines.
 
 
 class InMemoryReader(VectorReader):

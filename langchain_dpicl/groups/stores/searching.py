@@ -27,16 +27,12 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.stores.checking import Hit
     from langchain_dpicl.groups.stores.contract import ShardStore
 
+# A store asked for scores from s on is asked for a little more, and cut here: what it
+# compares with s may be rounded in another way than what it returns.
 _MARGIN = 1e-6
-"""A store asked for scores from s on is asked for a little more, and cut here: what it
-compares with s may be rounded in another way than what it returns."""
-
-_EVERYTHING = -2.0
-"""Below any cosine, rounding included."""
-
+_EVERYTHING = -2.0  # Below any cosine, rounding included.
+# Others may write between two calls; answers that disagree are asked for again.
 _TRIES = 5
-"""Others may write between two calls; answers that disagree are asked for again."""
-
 _SHORT = "fewer documents than it holds"
 
 

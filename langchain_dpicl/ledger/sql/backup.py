@@ -33,7 +33,7 @@ def backup_ledger(url: str | URL, target: str | os.PathLike[str]) -> list[str]:
     Raises:
         LedgerError: If there is no ledger, it is not a SQLite file, something is at
             `target`, the copy can't be written, or an account is damaged. No copy is
-            left then.
+            left.
 
     Privacy:
         A copy is as private as the ledger. One that is put in the ledger's place has

@@ -14,7 +14,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from langchain_dpicl._version import __version__
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger.sql.engine import Mode, parse_url
-from langchain_dpicl.ledger.sql.registry import start_registry
 from langchain_dpicl.ledger.sql.schema import (
     SCHEMA_VERSION,
     SQLITE_APPLICATION_ID,
@@ -23,6 +22,7 @@ from langchain_dpicl.ledger.sql.schema import (
 )
 from langchain_dpicl.ledger.sql.sqlite_file import PAGE_BYTES, LedgerFile, place_copy
 from langchain_dpicl.ledger.sql.transactions import Transactions
+from langchain_dpicl.ledger.sql.verification import start_registry
 
 
 def schema_version(connection: Connection) -> int | None:

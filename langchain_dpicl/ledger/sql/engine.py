@@ -25,10 +25,10 @@ _UNDONE = ("40001", "40P01")  # serialization failure, deadlock
 _DISCONNECTED = ("08", "57P")  # connection exceptions, the server was shut down
 SQLITE_JOURNAL_BYTES = 1 << 20
 """How much of a journal stays on disk for the next transaction."""
-MODE = "dpicl_mode"
-"""The execution option that says which `Mode` a transaction has."""
+MODE = "dpicl_mode"  # The execution option that says which `Mode` a transaction has.
 SQLITE_DRIVERS = ("sqlite", "sqlite+pysqlite")
 POSTGRES_DRIVER = "postgresql+psycopg"
+# When a connection is given up, in libpq's words; the URL may say otherwise.
 POSTGRES_LIMITS: dict[str, int] = {
     "connect_timeout": 10,
     # A machine that is gone answers no probe: 15 + 3 * 5 seconds.
@@ -38,8 +38,6 @@ POSTGRES_LIMITS: dict[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""When a connection is given up, in libpq's words; the URL may say otherwise."""
-
 _SECRETS = ("password", "sslpassword")
 """What libpq takes from a URL's query that nobody else may read."""
 

@@ -35,15 +35,14 @@ from langchain_dpicl.ledger.base import (
     Plan,
     UnitBalance,
 )
-from langchain_dpicl.ledger.cells import text, whole
 from langchain_dpicl.ledger.charging import (
+    LastCharges,
     no_standby,
     require_name,
     require_per_unit,
     require_unit_id,
     require_units,
 )
-from langchain_dpicl.ledger.last_charges import LastCharges
 from langchain_dpicl.ledger.release_store import Starts, StoredRelease
 from langchain_dpicl.ledger.sql import (
     postgres_pipeline,
@@ -52,11 +51,6 @@ from langchain_dpicl.ledger.sql import (
 )
 from langchain_dpicl.ledger.sql.creation import open_tables
 from langchain_dpicl.ledger.sql.engine import Mode, holds_password, parse_url
-from langchain_dpicl.ledger.sql.registry import (
-    add_account,
-    lock_registry,
-    require_registry,
-)
 from langchain_dpicl.ledger.sql.rows import (
     Account,
     Last,
@@ -69,11 +63,17 @@ from langchain_dpicl.ledger.sql.rows import (
     write_charge,
     write_plan,
 )
-from langchain_dpicl.ledger.sql.schema import account_table
+from langchain_dpicl.ledger.sql.schema import account_table, text, whole
 from langchain_dpicl.ledger.sql.standbys import Standbys
 from langchain_dpicl.ledger.sql.transactions import Transactions
 from langchain_dpicl.ledger.sql.unit_charging import charge_units
-from langchain_dpicl.ledger.sql.verification import require_balances, require_chain
+from langchain_dpicl.ledger.sql.verification import (
+    add_account,
+    lock_registry,
+    require_balances,
+    require_chain,
+    require_registry,
+)
 
 _PAGE = 10_000
 

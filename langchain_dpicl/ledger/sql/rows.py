@@ -22,20 +22,18 @@ from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.balances import new_key
 from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
-from langchain_dpicl.ledger.cells import UNREADABLE, whole
 from langchain_dpicl.ledger.charging import charged, require_unused, unknown_account
 from langchain_dpicl.ledger.sql import statements
-from langchain_dpicl.ledger.sql.schema import account_table
+from langchain_dpicl.ledger.sql.schema import UNREADABLE, account_table, whole
 
 _ACCOUNTING = ("plan", "zcdp", "gdp", "renyi", "pure")
 _SCOPES = ("corpus", "unit")
 
+# Where and why an account is `damaged`.
 IMPOSSIBLE = (
     "in its units' balances",
     "one of them is not what a unit can have spent",
 )
-"""Where and why an account is `damaged`."""
-
 Opening = tuple[Any, ...]
 """The columns of an account that its chain starts with, as they are stored."""
 

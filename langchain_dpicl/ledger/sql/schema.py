@@ -1,4 +1,4 @@
-"""Tables of a SQL ledger.
+"""Tables of a SQL ledger, and values read out of their columns.
 
 Events and plans are stored as JSON, the floats of the terms as `float.hex()`: a
 guarantee must not change by a rounding in a database column. Costs are integers.
@@ -30,6 +30,14 @@ from sqlalchemy.engine import Dialect
 
 SCHEMA_VERSION = 1
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
+# What comes of a value that a column can't hold, or that no ledger wrote there. SQLite
+# keeps words, blobs and floats in a column of integers, and the other way round. Only
+# an edit puts them there. Whatever it leads to ends as a `LedgerError`:
+# `Transactions.attempt` makes one of these, for all that is read inside it.
+UNREADABLE = (
+    *(TypeError, ValueError, LookupError, AttributeError),
+    *(ArithmeticError, RecursionError, MemoryError),
+)
 
 metadata = MetaData()
 
@@ -149,3 +157,28 @@ unit_table = Table(
     # The rows live in the primary key's tree, not beside it: half the bytes.
     sqlite_with_rowid=False,
 )
+
+
+def whole(value: Any) -> int:
+    """Return the integer of a column.
+
+    Raises:
+        TypeError: If it is something else, a float or a truth value included.
+
+    Example:
+        >>> whole(3)
+        3
+        >>> whole(3.0)
+        Traceback (most recent call last):
+        TypeError: a column of integers holds a float
+    """
+    if type(value) is not int:
+        raise TypeError(f"a column of integers holds a {type(value).__name__}")
+    return value
+
+
+def text(value: Any) -> str:
+    """Return the text of a column."""
+    if type(value) is not str:
+        raise TypeError(f"a column of text holds a {type(value).__name__}")
+    return value

@@ -29,15 +29,12 @@ from sqlalchemy.dialects.sqlite import pysqlite
 from langchain_dpicl.common.files import link, sync_directory
 from langchain_dpicl.exceptions import LedgerError
 
+# How long a file with a write-ahead log waits for a moment without other users.
 SWITCH_SECONDS = 10.0
-"""How long a file with a write-ahead log waits for a moment without other users."""
-
+# Small pages: a charge of many units touches one page each, each written whole.
 PAGE_BYTES = 1024
-"""Small pages: a charge of many units touches one page each, each written whole."""
-
+# What SQLite keeps beside a file, under the file's name.
 JOURNALS = ("-journal", "-wal")
-"""What SQLite keeps beside a file, under the file's name."""
-
 _JOURNAL_MODE = "persist"
 _TRIES = 3
 

@@ -28,12 +28,10 @@ from langchain_dpicl.ledger.sql.schema import (
     unit_table,
 )
 
+# An account by `name`.
 READ_ACCOUNT = select(account_table).where(account_table.c.name == bindparam("name"))
-"""An account by `name`."""
-
+# The same; its row stays locked until the transaction ends.
 LOCK_ACCOUNT = READ_ACCOUNT.with_for_update()
-"""The same; its row stays locked until the transaction ends."""
-
 LAST_CHARGE = (
     select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
     .where(charge_table.c.account_id == bindparam("number"))
@@ -46,6 +44,7 @@ A statement of its own, after the account's row is locked: in PostgreSQL a subqu
 the locking statement would see the journal as it was before the wait for the lock.
 """
 
+# The same, of the account called `name`.
 LAST_CHARGE_OF = (
     select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
     .where(
@@ -57,8 +56,7 @@ LAST_CHARGE_OF = (
     .order_by(charge_table.c.sequence.desc())
     .limit(1)
 )
-"""The same, of the account called `name`."""
-
+# Count the charge `now` of account `number`; write the new sums and head.
 COUNT_CHARGE = (
     update(account_table)
     .where(
@@ -72,8 +70,6 @@ COUNT_CHARGE = (
         head=bindparam("head"),
     )
 )
-"""Count the charge `now` of account `number`; write the new sums and head."""
-
 _counted = COUNT_CHARGE.returning(account_table.c.id).cte("counted")
 _WRITTEN = {
     "account_id": bindparam("number", type_=Integer),
@@ -85,67 +81,58 @@ _WRITTEN = {
     "digest": bindparam("digest", type_=String),
 }
 
+# Write the same charge into the journal.
 WRITE_CHARGE = insert(charge_table).values(_WRITTEN)
-"""Write the same charge into the journal."""
-
 _values: list[Any] = list(_WRITTEN.values())
 
+# Both at once, for a database that can: nothing is written if nothing was counted.
 COUNT_AND_WRITE_CHARGE = insert(charge_table).from_select(
     list(_WRITTEN), select(*_values).where(_counted.c.id.is_not(None))
 )
-"""Both at once, for a database that can: nothing is written if nothing was counted."""
-
+# The charges of account `number`, oldest first.
 JOURNAL = (
     select(charge_table)
     .where(charge_table.c.account_id == bindparam("number"))
     .order_by(charge_table.c.sequence)
 )
-"""The charges of account `number`, oldest first."""
-
+# What the charge `sequence` of account `number` costs: each unit, or all at once.
 PRICE = select(charge_table.c.cost_loss, charge_table.c.cost_failure).where(
     charge_table.c.account_id == bindparam("number"),
     charge_table.c.sequence == bindparam("sequence"),
 )
-"""What the charge `sequence` of account `number` costs: each unit, or all at once."""
-
+# Write the digest of all balances of account `number`, and its head.
 DIGEST_BALANCES = (
     update(account_table)
     .where(account_table.c.id == bindparam("number"))
     .values(balances_digest=bindparam("digest"), head=bindparam("head"))
 )
-"""Write the digest of all balances of account `number`, and its head."""
-
+# All balances of account `number`, in no order.
 BALANCES = select(unit_table.c.tag, unit_table.c.loss, unit_table.c.failure).where(
     unit_table.c.account_id == bindparam("number")
 )
-"""All balances of account `number`, in no order."""
-
+# The first `size` balances of account `number` with a tag beyond `after`.
 BALANCES_PAGE = (
     BALANCES.where(unit_table.c.tag > bindparam("after"))
     .order_by(unit_table.c.tag)
     .limit(bindparam("size"))
 )
-"""The first `size` balances of account `number` with a tag beyond `after`."""
-
+# How far each release of account `number` is, by the order of their charges.
 RELEASES = (
     select(release_table.c.charge, release_table.c.steps, release_table.c.digest)
     .where(release_table.c.account_id == bindparam("number"))
     .order_by(release_table.c.charge)
 )
-"""How far each release of account `number` is, by the order of their charges."""
-
+# What each release of account `number` was started with, in no order.
 HEADERS = select(
     release_table.c.charge, release_table.c.kind, release_table.c.header
 ).where(release_table.c.account_id == bindparam("number"))
-"""What each release of account `number` was started with, in no order."""
-
+# What all steps of account `number` drew, in order.
 STEPS = (
     select(step_table.c.charge, step_table.c.number, step_table.c.drawn)
     .where(step_table.c.account_id == bindparam("number"))
     .order_by(step_table.c.charge, step_table.c.number)
 )
-"""What all steps of account `number` drew, in order."""
-
+# Start a release of charge `sequence` of account `number`.
 START_RELEASE = insert(release_table).values(
     account_id=bindparam("number", type_=Integer),
     charge=bindparam("sequence", type_=Integer),
@@ -154,16 +141,14 @@ START_RELEASE = insert(release_table).values(
     steps=0,
     digest=bindparam("digest", type_=String),
 )
-"""Start a release of charge `sequence` of account `number`."""
-
+# Write what `step` of the same release drew.
 WRITE_STEP = insert(step_table).values(
     account_id=bindparam("number", type_=Integer),
     charge=bindparam("sequence", type_=Integer),
     number=bindparam("step", type_=Integer),
     drawn=bindparam("drawn", type_=Text),
 )
-"""Write what `step` of the same release drew."""
-
+# Count it: the release now has `now` steps and ends with `digest`.
 COUNT_STEP = (
     update(release_table)
     .where(
@@ -173,8 +158,6 @@ COUNT_STEP = (
     )
     .values(steps=bindparam("now"), digest=bindparam("digest"))
 )
-"""Count it: the release now has `now` steps and ends with `digest`."""
-
 NOTE_RELEASES = (
     update(account_table)
     .where(account_table.c.id == bindparam("number"))

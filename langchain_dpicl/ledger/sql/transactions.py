@@ -21,7 +21,6 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger.cells import UNREADABLE
 from langchain_dpicl.ledger.sql.engine import (
     MODE,
     Mode,
@@ -32,6 +31,7 @@ from langchain_dpicl.ledger.sql.engine import (
     shown,
     was_undone,
 )
+from langchain_dpicl.ledger.sql.schema import UNREADABLE
 from langchain_dpicl.ledger.sql.sqlite_file import sqlite_file
 from langchain_dpicl.ledger.sql.standbys import require_confirmed
 

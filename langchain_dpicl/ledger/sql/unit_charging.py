@@ -28,9 +28,7 @@ from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.sql import statements
 from langchain_dpicl.ledger.sql.rows import IMPOSSIBLE, Account, Last, damaged
 
-CHUNK = 20_000
-"""Units a statement: SQLite binds 32,766 values at most."""
-
+CHUNK = 20_000  # Units a statement: SQLite binds 32,766 values at most.
 _UPSERT = """
 {wanted} INSERT INTO dpicl_unit (account_id, tag, loss, failure) {rows}
 ON CONFLICT (account_id, tag) DO UPDATE SET

@@ -11,7 +11,6 @@ from sqlalchemy import URL, Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl.exceptions import LedgerError
-from langchain_dpicl.ledger.cells import UNREADABLE
 from langchain_dpicl.ledger.sql.creation import (
     no_ledger,
     record_version,
@@ -24,7 +23,7 @@ from langchain_dpicl.ledger.sql.engine import (
     parse_url,
     shown,
 )
-from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
+from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION, UNREADABLE
 from langchain_dpicl.ledger.sql.sqlite_file import sqlite_file
 
 SCRIPTS = "langchain_dpicl.ledger.sql:migrations"
@@ -32,19 +31,13 @@ _VERSION_TABLE = "dpicl_migration"
 
 
 def upgrade_ledger(url: str | URL) -> int:
-    """Bring a ledger of an older library version up to date.
+    """Bring a ledger of an older library version up to date; return the version it had.
 
     Stop everything that uses the ledger, and make a copy, before.
 
-    Args:
-        url: The ledger's SQLAlchemy URL.
-
-    Returns:
-        The schema version that it had.
-
     Raises:
-        LedgerError: If there is no ledger, it is damaged or newer than this library,
-            or it is in use. It is then as it was before.
+        LedgerError: If there is no ledger, it is damaged or newer than this library, or
+            it is in use. It is then as it was before.
     """
     parsed = parse_url(url)
     name = shown(parsed)

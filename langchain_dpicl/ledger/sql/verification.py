@@ -1,7 +1,13 @@
-"""Checking an account from its terms to its last charge.
+"""Checking an account from its terms to its last charge, and which accounts there are.
 
 The journal is read once, row by row, whatever its length. An account is checked when it
 is opened; its units' balances, of which there may be millions, only by `verify`.
+
+An account's own chain says nothing of an account that is gone. The registry does: its
+head follows from the terms and names of all accounts, in the order in which they were
+opened. An account whose row was deleted, renamed or given other terms no longer leads
+to that head, and then no new account is opened: under its old name it would have all of
+its budget again.
 """
 
 from __future__ import annotations
@@ -9,27 +15,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select, update
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
 from langchain_dpicl.ledger import hash_chain
-from langchain_dpicl.ledger.base import NOTHING, AccountState
+from langchain_dpicl.ledger.base import NOTHING, AccountState, AccountTerms
 from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.sql import statements
 from langchain_dpicl.ledger.sql.release_rows import require_releases
 from langchain_dpicl.ledger.sql.rows import (
     IMPOSSIBLE,
     Account,
+    account_of,
     damaged,
     read_events,
+    require_account,
     require_end,
+    write_account,
 )
+from langchain_dpicl.ledger.sql.schema import account_table, registry_table
 
 _STREAM = {"yield_per": 2_000}
 _KEPT_COSTS = 4_096
 _ROUNDING = 10**9
+
+_ACCOUNTS = select(account_table).order_by(account_table.c.id)
+_STREAM = {"yield_per": 2_000}
 
 
 def require_chain(connection: Connection, account: Account) -> None:
@@ -141,3 +154,59 @@ def _require_later(
     if before is not None and at < before:
         raise damaged(name, where, "it is older than the one before it")
     return at
+
+
+def add_account(connection: Connection, terms: AccountTerms) -> None:
+    """Write a new account's row, if no account is missing or was edited.
+
+    The transaction holds the registry; see `lock_registry`.
+    """
+    head = require_registry(connection)
+    write_account(connection, terms)
+    account = require_account(connection, terms.name)
+    connection.execute(
+        update(registry_table).values(
+            accounts=registry_table.c.accounts + 1,
+            head=_after(head, account),
+        )
+    )
+
+
+def lock_registry(connection: Connection) -> None:
+    """Wait until nobody else opens a new account; SQLite has one writer anyway."""
+    connection.execute(select(registry_table.c.id).with_for_update())
+
+
+def require_registry(connection: Connection) -> str:
+    """Check that the accounts are those that were opened; return the registry's head.
+
+    It reads every account's terms, and none of their charges.
+    """
+    kept = connection.execute(
+        select(registry_table.c.accounts, registry_table.c.head)
+    ).one_or_none()
+    head, accounts = hash_chain.NO_ACCOUNTS, 0
+    with connection.execute(_ACCOUNTS, execution_options=_STREAM) as rows:
+        for row in rows:
+            head = _after(head, account_of(row))
+            accounts += 1
+    if kept is None or (accounts, head) != tuple(kept):
+        raise LedgerError(
+            "The ledger's accounts are not those that were opened in it: one of them "
+            "was deleted, renamed or edited. No new account is opened, for it could be "
+            "one that has spent its budget. 'dpicl ledger verify' shows which accounts "
+            "are whole; restore the ledger, or begin a new promise in another one."
+        )
+    return head
+
+
+def start_registry(connection: Connection) -> None:
+    """Write the registry of a ledger without accounts."""
+    connection.execute(
+        insert(registry_table).values(id=1, accounts=0, head=hash_chain.NO_ACCOUNTS)
+    )
+
+
+def _after(head: str, account: Account) -> str:
+    first = hash_chain.after_terms(account.state.terms, account.unit_key)
+    return hash_chain.after_account(head, first)

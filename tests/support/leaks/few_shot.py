@@ -29,6 +29,7 @@ from langchain_dpicl.few_shot import (
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.release.flow import Do
 from langchain_dpicl.sealed import Hidden, region
 from support.few_shot_fakes import WordModel
 from support.leaks import callbacks, langsmith, output, state, telemetry
@@ -292,16 +293,18 @@ def unsealed() -> Iterator[None]:
         patch.setattr(region, "arun_sealed", acall)
         # Nor is what an adapter raises kept back.
         patch.setattr(generation, "answered", asked_plainly)
-        patch.setattr(generation, "aanswered", aasked_plainly)
         yield
 
 
 def asked_plainly(model: Any, asked: Any) -> Any:
-    return model.log_probabilities(asked.prompts, asked.wanted)
-
-
-async def aasked_plainly(model: Any, asked: Any) -> Any:
-    return await model.alog_probabilities(asked.prompts, asked.wanted)
+    """The twin of `answered`: what an adapter raises is raised."""
+    given = asked.prompts, asked.wanted
+    return (
+        yield Do(
+            lambda: model.log_probabilities(*given),
+            lambda: model.alog_probabilities(*given),
+        )
+    )
 
 
 @contextmanager

@@ -43,8 +43,8 @@ from langchain_dpicl.groups.stores.checking import Hit, HitCheck
 from langchain_dpicl.groups.stores.contract import StoredHit
 from langchain_dpicl.ledger.base import UnitBalance
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
-from langchain_dpicl.offline.exemplars import Shown
 from langchain_dpicl.offline.reading import Reading
+from langchain_dpicl.offline.vocabulary import Shown
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular import (
     CategoricalColumn,
@@ -93,8 +93,7 @@ PUBLIC = {
     "few_shot.decoding": {"Sampling"},
     "few_shot.forecast": {"GenerationForecast", "LabelForecast"},
     "few_shot.records": {"RecordFields"},
-    "few_shot.spec": {"ChargedNoise", "GenerationSpec"},
-    "few_shot.output": {"OutputSpec"},
+    "few_shot.spec": {"ChargedNoise", "GenerationSpec", "OutputSpec"},
     "tabular.gdp.forecast": {"ColumnForecast", "TableForecast"},
     "tabular.gdp.terms": {"GDPTerms", "Quantity"},
     "tabular.ldp.forecast": {"ColumnForecast", "LDPForecast"},
@@ -157,7 +156,8 @@ PUBLIC = {
     "released.classifying": {"LabelOutputParser"},
     "offline.chat_model": {"OfflineChatModel"},
     # the command line's parameters, and the demo's made-up clinic
-    "cli.demo": {"Answered", "Task"},
+    "cli.demo": {"Task"},
+    "cli.demo_output": {"Answered"},
     "cli.plan": {"Method"},
     "demo.corpus": {"Patient", "Treatment", "_Name"},
     "demo.questions": {"DemoQuestion"},

@@ -21,18 +21,14 @@ from langchain_dpicl.few_shot.models.huggingface.passes import (
 )
 from langchain_dpicl.sealed import attempt
 
+# What shares a forward pass; see `TransformersNextToken`.
 Batching = Literal["single", "fixed", "mixed"]
-"""What shares a forward pass; see `TransformersNextToken`."""
-
+# A prompt's token ids, those of what was generated after it among them.
 Row = tuple[int, ...]
-"""A prompt's token ids, those of what was generated after it among them."""
-
+# Logits after one row, shape `(width,)`, or after several, `(rows, width)`.
 Logits = NDArray[np.float64]
-"""Logits after one row, shape `(width,)`, or after several, `(rows, width)`."""
-
+# Fewest shared tokens for which a private prompt is computed from a public prefix.
 WORTH = 16
-"""Fewest shared tokens for which a private prompt is computed from a public prefix."""
-
 _SEED = 5
 
 

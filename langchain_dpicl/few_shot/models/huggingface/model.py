@@ -13,7 +13,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from langchain_dpicl.common.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
@@ -44,8 +45,7 @@ from langchain_dpicl.sealed import attempt
 _LOADING = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder")
 _TRUSTING = ("token", "trust_remote_code")
 
-PUBLIC_CACHES = 16
-"""How many public prompts' keys and values are kept."""
+PUBLIC_CACHES = 16  # How many public prompts' keys and values are kept.
 
 
 class TransformersNextToken(NextTokenModel):
@@ -140,8 +140,8 @@ class TransformersNextToken(NextTokenModel):
             raise InvalidParameterError(
                 'batching="single" puts one prompt into a pass: no batch_size.'
             )
-        most_tokens = _count(max_batch_tokens, "max_batch_tokens")
-        rows = None if batch_size is None else _count(batch_size, "batch_size")
+        most_tokens = checked(count, max_batch_tokens, "max_batch_tokens")
+        rows = None if batch_size is None else checked(count, batch_size, "batch_size")
         self._passes = ForwardPasses(model, device)
         self._tokens = PromptTokens(tokenizer, self._passes.reads, self._passes.width)
         self._end_tokens = self._tokens.end_tokens(model)
@@ -159,7 +159,7 @@ class TransformersNextToken(NextTokenModel):
                 most_tokens=most_tokens,
             )
         else:
-            length = _count(prompt_tokens, "prompt_tokens")
+            length = checked(count, prompt_tokens, "prompt_tokens")
             self._plan = FixedBatches(
                 self._passes,
                 rows=rows or max(1, most_tokens // length),
@@ -236,7 +236,7 @@ class TransformersNextToken(NextTokenModel):
 
         What is computed of them is kept, and serves the prompts that begin like them.
         """
-        wanted = _count(k, "k")
+        wanted = checked(count, k, "k")
         usable = int(self._tokens.known.sum())
         if wanted > usable:
             raise InvalidParameterError(f"k is {wanted} and there are {usable} tokens.")
@@ -336,12 +336,3 @@ def _likeliest(said: LogProbabilities, k: int) -> Tokens:
     among = possible[said[possible] >= edge]
     order = np.argsort(-said[among], kind="stable")[:k]
     return np.asarray(among[order], dtype=np.int64)
-
-
-def _count(value: Any, name: str, minimum: int = 1) -> int:
-    wrong = ""
-    try:
-        return count(value, name, minimum=minimum)
-    except ParameterError as error:
-        wrong = str(error)
-    raise InvalidParameterError(wrong)

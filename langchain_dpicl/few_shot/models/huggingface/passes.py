@@ -19,8 +19,7 @@ from typing import Any
 
 from langchain_dpicl.exceptions import InvalidParameterError
 
-PAD = 0
-"""The token on the right of short rows; any would do, none of them is looked at."""
+PAD = 0  # The token on the right of short rows; any would do, none of them is looked at
 _LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 

@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 from langchain_openai import OpenAI
 
-from langchain_dpicl.common.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
@@ -135,18 +136,20 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 "leave it out."
             )
         most = MOST_CALLS if max_concurrency is None else max_concurrency
-        self._wire = Wire(llm, _count(most, "max_concurrency"))
+        self._wire = Wire(llm, checked(count, most, "max_concurrency"))
         self._terms = Terms(llm.model_name, extra, self._wire.host)
-        self._batch = _count(llm.batch_size, "batch_size of llm")
+        self._batch = checked(count, llm.batch_size, "batch_size of llm")
         self._tokenizer = None if tokenizer is None else LocalTokenizer.of(tokenizer)
         self._ends: frozenset[int] | None = None
         if end_tokens is not None:
-            ends = (_count(token, "end_tokens", minimum=0) for token in end_tokens)
+            ends = (
+                checked(count, token, "end_tokens", minimum=0) for token in end_tokens
+            )
             self._ends = frozenset(ends)
         self._wants_by_id = by_id
         self._top = None
         if top_logprobs is not None:
-            self._top = _count(top_logprobs, "top_logprobs")
+            self._top = checked(count, top_logprobs, "top_logprobs")
         self._abilities: Abilities | None = None
         self._confirmed = 0
 
@@ -162,14 +165,12 @@ class OpenAICompatibleNextToken(NextTokenModel):
     def check(self, k: int | None = None) -> None:
         """Find out with public text what the server can do; later calls cost nothing.
 
-        Everything else does this by itself when it is first used.
-
-        Args:
-            k: How many likely tokens the server is to tell.
+        Everything else does this by itself when it is first used. `k` is how many
+        likely tokens the server is to tell.
 
         Raises:
-            PublicCallError: If the server does not answer, refuses the key, or tells
-                no log-probabilities, or fewer than k.
+            PublicCallError: If the server does not answer, refuses the key, or tells no
+                log-probabilities, or fewer than k.
             InvalidParameterError: If the model is unknown, the tokenizer another one,
                 or one or end tokens are needed and not given.
         """
@@ -257,7 +258,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
             )
         if k is not None:
             questions = self._questions(self._abilities)
-            questions.require_size(_count(k, "k"))
+            questions.require_size(checked(count, k, "k"))
             wanted = questions.asked_for(k)
             if wanted > self._confirmed:
                 yield from questions.confirm(wanted)
@@ -308,10 +309,3 @@ class OpenAICompatibleNextToken(NextTokenModel):
         if text is None:
             raise PublicCallError("The server did not spell tokens (/detokenize).")
         return text
-
-
-def _count(value: Any, name: str, *, minimum: int = 1) -> int:
-    try:
-        return count(value, name, minimum=minimum)
-    except ParameterError as error:
-        raise InvalidParameterError(str(error)) from None

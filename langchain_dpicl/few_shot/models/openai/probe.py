@@ -43,6 +43,7 @@ from langchain_dpicl.few_shot.models.openai.wire import (
     tokens_of,
 )
 
+# How the token that ends a text is written in most models; each one is tried.
 COMMON_ENDS = (
     "</s>",
     "<|endoftext|>",
@@ -53,8 +54,6 @@ COMMON_ENDS = (
     "<end_of_turn>",
     "<eos>",
 )
-"""How the token that ends a text is written in most models; each one is tried."""
-
 _NOT_FOUND = 404
 
 _NO_LIST = (403, _NOT_FOUND, 405, 501)
@@ -63,18 +62,15 @@ _NO_LIST = (403, _NOT_FOUND, 405, 501)
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a server can do.
+    """What a server (of kind `vllm`, `openai` or `server`) can do.
 
     Attributes:
-        kind: Which server it is: `vllm`, `openai` or `server`.
         options: What every request carries.
         lists: Whether it numbers the answers to a list, so that they can be matched.
         by_id: Whether it tells the probabilities of tokens that are named by id.
         restricted: Whether it tells those among allowed tokens.
         whole: Whether it tells those of its whole vocabulary.
         tokenizes: Whether it cuts up and spells texts by itself.
-        vocabulary_size: How many tokens there are, or None.
-        ends: Tokens that end a text.
         spellings: Which token a text means, where it tells texts and not ids.
         fingerprint: Of its tokenizer: public, and the same in every process.
     """

@@ -47,9 +47,7 @@ from langchain_dpicl.few_shot.models.openai.wire import (
 )
 from langchain_dpicl.sealed import attempt
 
-MOST_BY_ID = 128
-"""Tokens that one request may ask for by their ids: vLLM's limit."""
-
+MOST_BY_ID = 128  # Tokens that one request may ask for by their ids: vLLM's limit.
 Prompt = str | list[int] | None
 """A prompt as it is sent; None where it could not be cut up."""
 

@@ -21,19 +21,13 @@ from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
 from langchain_dpicl.few_shot.models.openai.wire import Failure, Reply
 
-MASS_TOLERANCE = 1e-3
-"""By how much probabilities may add up to more than 1."""
-
+MASS_TOLERANCE = 1e-3  # By how much probabilities may add up to more than 1.
+# Least mass that is known to be left, and by how much a logarithm may be above 0.
 ROUNDING = 1e-6
-"""Least mass that is known to be left, and by how much a logarithm may be above 0."""
-
-KEY_REFUSED = (401, 403)
-"""Statuses of a server that does not take the key."""
-
+KEY_REFUSED = (401, 403)  # Statuses of a server that does not take the key.
 Key = TypeVar("Key", int, str)
 
-ID_MARK = "token_id:"
-"""What vLLM writes before a token's id."""
+ID_MARK = "token_id:"  # What vLLM writes before a token's id.
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,8 +8,7 @@ from typing import Any
 
 from langchain_dpicl.exceptions import InvalidParameterError
 
-_SEVERAL = -1
-"""In place of an id: more than one token looks like this."""
+_SEVERAL = -1  # In place of an id: more than one token looks like this.
 
 
 @dataclass(frozen=True, repr=False)

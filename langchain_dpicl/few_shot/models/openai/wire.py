@@ -24,12 +24,10 @@ from langchain_openai import OpenAI
 
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do, Flow
-from langchain_dpicl.sealed import aattempt, attempt
+from langchain_dpicl.sealed import attempted
 
 T = TypeVar("T")
-MOST_CALLS = 32
-"""HTTP calls in flight at once unless a limit is given."""
-
+MOST_CALLS = 32  # HTTP calls in flight at once unless a limit is given.
 PUBLIC_TEXTS = (
     "Write a short sentence about the weather.\nSentence:",
     "  Two spaces, a tab\tand naïve café 北京 🙂 1234567890.",
@@ -37,11 +35,9 @@ PUBLIC_TEXTS = (
 """What servers are asked to find out what they can do: nothing private."""
 TRIES = 20
 """How often a prompt is asked whose answer came back mutilated, as
-`openai_questions.py` describes."""
-LEAST_ASKED = 3
-"""Fewest tokens asked for: a mutilated answer names two at most."""
-UNSUPPORTED = (400, 422)
-"""Statuses of a server that does not take an argument."""
+`questions.py` describes."""
+LEAST_ASKED = 3  # Fewest tokens asked for: a mutilated answer names two at most.
+UNSUPPORTED = (400, 422)  # Statuses of a server that does not take an argument.
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,9 +65,7 @@ class Failure:
         return self.reason if self.status is None else f"status {self.status}"
 
 
-Reply = Any
-"""The decoded JSON of an answer, or a `Failure`."""
-
+Reply = Any  # The decoded JSON of an answer, or a `Failure`.
 Steps = Generator[list[Call], list[Reply], T]
 
 
@@ -116,39 +110,28 @@ class Wire:
         try:
             while True:
                 calls = steps.send(replies)  # type: ignore[arg-type]  # None begins
-                replies = yield fan_out(
-                    [self._reply(call) for call in calls],
-                    self.most,
-                    name="dpicl-next-token",
-                )
+                asked = [self._reply(call) for call in calls]
+                found = yield fan_out(asked, self.most, name="dpicl-next-token")
+                none = Failure(None, "no answer")
+                replies = [none if reply is None else reply for reply in found]
         except StopIteration as end:
             answer: T = end.value
             return answer
 
     def _reply(self, call: Call) -> Do:
         def blocking() -> Reply:
-            def send() -> Reply:
-                try:
-                    return _send(_root(self.llm.client), call)()
-                except Exception as error:  # noqa: BLE001 - only its kind is kept
-                    return failure_of(error)
-
-            return _or_none(attempt(send))
+            try:
+                return _send(_root(self.llm.client), call)()
+            except Exception as error:  # noqa: BLE001 - only its kind is kept
+                return failure_of(error)
 
         async def awaiting() -> Reply:
-            async def send() -> Reply:
-                try:
-                    return await _send(self._async_root(), call)()
-                except Exception as error:  # noqa: BLE001 - only its kind is kept
-                    return failure_of(error)
+            try:
+                return await _send(self._async_root(), call)()
+            except Exception as error:  # noqa: BLE001 - only its kind is kept
+                return failure_of(error)
 
-            return _or_none(await aattempt(send))
-
-        return Do(blocking, awaiting)
-
-
-def _or_none(reply: Reply | None) -> Reply:
-    return Failure(None, "no answer") if reply is None else reply
+        return attempted(Do(blocking, awaiting))
 
 
 def failure_of(error: Exception) -> Failure:

@@ -24,9 +24,9 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import hiding_errors
 from langchain_dpicl.ledger.sql.engine import POSTGRES_DRIVER, POSTGRES_LIMITS
 
+# Drivers whose URLs say the same things as ours.
 _LIBPQ = ("postgresql", "psycopg", "psycopg_async", "psycopg2", "psycopg2cffi")
-"""Drivers whose URLs say the same things as ours."""
-
+# What asyncpg's URLs may say, and libpq's words for it. The rest is tuning.
 _ASYNCPG = {
     "host": "host",
     "port": "port",
@@ -35,8 +35,6 @@ _ASYNCPG = {
     "target_session_attrs": "target_session_attrs",
     "timeout": "connect_timeout",
 }
-"""What asyncpg's URLs may say, and libpq's words for it. The rest is tuning."""
-
 _LOGGER = "langchain_dpicl"
 
 _SAY_WHERE = (

@@ -68,16 +68,11 @@ class PGVectorShards(ShardStore):
             URL: a URL, or a SQLAlchemy engine for 'postgresql+psycopg' that was made
             with `hide_parameters=True`.
 
-    Raises:
-        InvalidParameterError: If the table can't be found or searched, the unit id has
-            no column of its own, or psycopg 3 is not installed.
-        GroupCallError: If the database can't be reached.
-
     Privacy:
         Every vector of the corpus is compared with the question. A record's score is a
         function of its own vector and the question's, a shard's result one of its own
-        records. No index is used: the scores are computed into a table in memory
-        before they are put in order, where PostgreSQL can't read them from an index.
+        records. No index is used: the scores are computed into a table in memory before
+        they are put in order, where PostgreSQL can't read them from an index.
     """
 
     @private_errors
@@ -112,14 +107,9 @@ class PGVectorShards(ShardStore):
 
     @private_errors
     def refuse_unsound(self, *, exact: bool) -> None:
-        """Refuse an approximate index, unless `exact`, and ids that are not unique.
+        """Refuse ids that are not unique and, unless `exact`, an approximate index.
 
         With `exact=True` no index is refused: the queries never use such a one.
-
-        Raises:
-            UnsoundStoreError: If the vectors have such an index, or if two records
-                can have one id.
-            GroupCallError: If the database can't be reached.
         """
         with self._database.reading() as connection:
             self._catalog.refuse_ambiguous(connection)

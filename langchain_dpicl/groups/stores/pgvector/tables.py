@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import (
     Column,
@@ -32,14 +33,9 @@ from sqlalchemy.sql.expression import TableClause
 
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-
 NAME = "langchain_dpicl_shards"
+# Of PostgreSQL's advisory locks, the one under which the table is made and written.
 _LOCK = 7_214_031_900_451_203
-"""Of PostgreSQL's advisory locks, the one under which the table is made and written."""
-
 _TEXTS = ("text", "varchar")
 _INTEGERS = ("int2", "int4", "int8")
 _LARGEST_INTEGER = 2**63

@@ -16,37 +16,28 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
-from qdrant_client import models
+from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ResponseHandlingException
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.ingest import have_direction
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from qdrant_client import QdrantClient
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from qdrant_client import QdrantClient
-
-    from langchain_dpicl.groups.stores.qdrant.marks import UnitField
-
-PAGE = 5_000
-"""Points of one call, read or marked."""
-_VECTORS_PAGE = 500
-"""The same, where vectors are read."""
-
+PAGE = 5_000  # Points of one call, read or marked.
+_VECTORS_PAGE = 500  # The same, where vectors are read.
 _INTEGERS = range(-(2**63), 2**63)
 
-_OPERATIONS = 500
-"""Units that are marked in one call."""
+_OPERATIONS = 500  # Units that are marked in one call.
 
 
 class Mark(NamedTuple):

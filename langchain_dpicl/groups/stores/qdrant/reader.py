@@ -13,8 +13,7 @@ from langchain_dpicl.groups.stores.contract import VectorReader, hiding_errors
 from langchain_dpicl.groups.stores.qdrant.marks import pages, vector_of
 
 _PAGE = 1_000
-_DIGITS = 20
-"""Of the largest number that can be an id; an id of more is a UUID."""
+_DIGITS = 20  # Of the largest number that can be an id; an id of more is a UUID.
 
 
 def _failure(error: Exception) -> str:

@@ -70,9 +70,7 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.groups.ingest import Vectors
 
-_MORE = 100
-"""Points that may be written between counting them and asking for them."""
-
+_MORE = 100  # Points that may be written between counting them and asking for them.
 _TRIES = 3
 """Stale marks are removed and the question is asked again; only a writer that keeps
 changing points in between can make it stale again."""
@@ -86,16 +84,10 @@ def adapter_for(store: Any, unit_key: str) -> QdrantReader | QdrantShards:
 
 
 class QdrantShards(ShardStore):
-    """The shards of a `QdrantVectorStore` of langchain-qdrant.
+    """The shards of a `QdrantVectorStore` of langchain-qdrant, on a server.
 
-    Args:
-        store: The store, on a server, with dense vectors under the distance Cosine.
-        unit_key: The metadata key that holds the unit id.
-
-    Raises:
-        InvalidParameterError: If the store is another one, or has other vectors.
-        UnsoundStoreError: If its client is a local one.
-        GroupCallError: If the server can't be reached.
+    It has dense vectors under the distance Cosine; `unit_key` is the metadata key that
+    holds the unit id.
     """
 
     @private_errors
@@ -138,14 +130,9 @@ class QdrantShards(ShardStore):
     def refuse_unsound(self, *, exact: bool) -> None:
         """Refuse a collection that may have a shared index, unless `exact`.
 
-        That is one on a server whose configuration lets it build an HNSW graph (`m`
-        and `indexing_threshold` are not 0, as is the default) or quantize vectors, or
-        that has such a graph already.
-
-        Raises:
-            UnsoundStoreError: If it may have one.
-            InvalidParameterError: If its vectors are not compared by cosine.
-            GroupCallError: If the server can't be reached.
+        That is one on a server whose configuration lets it build an HNSW graph (`m` and
+        `indexing_threshold` are not 0, as is the default) or quantize vectors, or that
+        has such a graph already.
         """
         info = self._collection_info()
         params = cosine_vectors(info, self._collection, self._using)
