@@ -4,7 +4,7 @@
 {
   "format": "langchain-dpicl",
   "version": 1,
-  "kind": "examples", "ldp_table" or "schema",
+  "kind": "examples", "corpus", "ldp_table" or "schema",
   the fields of that kind,
   "sha256": the digest of these fields; a schema, which people write, has none
 }
@@ -69,6 +69,14 @@ EXAMPLES = Kind(
     {"record": dict, "examples": list},
     1 << 26,
     "Load a good copy, or generate the examples again.",
+)
+CORPUS = Kind(
+    "corpus",
+    "released facts that can be trusted",
+    "ReleasedCorpus.load",
+    {"record": dict, "documents": list},
+    1 << 28,
+    "Load a good copy, or take the documents of the table's release again.",
 )
 LDP_TABLE = Kind(
     "ldp_table",
