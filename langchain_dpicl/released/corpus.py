@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
@@ -29,6 +30,9 @@ SOURCE = "released fact"
 """What the metadata of each document says of where it comes from."""
 
 _TEXT, _METADATA = "text", "metadata"
+_SENTENCE = re.compile(r".*?[.?!](?=\s|$)", re.DOTALL)
+_REST = 0.2
+"""What a word behind a document's first sentence weighs, compared to one in it."""
 
 
 class ReleasedCorpus(Frozen, Sequence[Document]):
@@ -239,7 +243,7 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
 
 
 class _WordEmbeddings(Embeddings):
-    """Vectors of word counts, weighted by how few documents have the word."""
+    """Vectors of words, weighted by how few documents have them, and by place."""
 
     def __init__(self, documents: Iterable[Document]) -> None:
         texts = [_words(one.page_content) for one in documents]
@@ -250,16 +254,27 @@ class _WordEmbeddings(Embeddings):
         }
 
     def embed_query(self, text: str) -> list[float]:
+        return self._vector(_words(text))
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self._vector(*map(_words, _parts(text))) for text in texts]
+
+    def _vector(self, first: list[str], rest: Sequence[str] = ()) -> list[float]:
         vector = [0.0] * (len(self._places) + 1)
-        for word, count in Counter(_words(text)).items():
-            if (place := self._places.get(word)) is not None:
-                vector[place] = self._weights[word] * math.sqrt(count)
+        for words, weight in ((rest, _REST), (first, 1.0)):
+            for word in words:
+                if (place := self._places.get(word)) is not None:
+                    vector[place] = weight * self._weights[word]
         # The last place keeps the length above 0, where no word is known.
         vector[-1] = 1e-6
         return vector
 
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [self.embed_query(text) for text in texts]
+
+def _parts(text: str) -> tuple[str, str]:
+    """Return the first sentence, which says what a document is about, and the rest."""
+    found = _SENTENCE.match(text)
+    end = found.end() if found else len(text)
+    return text[:end], text[end:]
 
 
 def _words(text: str) -> list[str]:

@@ -56,8 +56,10 @@ class CountTable:
             or the texts of the bins.
         noisy: The counts as they were released, whole numbers; some may be negative.
         noise: The standard deviation of the noise on each of `noisy`.
-        counts: The counts made to agree with all other tables: equal sums, none
-            negative; shape as `noisy`.
+        unbiased: The counts made to agree with all other tables: equal sums; shape as
+            `noisy`. Some may be negative; `error` is exactly theirs.
+        counts: The same, none negative. They are nearer to the truth on the whole, and
+            large counts beside many empty ones come out somewhat too small.
         error: The standard error of each of `counts`, in closed form for the sums made
             equal. Cutting off negative counts makes errors smaller on the whole.
         lead_errors: For each column, the standard error of the difference of two of
@@ -68,6 +70,7 @@ class CountTable:
     values: tuple[tuple[str, ...], ...]
     noisy: NDArray[np.int64] = field(repr=False)
     noise: float
+    unbiased: NDArray[np.float64] = field(repr=False)
     counts: NDArray[np.float64] = field(repr=False)
     error: float
     lead_errors: tuple[float, ...]
@@ -111,6 +114,7 @@ class MeasuredCounts:
             tuple(_values(self.terms.schema.column(name)) for name in wanted),
             _summed(self._noisy[place], own, wanted),
             noise,
+            _summed(self._agreeing[place], own, wanted),
             _summed(self._fitted[place], own, wanted),
             self._overlap.error(wanted),
             tuple(self._overlap.lead_error(wanted, of=name) for name in wanted),
@@ -214,8 +218,12 @@ class MeasuredCounts:
         return Overlap(self.measured, sizes, self.noise)
 
     @cached_property
+    def _agreeing(self) -> list[NDArray[np.float64]]:
+        return self._overlap.agreeing([noisy.astype(float) for noisy in self._noisy])
+
+    @cached_property
     def _fitted(self) -> list[NDArray[np.float64]]:
-        return self._overlap.fit([noisy.astype(float) for noisy in self._noisy])
+        return self._overlap.fit(self._agreeing)
 
     def _share_error(self, columns: Sequence[str]) -> float:
         table = self.table(columns)

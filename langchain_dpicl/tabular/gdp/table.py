@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from typing_extensions import Self, override
@@ -15,8 +15,10 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
+from langchain_dpicl.tabular.gdp.facts import UNTOLD, FactWriter
 from langchain_dpicl.tabular.gdp.forecast import TableForecast, forecast
 from langchain_dpicl.tabular.gdp.measuring import (
     Measure,
@@ -304,6 +306,39 @@ class GDPTable(ReleasedTable):
         # What was not measured stands in no example: it is left out of a query too.
         shown = self._terms.shown_schema()
         return RowText(shown, self._binned, self._unit_key, "ignore")
+
+    def documents(
+        self,
+        *,
+        people: str = "people",
+        phrases: Mapping[str, str] | None = None,
+        untold: Collection[str] = UNTOLD,
+    ) -> ReleasedCorpus:
+        """Return what was released as documents, for any RAG chain to ask for ever.
+
+        One document for each measured column, and one for each value of a measured
+        pair's columns, both ways round: "Of about 29 ± 4 patients on lisinopril, the
+        most frequent side effect is dry cough (about 14 ± 5). ...". Values are ranked
+        only where noise allows it; what is stated holds in 95 % of cases.
+
+        Args:
+            people: What rows are called.
+            phrases: How a column's value is said of them: `{"drug": "on {value}"}`;
+                by default "whose drug is lisinopril".
+            untold: Values that are counted and not ranked, in lower case: "none" is no
+                answer to which one is the most frequent.
+
+        Raises:
+            InvalidParameterError: If nothing was measured by name (`measure=`), or
+                `phrases` has no measured column or no `{value}`.
+        """
+        if self._terms.measure is None:
+            raise InvalidParameterError(
+                "Documents tell of counts by name: GDPTable(..., measure=[...])."
+            )
+        release = self.release()
+        writer = FactWriter(release.statistics, people, dict(phrases or {}), untold)
+        return ReleasedCorpus(writer.documents(), self.record())
 
     def _rows(self) -> Hidden[Any]:
         """Return the rows, unless they are an iterator that was read in part."""
