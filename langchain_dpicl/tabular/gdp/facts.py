@@ -108,7 +108,8 @@ class FactWriter:
             status = "close"
         who, title = self._who(where), self._title(of)
         sentences = [f"Which {title} do {who} have most often?"]
-        head = f"Of {_about(size)} {who}, "
+        is_counted = size.value >= MARGIN * size.error
+        head = f"Of {_about(size)} {who}, " if is_counted else f"Of {who}, "
         if status == "few":
             sentences.append(f"{head}too few have any one {title} to tell.")
         elif status == "close":

@@ -1,0 +1,158 @@
+"""Released facts as documents: what they hold, and what stays as it was released."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.vectorstores import InMemoryVectorStore
+from support.released_parts import public_record
+
+from langchain_dpicl.exceptions import (
+    ImmutableError,
+    InvalidParameterError,
+    LedgerError,
+    ReleaseError,
+)
+from langchain_dpicl.ledger import MemoryLedger
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.released import ReleasedCorpus
+
+FACTS = [
+    Document(
+        "Which drug do patients with asthma take most often? It is salbutamol.",
+        metadata={"of": "drug", "size": 48.5},
+    ),
+    Document("Which drug do patients with migraine take most often? It is topiramate."),
+    Document("Which side effect do patients on topiramate have? It is tingling."),
+]
+
+
+def corpus(**changes: Any) -> ReleasedCorpus:
+    return ReleasedCorpus(FACTS, public_record(**changes))
+
+
+def test_it_is_a_sequence_of_documents_that_say_what_they_are() -> None:
+    found = corpus()
+    assert [one.page_content for one in found] == [one.page_content for one in FACTS]
+    assert len(found) == 3
+    assert found[-1].page_content == FACTS[2].page_content
+    assert [one.id for one in found[:2]] == [one.id for one in list(found)[:2]]
+    metadata = found[0].metadata
+    assert (metadata["source"], metadata["size"]) == ("released fact", 48.5)
+    assert json.loads(metadata["privacy"]) == found.record
+    # Some vector stores keep nothing nested.
+    assert all(isinstance(value, str | int | float) for value in metadata.values())
+
+
+def test_a_document_that_is_changed_is_a_copy() -> None:
+    found = corpus()
+    found[0].page_content = "Ann coughs."
+    found.record["epsilon"] = 0.0
+    assert found[0].page_content == FACTS[0].page_content
+    found.verify()
+    with pytest.raises(ImmutableError):
+        found.record = {}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("embedding", [None, HashingEmbeddings()])
+@pytest.mark.parametrize(
+    ("question", "place"),
+    [
+        ("Which drug do patients with asthma take?", 0),
+        ("What do patients with migraine take most?", 1),
+        ("Which side effects has topiramate?", 2),
+    ],
+)
+async def test_ordinary_retrieval_finds_the_fact(
+    embedding: Any, question: str, place: int
+) -> None:
+    retriever = corpus().as_retriever(embedding, k=1)
+    (found,) = retriever.invoke(question)
+    (also,) = await retriever.ainvoke(question)
+    assert found.page_content == also.page_content == FACTS[place].page_content
+
+
+def test_a_question_of_unknown_words_finds_something() -> None:
+    assert len(corpus().as_retriever(k=2).invoke("xyzzy?")) == 2
+    assert len(corpus().as_retriever(search_kwargs={"k": 1}).invoke("drug?")) == 1
+
+
+async def test_adding_it_twice_to_a_store_adds_it_once() -> None:
+    store, found = InMemoryVectorStore(HashingEmbeddings()), corpus()
+    ids = found.add_to(store)
+    assert await found.aadd_to(store) == ids
+    assert len(store.store) == 3
+
+
+def test_what_is_saved_is_loaded_and_what_was_edited_is_refused(tmp_path: Path) -> None:
+    path, found = tmp_path / "facts.json", corpus()
+    found.save(path)
+    found.save(path)
+    again = ReleasedCorpus.load(path)
+    assert list(again) == list(found)
+    assert (again.record, again.digest) == (found.record, found.digest)
+    stored = json.loads(path.read_text())
+    assert (stored["kind"], stored["version"]) == ("corpus", 1)
+    stored["documents"][0]["text"] = "Ann coughs."
+    path.write_text(json.dumps(stored))
+    with pytest.raises(ReleaseError):
+        ReleasedCorpus.load(path)
+    with pytest.raises(ReleaseError):
+        found.save(path)
+    found.save(path, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [3],
+        [{"text": "a"}],
+        [{"text": 3, "metadata": {}}],
+        [{"text": "a", "metadata": []}],
+        [{"text": "a", "metadata": {}, "more": 1}],
+    ],
+)
+def test_a_file_of_another_shape_is_refused(tmp_path: Path, documents: Any) -> None:
+    from langchain_dpicl.common import file_format
+
+    path = tmp_path / "facts.json"
+    content = {"record": corpus().record, "documents": documents}
+    path.write_text(file_format.dumped(content, file_format.CORPUS))
+    with pytest.raises(ReleaseError):
+        ReleasedCorpus.load(path)
+
+
+def test_it_stays_itself_when_it_is_copied_or_pickled() -> None:
+    found = corpus()
+    assert copy.deepcopy(found) is found
+    again = pickle.loads(pickle.dumps(found))
+    assert list(again) == list(found)
+
+
+def test_a_repr_shows_no_document() -> None:
+    assert "asthma" not in repr(corpus())
+
+
+def test_what_can_not_be_kept_is_refused() -> None:
+    with pytest.raises(ReleaseError, match="metadata must be what JSON"):
+        ReleasedCorpus([Document("a", metadata={"x": object()})], public_record())
+    with pytest.raises(InvalidParameterError, match="must be a LangChain Embeddings"):
+        corpus().as_retriever("words")  # type: ignore[arg-type]
+
+
+def test_a_ledger_that_has_no_such_charge_does_not_confirm_it() -> None:
+    corpus().verify(MemoryLedger())  # Public: nothing was charged.
+    charged = public_record(
+        status="released",
+        events=[],
+        charge=1,
+        account={"name": "notes", "accounting": "plan", "epsilon": 1.0, "delta": 1e-6},
+    )
+    with pytest.raises((LedgerError, ReleaseError)):
+        ReleasedCorpus(FACTS, charged).verify(MemoryLedger())
