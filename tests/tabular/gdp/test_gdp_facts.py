@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -196,7 +195,17 @@ def test_a_phrase_that_says_nothing_is_refused(phrases: dict[str, str]) -> None:
         table().documents(phrases=phrases)
 
 
-def test_a_table_without_people_says_so() -> None:
-    rows = [{"drug": Random(0).choice(DRUGS), "side_effect": "none"}]
-    found = GDPTable(rows, SCHEMA, budget=account(1), measure=[PAIR]).documents()
-    assert all(one.metadata["status"] != "ranked" for one in found)
+def test_of_hardly_any_people_hardly_anything_is_told() -> None:
+    rows = [{"drug": "iron", "side_effect": "none"}]
+    statuses = Counter(
+        one.metadata["status"]
+        for seed in range(40)
+        for one in GDPTable(
+            rows,
+            SCHEMA,
+            budget=account(1),
+            measure=[PAIR],
+            random=SeededRandom(seed),
+        ).documents()
+    )
+    assert statuses["few"] >= 0.98 * statuses.total()
