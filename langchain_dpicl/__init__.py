@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         UnsealableModelError,
         UnsoundStoreError,
     )
+    from langchain_dpicl.facts import FactsChain
     from langchain_dpicl.groups import (
         GroupSource,
         NoisyThreshold,
@@ -80,7 +81,11 @@ if TYPE_CHECKING:
         KSAThresholdOutputParser,
         VoteOutputParser,
     )
-    from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
+    from langchain_dpicl.released import (
+        ReleasedCorpus,
+        ReleasedExamples,
+        ReleasedExampleSelector,
+    )
     from langchain_dpicl.retriever import DPRetriever
     from langchain_dpicl.tools import create_dp_tool
 
@@ -91,6 +96,7 @@ __all__ = [
     "DPOutputParser",
     "DPRetriever",
     "ESAOutputParser",
+    "FactsChain",
     "GroupCallError",
     "GroupSource",
     "ImmutableError",
@@ -109,6 +115,7 @@ __all__ = [
     "PublicFirstGate",
     "Relation",
     "ReleaseError",
+    "ReleasedCorpus",
     "ReleasedExampleSelector",
     "ReleasedExamples",
     "RetrievedGroups",
@@ -135,6 +142,7 @@ _HOMES = {
     "DPOutputParser": "parsers",
     "DPRetriever": "retriever",
     "ESAOutputParser": "parsers",
+    "FactsChain": "facts",
     "GroupSource": "groups",
     "KSAJointOutputParser": "parsers",
     "KSAPTROutputParser": "parsers",
@@ -145,6 +153,7 @@ _HOMES = {
     "PrivacyBudgetHandler": "budget",
     "PublicFirstGate": "chain",
     "Relation": "common.relation",
+    "ReleasedCorpus": "released",
     "ReleasedExampleSelector": "released",
     "ReleasedExamples": "released",
     "RetrievedGroups": "groups",

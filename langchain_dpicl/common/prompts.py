@@ -79,6 +79,13 @@ PUBLIC_PROMPT = ChatPromptTemplate.from_template(
 )
 """The zero-shot question: no record takes part."""
 
+FACTS_PROMPT = ChatPromptTemplate.from_template(
+    "Answer the question from the facts below, in one or two short sentences, with "
+    'their numbers. If they do not tell, answer "I don\'t know."\n\n'
+    "Facts:\n{context}\n\nQuestion: {question}\nAnswer:"
+)
+"""A question to released facts; no record takes part."""
+
 KEYWORD_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question in one short sentence, with the following word "
     "suggestions: {keywords}\n\nQuestion: {question}\nAnswer:"

@@ -15,7 +15,7 @@ from langchain_dpicl.common.slots import hidden_repr
 
 _FLAGS = re.IGNORECASE | re.MULTILINE
 _CONTEXT = re.compile(
-    r"^[ \t]*(?:records|context|documents|passages|notes)[ \t]*:", _FLAGS
+    r"^[ \t]*(?:records|context|documents|passages|notes|facts)[ \t]*:", _FLAGS
 )
 _QUESTION = re.compile(r"^[ \t]*question[ \t]*:[ \t]*", _FLAGS)
 _ANSWER = re.compile(

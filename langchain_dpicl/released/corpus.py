@@ -30,9 +30,9 @@ SOURCE = "released fact"
 """What the metadata of each document says of where it comes from."""
 
 _TEXT, _METADATA = "text", "metadata"
-_SENTENCE = re.compile(r".*?[.?!](?=\s|$)", re.DOTALL)
+_SENTENCE = re.compile(r".*?[.:?!](?=\s|$)", re.DOTALL)
 _REST = 0.2
-"""What a word behind a document's first sentence weighs, compared to one in it."""
+"""What a word behind a document's beginning weighs, compared to one in it."""
 
 
 class ReleasedCorpus(Frozen, Sequence[Document]):
@@ -271,7 +271,10 @@ class _WordEmbeddings(Embeddings):
 
 
 def _parts(text: str) -> tuple[str, str]:
-    """Return the first sentence, which says what a document is about, and the rest."""
+    """Return what a document begins with, up to a colon or a full stop, and the rest.
+
+    It says what the document is about.
+    """
     found = _SENTENCE.match(text)
     end = found.end() if found else len(text)
     return text[:end], text[end:]

@@ -24,7 +24,7 @@ _SHORT = {
 }
 
 _RECORDS = (
-    r"(?:records?|notes?|documents?|texts?|data|dataset|context|information|passages?|"
+    r"(?:records?|facts?|notes?|documents?|texts?|data|dataset|context|information|passages?|"
     r"reports?|files?|entries|entry|sources?|excerpts?|input|forms?|tickets?|reviews?|"
     r"interviews?|complaints?|transcripts?|materials?|snippets?|these|it|this|"
     r"those|nothing|none|content|details?)"

@@ -108,21 +108,19 @@ class FactWriter:
             told, status = 0, "few"
         elif not told:
             status = "close"
-        who, title = self._who(where), self._title(of)
-        sentences = [f"Which {title} do {who} have most often?"]
         is_counted = size.value >= MARGIN * size.error
-        head = f"Of {_about(size)} {who}, " if is_counted else f"Of {who}, "
+        of_all = f", of {_about(size)} {self.people}" if is_counted else ""
         if status == "few":
-            sentences.append(f"{head}too few have any one {title} to tell.")
+            told_as = "the counts are too small to tell"
         elif status == "close":
             near = [one for one in ranked if one[1].value >= shown * one[1].error]
             listed = " or ".join(map(_said, near[:_NAMED]))
-            sentences.append(f"{head}it is too close to tell: {listed}.")
+            told_as = f"too close to tell, {listed}"
         else:
-            first = _said(ranked[0])
-            sentences.append(f"{head}the most frequent {title} is {first}.")
-            if told > 1:
-                sentences.append(f"Next: {', then '.join(map(_said, ranked[1:told]))}.")
+            told_as = ", then ".join(map(_said, ranked[:told]))
+        title = self._title(of)
+        head = f"Most frequent {title} of {self._who(where)}"
+        sentences = [f"{head}: {told_as}{of_all}."]
         sentences += [
             f"{title.capitalize()} {value}: {_about(one)}."
             for value, one in aside

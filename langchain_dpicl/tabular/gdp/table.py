@@ -317,9 +317,10 @@ class GDPTable(ReleasedTable):
         """Return what was released as documents, for any RAG chain to ask for ever.
 
         One document for each measured column, and one for each value of a measured
-        pair's columns, both ways round: "Of about 29 ± 4 patients on lisinopril, the
-        most frequent side effect is dry cough (about 14 ± 5). ...". Values are ranked
-        only where noise allows it; what is stated holds in 95 % of cases.
+        pair's columns, both ways round: "Most frequent side effect of patients on
+        lisinopril: dry cough (about 14 ± 3), then dizziness (about 8 ± 3), of about 29
+        ± 8 patients." Values are ranked only where noise allows it; what is stated
+        holds in 95 % of cases.
 
         Args:
             people: What rows are called.

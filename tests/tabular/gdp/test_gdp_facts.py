@@ -79,7 +79,7 @@ def statements(document: Any) -> list[tuple[str, bool]]:
 
 
 def test_a_document_for_each_column_and_each_value_of_a_pair() -> None:
-    corpus = table(epsilon=30).documents(people="patients")
+    corpus = table(epsilon=50).documents(people="patients")
     asked = [(d.metadata["of"], d.metadata["by"], d.metadata["value"]) for d in corpus]
     assert asked == [
         ("drug", "", ""),
@@ -88,13 +88,11 @@ def test_a_document_for_each_column_and_each_value_of_a_pair() -> None:
         *(("drug", "side_effect", value) for value in EFFECTS[:-2]),
     ]
     found = about(corpus, "side_effect", "aspirin")
-    assert found.page_content.startswith(
-        "Which side effect do patients whose drug is aspirin have most often? Of about "
+    assert found.page_content == (
+        "Most frequent side effect of patients whose drug is aspirin: nausea (about 84 "
+        "± 1), then rash (about 12 ± 1), of about 120 ± 1 patients. Side effect none: "
+        "about 24 ± 1."
     )
-    assert "the most frequent side effect is nausea (about 84 ± 1)" in (
-        found.page_content
-    )
-    assert "Side effect none: about 24 ± 1." in found.page_content
     assert found.metadata["status"] == "ranked"
     numbers = json.loads(found.metadata["numbers"])
     assert set(numbers) == set(EFFECTS)
@@ -105,11 +103,10 @@ def test_what_is_even_is_too_close_and_what_is_rare_is_too_few() -> None:
     corpus = table(1).documents()
     close = about(corpus, "side_effect", "codeine")
     assert close.metadata["status"] == "close"
-    assert "too close to tell: " in close.page_content
-    assert "most frequent" not in close.page_content
+    assert ": too close to tell, " in close.page_content
     few = about(corpus, "side_effect", "zinc")
     assert few.metadata["status"] == "few"
-    assert "too few have any one side effect to tell" in few.page_content
+    assert ": the counts are too small to tell" in few.page_content
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -149,7 +146,7 @@ def test_twin_a_lead_within_the_noise_shows(monkeypatch: pytest.MonkeyPatch) -> 
 def test_phrases_say_it_in_the_readers_words() -> None:
     corpus = table().documents(people="patients", phrases={"drug": "on {value}"})
     text = about(corpus, "side_effect", "iron").page_content
-    assert text.startswith("Which side effect do patients on iron have most often?")
+    assert text.startswith("Most frequent side effect of patients on iron: ")
     untold = table().documents(untold=()).as_retriever(k=1)
     assert "none" in untold.invoke("side effect whose drug is zinc")[0].page_content
 
