@@ -121,6 +121,13 @@ DOCUMENT_PROMPT = PromptTemplate.from_template("{page_content}")
 DOCUMENT_SEPARATOR = "\n\n---\n\n"
 """What stands between two records of a context."""
 
+SYNTHETIC_PROMPT = ChatPromptTemplate.from_template(
+    "Write a short record about an invented person, of two to four sentences, as one "
+    "would find it in files. It says the facts below in these words, and nothing that "
+    "contradicts them. Reply with the record alone.\n\nFacts: {facts}\n\nRecord:"
+)
+"""What a row drawn from a release is put into prose by; no record takes part."""
+
 FEW_SHOT_CUE = "Label: {label}\nText:"
 """Where a new example begins: the model goes on after it."""
 

@@ -21,13 +21,12 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import ExponentialNoise
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
-from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
     Tokenizer,
     domain_places,
+    lemmas,
     refuse_unnamed,
-    tokenize,
 )
 
 Domain = Sequence[str] | Callable[[str], Sequence[str]]
@@ -106,7 +105,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     @override
     def reads(self, reply: str, prepared: tuple[str, ...]) -> Reading:
         """Return whether a reply names a word of the domain."""
-        words = self.tokenizer or _lemmas
+        words = self.tokenizer or lemmas
         if any(domain_places([reply], prepared, tokenizer=words)):
             return "answer"
         return "nothing" if says_nothing(reply) else "unreadable"
@@ -146,7 +145,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     ) -> Outcome:
         """Count the domain's words and release the best k, ranked."""
         texts = (slot.text for slot in slots if slot.text is not None)
-        words, none = self.tokenizer or _lemmas, len(prepared)
+        words, none = self.tokenizer or lemmas, len(prepared)
         counts = [0] * (none + 1)
         for places in domain_places(texts, prepared, tokenizer=words):
             for place in places or {none}:
@@ -178,7 +177,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         return {"k": self.k, "domain": "fixed" if fixed else "by question"}
 
     def _entries(self, domain: Sequence[str]) -> tuple[str, ...]:
-        words = self.tokenizer or _lemmas
+        words = self.tokenizer or lemmas
         if isinstance(domain, str):
             raise InvalidParameterError("domain must be a list of words, not a string.")
         entries: dict[tuple[str, ...], str] = {}
@@ -192,7 +191,3 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
                 f"{self.k}. Give a larger public domain or a smaller k."
             )
         return tuple(entries.values())
-
-
-def _lemmas(text: str) -> list[str]:
-    return [lemma(word) for word in tokenize(text)]

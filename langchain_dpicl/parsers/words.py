@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.sealed import attempt
 
 Tokenizer = Callable[[str], Sequence[str]]
@@ -136,6 +137,16 @@ def domain_places(
         }
         for answer in answers
     ]
+
+
+def lemmas(text: str) -> list[str]:
+    """Return the words of a text by their lemmas.
+
+    Example:
+        >>> lemmas("Dry coughs.")
+        ['dry', 'cough']
+    """
+    return [lemma(word) for word in tokenize(text)]
 
 
 def refuse_unnamed(tokenizer: Tokenizer | None) -> None:
