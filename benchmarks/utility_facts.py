@@ -149,42 +149,58 @@ def one_by_one(rows: Sequence[Row], questions: list[Question], total: int) -> An
     return found
 
 
-def attack(rows: Sequence[Row], schema: Any, epsilon: float, runs: int) -> Any:
-    """Return the AUC of telling members of a release from others, and its error.
+def attack(
+    notes: Sequence[str], rows: Sequence[Row], schema: Any, epsilon: float, runs: int
+) -> list[str]:
+    """Return the AUC of two attacks that tell members of a release from others.
 
-    Half of the people are released. A person's score is the mean z-score of the cells
-    that it would be in.
+    Half of the people are released. *Likeness*: how near a person's note is to the
+    nearest document. *Counting*: the sum of the z-scores of the released counts that
+    the person would be in, for an attacker that knows the person's row.
     """
-    random, scores = Random(1), ([], [])  # type: ignore[var-annotated]
+    random = Random(1)
+    found: list[tuple[float, float]] = []
     for _ in range(runs):
-        shuffled = random.sample(list(rows), len(rows))
-        members, others = shuffled[: len(rows) // 2], shuffled[len(rows) // 2 :]
-        tables = released(members, schema, epsilon).statistics
-        found = {pair: tables.table(pair) for pair in PAIRS}
-        for group, people in enumerate((members, others)):
-            for row in people:
-                total = 0.0
-                for pair, table in found.items():
-                    place = tuple(
-                        values.index(row[name])
-                        for name, values in zip(pair, table.values, strict=True)
-                    )
-                    total += float(table.unbiased[place]) / table.error
-                scores[group].append(total)
-    inside, outside = map(np.array, scores)
-    ranks = np.argsort(np.argsort(np.concatenate([inside, outside]))) + 1.0
-    n, m = len(inside), len(outside)
-    auc = (ranks[:n].sum() - n * (n + 1) / 2) / (n * m)
-    # People come again in other runs: their number, not that of scores, counts.
-    people = len(rows) / 2
-    return auc, sqrt(auc * (1 - auc) / people)
+        order = random.sample(range(len(rows)), len(rows))
+        members = set(order[: len(rows) // 2])
+        table = released([rows[n] for n in members], schema, epsilon)
+        store = table.documents().as_vectorstore()
+        tables = {pair: table.statistics.table(pair) for pair in PAIRS}
+        like, count = [], []
+        for note, row in zip(notes, rows, strict=True):
+            ((_, score),) = store.similarity_search_with_score(note, k=1)
+            like.append(score)
+            count.append(sum(_z_score(row, one) for one in tables.values()))
+        is_in = [n in members for n in range(len(rows))]
+        found.append((_auc(like, is_in), _auc(count, is_in)))
+    each = np.array(found)
+    errors = 1.96 * each.std(axis=0) / sqrt(runs)
+    return [
+        f"{mean:.2f} ± {error:.2f}"
+        for mean, error in zip(each.mean(axis=0), errors, strict=True)
+    ]
+
+
+def _z_score(row: Row, table: Any) -> float:
+    place = tuple(
+        values.index(row[name])
+        for name, values in zip(table.columns, table.values, strict=True)
+    )
+    return float(table.unbiased[place]) / table.error
+
+
+def _auc(scores: Sequence[float], is_in: Sequence[bool]) -> float:
+    inside = np.array([s for s, yes in zip(scores, is_in, strict=True) if yes])
+    outside = np.array([s for s, yes in zip(scores, is_in, strict=True) if not yes])
+    wins = (inside[:, None] > outside).mean() + (inside[:, None] == outside).mean() / 2
+    return float(wins)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--runs", type=int, default=200)
     runs = parser.parse_args().runs
-    console = Console(width=100)
+    console = Console(width=140)
     rows, read = rows_read()
     facts = visit_note_facts()
     _compare_cells(console, read, rows_read("card")[1], facts)
@@ -192,8 +208,10 @@ def main() -> None:
     table = Table(box=box.MARKDOWN)
     for name in ("epsilon", "questions", "right, %", "right where the lead is 5, %"):
         table.add_column(name, justify="right")
-    for name in ("statements", "not true, %", "right document, %", "AUC of members"):
+    for name in ("statements", "not true, %", "right document, %"):
         table.add_column(name, justify="right")
+    for name in ("AUC: likeness", "counting"):
+        table.add_column(name, justify="right", no_wrap=True)
     for epsilon in EPSILONS:
         table.add_row(*_measured(rows, read, questions, epsilon, runs))
     console.print(table)
@@ -235,7 +253,7 @@ def _measured(
         (one,) = retriever.invoke(f"Which {of} do patients {who} have most?")
         meta = one.metadata
         found += (meta["of"], meta["by"], meta["value"]) == (of, by, value)
-    auc, error = attack(read, rows.schema, epsilon, max(runs // 10, 1))
+    notes = [note.page_content for note in visit_notes()]
     every = runs * len(questions)
     return [
         f"{epsilon:g}",
@@ -245,7 +263,7 @@ def _measured(
         str(told // runs),
         f"{100 * wrong / told:.1f}",
         f"{100 * found / len(questions):.0f}",
-        f"{auc:.2f} ± {1.96 * error:.2f}",
+        *attack(notes, read, rows.schema, epsilon, max(runs // 5, 2)),
     ]
 
 
