@@ -23,6 +23,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, Field, NonNegativeFloat
 
 from langchain_dpicl.offline.answering import answer
+from langchain_dpicl.offline.cards import filled_in
 from langchain_dpicl.offline.reading import CONDENSING, read, standalone
 
 _CHUNK = re.compile(r"\S+\s*|\s+")
@@ -179,6 +180,8 @@ class OfflineChatModel(BaseChatModel):
         human = "\n\n".join(asked)
         if CONDENSING in system:
             text = standalone(asked)
+        elif (card := filled_in(human)) is not None:
+            text = card
         else:
             given = kwargs.get("temperature")
             temperature = self.temperature if given is None else float(given)

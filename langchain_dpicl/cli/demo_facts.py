@@ -1,0 +1,90 @@
+"""The last part of `dpicl demo`: facts that are paid for once and asked for nothing."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.demo import RecordedReader, visit_note_schema, visit_notes
+from langchain_dpicl.facts import FactsChain
+from langchain_dpicl.parsers.words import domain_places
+from langchain_dpicl.released import ReleasedCorpus
+from langchain_dpicl.tabular import GDPTable, TextRows
+from langchain_dpicl.tabular.gdp.facts import UNTOLD
+
+ACCOUNT = "visit-notes"
+EPSILON, DELTA = 3.0, 1e-5
+PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
+QUESTIONS = {
+    ("side effect", "drug", "on {}"): ("lisinopril", "metformin", "sertraline"),
+    ("drug", "condition", "with {}"): ("migraine", "asthma", "depression"),
+    ("trigger", "condition", "with {}"): ("migraine", "asthma", "hypertension"),
+}
+
+
+def ask_facts(
+    console: Console, options: argparse.Namespace, model: Any
+) -> dict[str, Any]:
+    """Release facts of the visit notes, once, and ask them; return a report."""
+    budget = PrivacyBudgetHandler(
+        epsilon=EPSILON, delta=DELTA, queries=1, ledger=options.ledger, account=ACCOUNT
+    )
+    rows = TextRows(
+        visit_notes(),
+        visit_note_schema(),
+        RecordedReader(),
+        unit_key="patient_id",
+        progress=False,
+    )
+    table = GDPTable(rows, rows.schema, measure=PAIRS, budget=budget, progress=False)
+    corpus = table.release(resume=True).documents(
+        people="patients", phrases={"drug": "on {value}", "condition": "with {value}"}
+    )
+    console.rule("[bold]Facts: paid for once, asked for nothing")
+    console.print(
+        f"{len(visit_notes())} visit notes that a language model wrote, each read once "
+        "by another one, whose replies are recorded. One charge of epsilon "
+        f"{EPSILON:g}, delta {DELTA:g} released {len(corpus)} documents."
+    )
+    chain = FactsChain(corpus=corpus, model=model, k=2)
+    answers = [
+        _answered(chain, list(rows), of, by, how, value)
+        for (of, by, how), values in QUESTIONS.items()
+        for value in values
+    ]
+    shown = Table("", "answer from released facts", "")
+    for one in answers:
+        mark = {True: "[green]right[/]", False: "[red]wrong[/]"}.get(
+            one["is_right"], "[yellow]too close to tell[/]"
+        )
+        shown.add_row(escape(one["question"]), escape(one["answer"]), mark)
+    console.print(shown)
+    console.print(
+        "Nothing was charged for the questions: ask the documents with any model, for "
+        "ever. docs/facts.md says how."
+    )
+    return {"account": budget.public_state(), "answers": answers, **_told(corpus)}
+
+
+def _answered(
+    chain: FactsChain, rows: list[Any], of: str, by: str, how: str, value: str
+) -> dict[str, Any]:
+    question = f"Which {of} do patients {how.format(value)} report most?"
+    answer = str(chain.invoke(question).text)
+    counts = Counter(row[of] for row in rows if row[by] == value)
+    ranked = [name for name, _ in counts.most_common() if name not in UNTOLD]
+    named = domain_places([answer], ranked)[0]
+    is_close = "too close" in answer or "too small" in answer
+    is_right = None if is_close else 0 in named
+    return {"question": question, "answer": answer, "is_right": is_right}
+
+
+def _told(corpus: ReleasedCorpus) -> dict[str, Any]:
+    statuses = Counter(one.metadata["status"] for one in corpus)
+    return {"documents": len(corpus), "statuses": dict(statuses)}
