@@ -18,6 +18,7 @@ from rich.console import Console
 
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
 from langchain_dpicl.chain import DPChain
+from langchain_dpicl.cli.demo_facts import ask_facts
 from langchain_dpicl.cli.demo_output import (
     RIGHT,
     SILENT,
@@ -107,10 +108,11 @@ def run(options: argparse.Namespace) -> int:
         closed = budget.ledger.state(budget.account).closed
         why = "is closed" if closed else f"has spent all its {budget.queries} queries"
         stop = f"Account {budget.account!r} {why}; nothing was asked of the model."
-    if options.json:
-        print(json.dumps(report(budget, answers, stop), indent=2))  # noqa: T201 - the command's output
-    else:
+    if not options.json:
         conclude(console, budget, answers, stop)
+    facts = None if options.corpus else ask_facts(console, options, model)
+    if options.json:
+        print(json.dumps(report(budget, answers, stop, facts), indent=2))  # noqa: T201 - the command's output
     return 0
 
 

@@ -11,8 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.cli.demo_output import COLORS, RIGHT, SILENT, WRONG
 from langchain_dpicl.demo import RecordedReader, visit_note_schema, visit_notes
 from langchain_dpicl.facts import FactsChain
+from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import domain_places
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import GDPTable, TextRows
@@ -60,9 +62,8 @@ def ask_facts(
     ]
     shown = Table("", "answer from released facts", "")
     for one in answers:
-        mark = {True: "[green]right[/]", False: "[red]wrong[/]"}.get(
-            one["is_right"], "[yellow]too close to tell[/]"
-        )
+        verdict = one["verdict"]
+        mark = f"[{COLORS.get(verdict, 'yellow')}]{verdict}[/]"
         shown.add_row(escape(one["question"]), escape(one["answer"]), mark)
     console.print(shown)
     console.print(
@@ -79,10 +80,13 @@ def _answered(
     answer = str(chain.invoke(question).text)
     counts = Counter(row[of] for row in rows if row[by] == value)
     ranked = [name for name, _ in counts.most_common() if name not in UNTOLD]
-    named = domain_places([answer], ranked)[0]
-    is_close = "too close" in answer or "too small" in answer
-    is_right = None if is_close else 0 in named
-    return {"question": question, "answer": answer, "is_right": is_right}
+    if "too close" in answer or "too small" in answer:
+        verdict = "too close to tell"
+    elif says_nothing(answer):
+        verdict = SILENT
+    else:
+        verdict = RIGHT if 0 in domain_places([answer], ranked)[0] else WRONG
+    return {"question": question, "answer": answer, "verdict": verdict}
 
 
 def _told(corpus: ReleasedCorpus) -> dict[str, Any]:

@@ -160,11 +160,15 @@ def _summary(answers: list[Answered]) -> Table:
 
 
 def report(
-    budget: PrivacyBudgetHandler, answers: list[Answered], stop: str
+    budget: PrivacyBudgetHandler,
+    answers: list[Answered],
+    stop: str,
+    facts: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return all of it for programs."""
     return {
         "answers": [asdict(answer) for answer in answers],
         "account": budget.public_state(),
         "stopped": stop or None,
+        "facts": facts,
     }

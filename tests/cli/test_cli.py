@@ -83,6 +83,26 @@ def test_the_demo_reads_well_on_a_terminal(
     assert "clinic-400" in capsys.readouterr().out
 
 
+def test_the_demo_ends_with_facts_that_are_paid_for_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = [*SMALL, "--epsilon", "20", "--first", "1"]
+    _, report = run(arguments, capsys)
+    facts = report["facts"]
+    assert facts["account"]["queries_spent"] == 1
+    verdicts = [answer["verdict"] for answer in facts["answers"]]
+    # What is stated is wrong in less than one of twenty cases.
+    assert verdicts.count("right") >= 4
+    assert verdicts.count("wrong") <= 1
+    # The second time the same facts are given, at no charge.
+    _, again = run(arguments, capsys)
+    assert again["facts"] == facts
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "dry cough" in shown
+    assert "Nothing was charged for the questions" in shown
+
+
 def test_not_to_know_is_no_wrong_answer_and_no_leak(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,8 +110,8 @@ def test_not_to_know_is_no_wrong_answer_and_no_leak(
     monkeypatch.setattr("langchain_dpicl.cli.demo.load_model", lambda _: unknowing)
     assert main([*SMALL, "--epsilon", "20", "--first", "5"]) == 0
     shown = capsys.readouterr().out
-    counted = [re.findall(r"\d+ of \d", line) for line in shown.splitlines()[-12:]]
-    assert [each for each in counted if len(each) == 2][:4] == [
+    counted = [re.findall(r"\d+ of \d", line) for line in shown.splitlines()]
+    assert [each for each in counted if len(each) == 2] == [
         ["0 of 4", "0 of 4"],  # right
         ["0 of 4", "0 of 4"],  # wrong
         ["4 of 4", "4 of 4"],  # no answer
