@@ -24,9 +24,9 @@ ACCOUNT = "visit-notes"
 EPSILON, DELTA = 3.0, 1e-5
 PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
 QUESTIONS = {
-    ("side effect", "drug", "on {}"): ("lisinopril", "metformin", "sertraline"),
-    ("drug", "condition", "with {}"): ("migraine", "asthma", "depression"),
-    ("trigger", "condition", "with {}"): ("migraine", "asthma", "hypertension"),
+    ("side effect", "drug", "on {} report"): ("lisinopril", "metformin", "sertraline"),
+    ("drug", "condition", "with {} take"): ("migraine", "asthma", "depression"),
+    ("trigger", "condition", "with {} name"): ("migraine", "asthma", "hypertension"),
 }
 
 
@@ -76,7 +76,7 @@ def ask_facts(
 def _answered(
     chain: FactsChain, rows: list[Any], of: str, by: str, how: str, value: str
 ) -> dict[str, Any]:
-    question = f"Which {of} do patients {how.format(value)} report most?"
+    question = f"Which {of} do patients {how.format(value)} most?"
     answer = str(chain.invoke(question).text)
     counts = Counter(row[of] for row in rows if row[by] == value)
     ranked = [name for name, _ in counts.most_common() if name not in UNTOLD]
