@@ -91,11 +91,15 @@ class ChainCheck:
     def steps(self, questions: Sequence[Any]) -> Flow[None]:
         """Ask the questions; hand on the report."""
         read = [read_question(value, self.query.longest) for value in questions]
-        total = len(read) * len(self.groups)
+        second = self.query.private.second
+        # What `then=` goes on to is asked in words of its own.
+        parts = [self.query] + ([replace(self.query, private=second)] if second else [])
+        total = len(parts) * len(read) * len(self.groups)
         checked, known = [], set[str]()
+        asking = [(replace(self, query=part), one) for one in read for part in parts]
         with progress_bar("Checking", total, shown=self.shown) as done:
-            for question in read:
-                found, prompts = yield from self._ask(question, done)
+            for part, question in asking:
+                found, prompts = yield from part._ask(question, done)  # noqa: SLF001 - itself, with the second parser
                 checked.append(found)
                 known.update((question.text, *found.options))
                 known.update(asked.to_string() for asked in prompts)
@@ -355,13 +359,14 @@ class ChainCheck:
             private.groups.sampling_rate < 1
             or (self.budget is not None and self.budget.scope == "unit")
         )
-        parser = private.parser
-        drafts = parser.draft_prompt is not None
-        words = parser.rewrite_prompt is not None
+        second = private.parser.second
+        parsers = [private.parser] + ([second] if second else [])
+        drafts = sum(one.draft_prompt is not None for one in parsers)
+        words = any(one.rewrite_prompt is not None for one in parsers)
         return CheckReport(
             findings=tuple(ranked),
             questions=tuple(checked),
-            group_calls=private.groups.n_groups * (1 + twice),
+            group_calls=private.groups.n_groups * (1 + twice + (second is not None)),
             public_calls=max(self._zero_shot, 1) + drafts + words,
             records_per_group=size,
             tokens_per_record=self.tokens,

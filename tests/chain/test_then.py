@@ -361,3 +361,18 @@ async def test_alone_a_parser_can_ask_nobody_a_second_time() -> None:
 def test_an_outcome_that_says_something_is_the_end() -> None:
     assert not parser().goes_on(Outcome(Status.RELEASED, "rash"))
     assert not VoteOutputParser(labels=["a", "b"]).goes_on(Outcome(Status.FALLBACK))
+
+
+async def test_a_check_tries_both_parsers() -> None:
+    model = Model()
+    chain = chain_of(account(), model=model)
+    for report in (chain.check([QUESTION]), await chain.acheck([QUESTION])):
+        first, second = report.questions
+        assert first.question == second.question == QUESTION
+        assert report.group_calls == 2 * GROUPS.n_groups
+        assert report.charge is not None
+        assert len(report.charge["events"]) == 3
+    instructions = [text for text in model.asked if "at most three words" in text]
+    choices = [text for text in model.asked if "none of these" in text]
+    assert instructions
+    assert choices
