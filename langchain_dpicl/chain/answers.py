@@ -82,15 +82,18 @@ def answer_key(
     """
     normalized = " ".join(unicodedata.normalize("NFC", question.text).split())
     same = Question(normalized, question.variables)
+    parsers = [parser, *filter(None, [parser.second])]
     public = {
         "question": normalized,
         "variables": question.variables,
         "templates": prompting.templates(same),
-        "rewrite": prompting.rewrite_text(parser.rewrite_prompt, same),
+        "rewrite": [
+            prompting.rewrite_text(one.rewrite_prompt, same) for one in parsers
+        ],
         "parser": parser.cache_parameters(normalized),
         "groups": groups.description,
         "model": named(model),
-        "is_secure": parser.random is None or parser.random.secure,
+        "is_secure": all(one.random is None or one.random.secure for one in parsers),
     }
     if gate is not None:
         public["gate"] = gate.public_parameters()
@@ -113,11 +116,11 @@ class AnswerStore(ReleaseStore):
 
     Args:
         resumes: Whether a charge is drawn for whose draw was never stored.
-        draws: How many draws a charge pays for.
+        goes_on: Where a charge pays for a second draw: whether an outcome asks for it.
     """
 
     resumes: bool = False
-    draws: int = 1
+    goes_on: Callable[[Outcome], bool] | None = None
 
     def entries(self) -> list[Entry]:
         """Return the first release that is given again, else those to be drawn."""
@@ -129,8 +132,11 @@ class AnswerStore(ReleaseStore):
 
     def is_drawn(self, entry: Entry) -> bool:
         """Return whether nothing is left to be drawn for an entry's charge."""
-        drawn = len(_outcomes(entry.steps))
-        return drawn >= self.draws or is_given(entry)
+        if not (outcomes := _outcomes(entry.steps)):
+            return False
+        if self.goes_on is None or outcomes[1:]:
+            return True
+        return not self.goes_on(outcome_of(outcomes[0]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,7 +208,12 @@ class Answers:
 
     @classmethod
     def of(
-        cls, budget: PrivacyBudgetHandler, key: str, *, resumes: bool, goes_on: bool
+        cls,
+        budget: PrivacyBudgetHandler,
+        key: str,
+        *,
+        resumes: bool,
+        goes_on: Callable[[Outcome], bool] | None,
     ) -> Answers:
         """Return the answers of an account under a key; see `AnswerStore`.
 
@@ -210,18 +221,20 @@ class Answers:
             budget: The account.
             key: The question's key.
             resumes: Whether a charge is drawn for whose draw was never stored.
-            goes_on: Whether the parser has a `second`.
+            goes_on: Whether an outcome asks for the parser's `second`, if it has one.
         """
 
-        def answers(maker: str, draws: int, then: Answers | None = None) -> Answers:
-            store = AnswerStore(budget, key, maker, resumes, draws)
+        def answers(
+            maker: str, two: Any = None, then: Answers | None = None
+        ) -> Answers:
+            store = AnswerStore(budget, key, maker, resumes, two)
             way = "asking again"
             purchase = Purchase(store, store.is_drawn, "release", way, resume=True)
             return cls(purchase, then)
 
-        if goes_on and budget.charges_together:
-            return answers(FIRST, 2)
-        return answers(FIRST, 1, answers(SECOND, 1) if goes_on else None)
+        if budget.charges_together:
+            return answers(FIRST, goes_on)
+        return answers(FIRST, then=answers(SECOND) if goes_on else None)
 
     def found(self) -> Entry | None:
         """Return a stored answer to be given again, else one that is paid for."""

@@ -199,16 +199,16 @@ class QueryRunner:
         second, outcome = private.second, released.outcome
         if second is None or released.is_second or not private.parser.goes_on(outcome):
             return released
-        before = {"mechanism": private.mechanism, **outcome.details}
-        yield Step("then", {"mechanism": second.mechanism, "before": before})
-        asked = released.asked.knowing({"before": before})
-        asked = yield from self._prepare(asked, second, child)
+        yield Step("then", {"mechanism": second.mechanism, **outcome.details})
+        # The first release was paid for: what follows from it is said whatever comes.
         try:
+            asked = yield from self._prepare(released.asked, second, child)
             return (yield from private.release_second(asked, released))
         except BudgetExhaustedError:
-            # The first release was paid for: what follows from it is still said.
-            spent = {"then": "the account can't pay for it"}
-            return replace(released, asked=released.asked.knowing(spent))
+            why = "the account can't pay for it"
+        except PublicCallError:
+            why = "the model failed on the question alone"
+        return replace(released, asked=released.asked.knowing({"then": why}))
 
     def _asks_first(self, private: SealedQuery) -> bool:
         """Return whether the model is asked anything before the charge."""
@@ -265,7 +265,8 @@ class QueryRunner:
             gate=self.private.gate,
         )
         resumes = self.private.resumes(budget)
-        goes_on = self.private.second is not None
+        parser = self.private.parser
+        goes_on = None if parser.second is None else parser.goes_on
         answers = Answers.of(budget, key, resumes=resumes, goes_on=goes_on)
         return PreparedQuery(question, budget, answers=answers)
 

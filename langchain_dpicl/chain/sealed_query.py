@@ -167,14 +167,13 @@ class SealedQuery:
         second, bought, charges = self.second, first.bought, first.charges
         if second is None:
             return first
-        template = self.template(asked.budget)
-        if not asked.budget.charges_together:
-            template = second.template(asked.budget)
-            if asked.answers is not None:
+        outcome, together = first.outcome, asked.budget.charges_together
+        asked = self._after(asked, outcome)
+        if bought is None or not together:
+            payer = self if together else second
+            if not together and asked.answers is not None:
                 asked = replace(asked, answers=asked.answers.then)
-            bought = None
-        if bought is None:
-            payer = self if asked.budget.charges_together else second
+            template = payer.template(asked.budget)
             found = yield from payer.buy(asked, template, charges)
             if isinstance(found, Released):
                 return found
@@ -182,9 +181,13 @@ class SealedQuery:
             if bought.is_new:
                 charges = (*charges, bought.paid)
                 yield _charged(template, bought.paid)
-            if bought.then is not None and bought.entry is not None:
-                # The first release was decided by public input alone.
-                yield in_thread(partial(bought.kept, first.outcome), shielded=True)
+            if together and bought.entry is not None:
+                # Decided by public input alone, unless another asking has drawn.
+                kept = partial(bought.kept, outcome)
+                outcome = yield in_thread(kept, shielded=True)
+                if not self.parser.goes_on(outcome):
+                    return self._drawn(first.asked, outcome, charges, bought)
+                asked = self._after(asked, outcome)
         place = 0
         if bought.then is not None:
             place, charges = 1, (*charges, bought.then) if charges else ()
@@ -213,6 +216,21 @@ class SealedQuery:
                 # The region has failed by itself, perhaps by what it drew.
                 yield in_thread(partial(bought.close, place), shielded=True)
                 raise
+        return self._drawn(asked, outcome, charges, bought, place)
+
+    def _after(self, asked: PreparedQuery, outcome: Outcome) -> PreparedQuery:
+        """Return a question whose first release is known."""
+        before = {"mechanism": self.mechanism, **outcome.details}
+        return asked.knowing({"before": before})
+
+    def _drawn(
+        self,
+        asked: PreparedQuery,
+        outcome: Outcome,
+        charges: tuple[PaidCharge[Any], ...],
+        bought: Bought,
+        place: int = 0,
+    ) -> Released:
         return Released(
             asked,
             outcome,

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_core.prompts import ChatPromptTemplate
 from support.chain_parts import EMBEDDING, QUESTION, every_way, record
 from support.fakes import AsyncScriptedModel, notes
 
 from langchain_dpicl import (
     BudgetExhaustedError,
     DPChain,
+    ESAOutputParser,
     InvalidParameterError,
     KSAPTROutputParser,
     PrivacyBudgetHandler,
@@ -23,11 +25,12 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.accounting import event_from_dict
-from langchain_dpicl.chain.answers import Answers
+from langchain_dpicl.chain.answers import Answers, Bought
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.ledger import MemoryLedger
 from langchain_dpicl.mechanisms import GaussianNoise
+from langchain_dpicl.mechanisms.source import SeededRandom
 
 NOTES = notes(400)
 GROUPS = RetrievedGroups.from_documents(
@@ -310,13 +313,101 @@ def test_twin_a_second_draw_that_is_not_stored_is_drawn_twice(
     one = Answers.of
 
     def of(*terms: Any, **names: Any) -> Answers:
-        return one(*terms, **{**names, "goes_on": False})
+        return one(*terms, **{**names, "goes_on": None})
 
     monkeypatch.setattr(Answers, "of", of)
     with pytest.raises(AssertionError):
         test_a_crash_loses_no_draw_and_draws_none_twice(
             monkeypatch, {}, 4, ["VoteOutputParser", "KSAPTROutputParser"], 1
         )
+
+
+def test_calls_that_failed_are_made_again_by_the_next_asking() -> None:
+    class Fails(Model):
+        down: bool = True
+
+        def _say(self, text: str) -> str:
+            if self.down and "Lisinopril" in text:
+                raise ValueError
+            return super()._say(text)
+
+    for terms in ({}, FILTER):
+        budget, model = account(**terms), Fails()
+        chain = chain_of(budget, model=model, cache=True)
+        reason = record(chain.invoke(QUESTION))["details"]["reason"]
+        assert reason == "most group calls failed"
+        model.down = False
+        answer = chain.invoke(QUESTION)
+        assert answer.content == "It was a cough."
+        assert charges(budget) == (3 if terms else 2)
+
+
+def test_a_stored_first_release_counts_where_the_draft_is_empty_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget, model = account(), Model()
+    chain = chain_of(budget, parser("draft"), model=model, cache=True)
+    # The vote is stored; the caller stops before the second draw.
+    with pytest.raises(Stopped):
+        chain.invoke(QUESTION, {"callbacks": [Dies(5)]})
+    model.drafts = "I can't list possible answers to this."
+    answer = chain.invoke(QUESTION)
+    assert answer.content == "It was a cough."
+    before = record(answer)["details"]["before"]
+    assert before["reason"] == "most groups chose none of the labels"
+    assert charges(budget) == 1
+    assert record(chain.invoke(QUESTION))["details"]["before"] == before
+
+
+def test_a_label_that_another_asking_has_released_is_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = account()
+    own = Bought.kept
+
+    def kept(self: Bought, outcome: Outcome, place: int = 0) -> Outcome:
+        if outcome.status is Status.FALLBACK:
+            own(self, Outcome(Status.RELEASED, "rash"), place)  # Another one was first.
+        return own(self, outcome, place)
+
+    monkeypatch.setattr(Bought, "kept", kept)
+    refusal = "I can't list possible answers to this."
+    model = Model(drafts=refusal)
+    chain = chain_of(budget, parser("draft"), model=model, cache=True)
+    answer = chain.invoke(QUESTION)
+    assert (answer.content, record(answer)["mechanism"]) == ("rash", "vote/gaussian")
+    assert chain.invoke(QUESTION).content == "rash"
+
+
+def test_a_model_that_fails_before_the_second_release_loses_no_vote() -> None:
+    class Fails(Model):
+        def _say(self, text: str) -> str:
+            if "Lisinopril" not in text and "none of these" not in text:
+                raise ValueError
+            return super()._say(text)
+
+    esa = ESAOutputParser(embedding=EMBEDDING, n_candidates=2)
+    own = VoteOutputParser(labels=["fever", "rash"], then=esa)
+    chain = chain_of(account(**FILTER), own, model=Fails(), on_failure="abstain")
+    public = record(chain.invoke(QUESTION))
+    assert public["details"]["then"] == "the model failed on the question alone"
+    assert public["details"]["reason"] == "most groups chose none of the labels"
+    assert public["mechanism"] == "vote/gaussian"
+
+
+def test_the_second_parsers_prompt_and_randomness_are_in_the_key() -> None:
+    ksa = KSAPTROutputParser(k=1)
+    asked = ChatPromptTemplate.from_template("{question} with {keywords}")
+    others = [
+        KSAPTROutputParser(k=1, prompt=asked),
+        KSAPTROutputParser(k=1, random=SeededRandom(1)),
+    ]
+    budget, seen = account(**{**FILTER, "queries": 20}), set[int]()
+    for then in (ksa, *others):
+        own = VoteOutputParser(labels=["fever", "rash"], then=then)
+        chain_of(budget, own, cache=True).invoke(QUESTION)
+        seen.add(charges(budget))
+    assert seen == {2, 4, 6}
 
 
 def test_the_second_parser_is_in_the_key() -> None:
