@@ -40,6 +40,24 @@ def request(tag: str, prompt: PromptValue, body: Mapping[str, Any]) -> dict[str,
     }
 
 
+def check_body(body: Mapping[str, Any]) -> None:
+    """Refuse what can't stand in a request's body.
+
+    Raises:
+        InvalidParameterError: If JSON can't hold it.
+    """
+    try:
+        json.dumps(body, allow_nan=False)
+    except (TypeError, ValueError):
+        pass
+    else:
+        return
+    raise InvalidParameterError(
+        "A request's body must be made of text, numbers and lists, as JSON has them: "
+        f"look at {', '.join(sorted(body))}."
+    )
+
+
 def replies_of(lines: Any) -> Iterator[tuple[str, Hidden[Slot]]]:
     """Yield the id and the answer of each line of a provider's output.
 

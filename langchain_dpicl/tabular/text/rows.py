@@ -264,7 +264,15 @@ class TextRows(Frozen):
                 digest of the unit's id and text under this key. Without one,
                 anybody with the text can check a guess of the id.
             **body: What else stands in a request's body: `model="gpt-4o-mini"`.
+
+        Raises:
+            InvalidParameterError: If JSON can't hold the body.
         """
+        # Before any record is in a frame.
+        batches.check_body(body)
+        return self._requests(key, body)
+
+    def _requests(self, key: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for part in self._pending():
             prompt = self._about(part)
             if prompt is not None:
@@ -282,8 +290,9 @@ class TextRows(Frozen):
         target: Path = private_path(path)
         if target.exists():
             raise InvalidParameterError(f"file {str(target)!r} is there already.")
+        requests = self.requests(key=key, **body)
         append_private(target, [])
-        for line in self.requests(key=key, **body):
+        for line in requests:
             append_private(target, [line])
 
     @classmethod
@@ -332,15 +341,16 @@ class TextRows(Frozen):
         return rows
 
     def _steps(self) -> Flow[None]:
+        if self._sealed is not None and not self._is_tried:
+            # Whatever a file has kept: in sight, the trial would tell who is new.
+            yield in_thread(partial(self._asking.try_out, self._model))
+            self._is_tried = True
         if next(self._pending(), None) is not None:
             if self._sealed is None:
                 raise InvalidParameterError(
                     "There is no model to read with. Pass one, or take the replies to "
                     "requests() with from_replies()."
                 )
-            if not self._is_tried:
-                yield in_thread(partial(self._asking.try_out, self._model))
-                self._is_tried = True
             yield sealed(partial(self._ask, self._sealed))
         self._is_read = True
 

@@ -156,8 +156,12 @@ def append_private(path: Path, lines: list[dict[str, Any]]) -> None:
     reason = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            if data and os.fstat(descriptor).st_size:
+                # A line that a full disk has cut must not take the next one with it.
+                os.lseek(descriptor, -1, os.SEEK_END)
+                data = data if os.read(descriptor, 1) == b"\n" else b"\n" + data
             while data:
                 data = data[os.write(descriptor, data) :]
         finally:

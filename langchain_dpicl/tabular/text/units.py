@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from numbers import Real
@@ -179,8 +180,11 @@ def _pieces(record: str, most: int) -> Iterable[str]:
 
 def _place(value: Any) -> tuple[int, float, str]:
     """Return where a value stands among others: numbers, then texts, then nothing."""
-    if isinstance(value, Real) and math.isfinite(value):
-        return 0, float(value), ""
+    if isinstance(value, Real):
+        # JSON may hold integers that no float does: one person's must stop nobody.
+        with suppress(OverflowError):
+            if math.isfinite(value):
+                return 0, float(value), ""
     if isinstance(value, date):
         value = value.isoformat()
     if isinstance(value, str) and value.strip():

@@ -183,3 +183,15 @@ def test_rows_out_of_replies_ask_nobody() -> None:
     )
     assert "model=NoneType, read=True" in repr(rows)
     assert list(rows.read())[:5] == ALL[:5]
+
+
+def test_a_body_that_json_can_not_hold_is_refused_before_any_record(
+    tmp_path: Path,
+) -> None:
+    rows = TextRows(complaints(2), complaints_schema(), None, unit_key="who")
+    path = tmp_path / "private-requests.jsonl"
+    with pytest.raises(InvalidParameterError, match="body"):
+        rows.write_requests(path, model=object())
+    with pytest.raises(InvalidParameterError, match="body"):
+        rows.requests(model=object())
+    assert not path.exists()

@@ -116,7 +116,7 @@ def test_another_process_asks_for_nothing_again(tmp_path: Path) -> None:
     text_rows(complaints(20), file=path).read()
     model = Reader()
     assert list(text_rows(complaints(20), model, file=path)) == ALL
-    assert model._asked == []
+    assert model.asked == []
     # A record more, and only its person is asked about.
     more = [*complaints(20), complaint(3, " And again.")]
     assert list(text_rows(more, model, file=path)) == ALL
@@ -188,3 +188,31 @@ def test_a_file_that_can_not_be_written_is_a_public_error(tmp_path: Path) -> Non
     with pytest.raises(InvalidParameterError, match="can't be written") as caught:
         rows.read()
     assert "Traveler" not in str(caught.value)
+
+
+def test_the_trial_call_tells_nobody_who_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "private.jsonl"
+    list(text_rows(complaints(5), file=path))
+    public = []
+    for count in (5, 6):
+        model = Reader(reply=choose)
+        list(text_rows(complaints(count), model, file=path))
+        public.append([text for text in model._asked if "Traveler" not in text])
+    assert public[0] == public[1]
+    assert len(public[0]) == 1
+
+
+def test_a_line_that_a_full_disk_cut_takes_no_other_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "private.jsonl"
+    list(text_rows(complaints(3), file=path))
+    path.write_bytes(path.read_bytes()[:-5])
+    list(text_rows(complaints(4), file=path))
+    model = Reader(reply=choose)
+    assert list(text_rows(complaints(4), model, file=path)) == ALL[:4]
+    assert not model.asked
+
+
+def test_no_order_of_one_person_stops_the_reading_of_others() -> None:
+    documents = complaints(3)
+    documents[1].metadata["day"] = 10**400
+    assert list(text_rows(documents, order_key="day")) == ALL[:3]
