@@ -65,19 +65,6 @@ class FactWriter:
     phrases: Mapping[str, str]
     untold: Collection[str]
 
-    def __post_init__(self) -> None:
-        names = self.statistics.terms.measured_names
-        for name, phrase in self.phrases.items():
-            if name not in names:
-                raise InvalidParameterError(
-                    f"phrases names no measured column: {name!r}."
-                )
-            if not isinstance(phrase, str) or "{value}" not in phrase:
-                raise InvalidParameterError(
-                    f"phrases[{name!r}] must be a text with {{value}} in it, such as "
-                    "'on {value}'."
-                )
-
     def documents(self) -> Iterator[Document]:
         """Write a document for each column, and for each value of a pair's columns."""
         for name in self.statistics.terms.measured_names:
@@ -163,6 +150,51 @@ class FactWriter:
 
     def _is_untold(self, value: Any) -> bool:
         return str(value).casefold() in self.untold
+
+
+def check_words(
+    names: Sequence[str], people: Any, phrases: Any, untold: Any
+) -> frozenset[str]:
+    """Refuse, before anything is charged, words that no sentence can be made of.
+
+    Args:
+        names: The measured columns.
+        people: What rows are called.
+        phrases: How a column's value is said of them.
+        untold: Values that are never ranked.
+
+    Returns:
+        The values that are never ranked, in lower case.
+
+    Raises:
+        InvalidParameterError: If one can't be used; it is named.
+    """
+    if not isinstance(people, str) or not people.strip():
+        raise InvalidParameterError(
+            "people must be a text that says what rows are, such as 'patients'."
+        )
+    if not isinstance(phrases, Mapping):
+        raise InvalidParameterError(
+            "phrases must be a mapping from columns to texts, such as "
+            "{'drug': 'on {value}'}."
+        )
+    for name, phrase in phrases.items():
+        if name not in names:
+            raise InvalidParameterError(
+                f"phrases names {name!r:.100}, which is no measured column. Those are "
+                f"{', '.join(map(repr, names)):.400}."
+            )
+        if not isinstance(phrase, str) or "{value}" not in phrase:
+            raise InvalidParameterError(
+                f"phrases[{name!r}] must be a text with {{value}} in it, such as "
+                "'on {value}'."
+            )
+    # A text is a collection of letters.
+    if isinstance(untold, str) or not isinstance(untold, Collection):
+        raise InvalidParameterError(
+            "untold must be a list of values, such as ['none', 'unknown']."
+        )
+    return frozenset(str(value).casefold() for value in untold)
 
 
 def _clear(ranked: Sequence[tuple[str, Estimate]], lead_error: float) -> int:

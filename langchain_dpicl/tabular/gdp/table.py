@@ -18,7 +18,7 @@ from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
-from langchain_dpicl.tabular.gdp.facts import UNTOLD, FactWriter
+from langchain_dpicl.tabular.gdp.facts import UNTOLD, FactWriter, check_words
 from langchain_dpicl.tabular.gdp.forecast import TableForecast, forecast
 from langchain_dpicl.tabular.gdp.measuring import (
     Measure,
@@ -326,19 +326,21 @@ class GDPTable(ReleasedTable):
             people: What rows are called.
             phrases: How a column's value is said of them: `{"drug": "on {value}"}`;
                 by default "whose drug is lisinopril".
-            untold: Values that are counted and not ranked, in lower case: "none" is no
-                answer to which one is the most frequent.
+            untold: Values that are counted and not ranked: "none" is no answer to
+                which one is the most frequent.
 
         Raises:
-            InvalidParameterError: If nothing was measured by name (`measure=`), or
-                `phrases` has no measured column or no `{value}`.
+            InvalidParameterError: If nothing was measured by name (`measure=`), or an
+                argument can't be used; nothing is charged then. As for `release`, too.
         """
         if self._terms.measure is None:
             raise InvalidParameterError(
                 "Documents tell of counts by name: GDPTable(..., measure=[...])."
             )
+        said = {} if phrases is None else phrases
+        aside = check_words(self._terms.measured_names, people, said, untold)
         release = self.release()
-        writer = FactWriter(release.statistics, people, dict(phrases or {}), untold)
+        writer = FactWriter(release.statistics, people, dict(said), aside)
         return ReleasedCorpus(writer.documents(), self.record())
 
     def _rows(self) -> Hidden[Any]:

@@ -186,10 +186,35 @@ def test_what_was_not_measured_by_name_has_no_documents() -> None:
     assert not budget.spent().queries
 
 
-@pytest.mark.parametrize("phrases", [{"color": "in {value}"}, {"drug": "on"}])
-def test_a_phrase_that_says_nothing_is_refused(phrases: dict[str, str]) -> None:
-    with pytest.raises(InvalidParameterError, match="phrases"):
-        table().documents(phrases=phrases)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("phrases", {"color": "in {value}"}),
+        ("phrases", {"drug": "on"}),
+        ("phrases", "on {value}"),
+        ("people", 3),
+        ("people", " "),
+        ("untold", "none"),
+        ("untold", None),
+    ],
+)
+def test_words_that_say_nothing_are_refused_before_the_charge(
+    name: str, words: Any
+) -> None:
+    budget = account(3)
+    unpaid = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR])
+    with pytest.raises(InvalidParameterError, match=name):
+        unpaid.documents(**{name: words})
+    assert not budget.spent().queries
+
+
+def test_untold_values_are_known_in_any_case() -> None:
+    told, aside = (
+        about(table(50).documents(untold=untold), "side_effect", "").page_content
+        for untold in ([], [EFFECTS[0].upper()])
+    )
+    assert f": {EFFECTS[0]} (" in told
+    assert f": {EFFECTS[0]} (" not in aside
 
 
 def test_of_hardly_any_people_hardly_anything_is_told() -> None:
