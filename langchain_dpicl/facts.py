@@ -25,6 +25,7 @@ from langchain_core.runnables import (
     RunnableSerializable,
     patch_config,
 )
+from langchain_core.runnables.base import RunnableBindingBase
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
@@ -37,6 +38,8 @@ from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.released import ReleasedCorpus
+
+_FILLED = {"context", "question"}
 
 
 class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessage]):
@@ -59,7 +62,8 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
         prompt: With `context` and `question`.
 
     Raises:
-        InvalidParameterError: If `corpus` is none, or the input holds no question.
+        InvalidParameterError: If `corpus`, `model` or `prompt` is none, or the input
+            holds no question.
 
     Privacy:
         Post-processing of the release: no unit, no noise, no event of its own. Whether
@@ -114,6 +118,18 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
                 f"corpus must be a ReleasedCorpus, not {type(self.corpus).__name__}: "
                 "GDPTable(..., measure=[...]).documents() gives one."
             )
+        if not isinstance(self.model, Runnable):
+            raise InvalidParameterError(
+                "model must be a chat model or a completion model of LangChain, not "
+                f"{type(self.model).__name__}."
+            )
+        names = getattr(self.prompt, "input_variables", ())
+        if not isinstance(self.prompt, BasePromptTemplate) or _FILLED - {*names}:
+            raise InvalidParameterError(
+                "prompt must be a prompt template with the variables {context} (the "
+                "facts) and {question}: ChatPromptTemplate.from_template(...) makes "
+                "one of a text."
+            )
         self._retriever = self.corpus.as_retriever(self.embedding, k=self.k)
 
     @override
@@ -156,7 +172,10 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
     @override
     def __or__(self, other: Any, *others: Any) -> Any:
         """Ask a `DPChain` where the facts don't tell; pipe into anything else."""
-        if not isinstance(other, DPChain):
+        bound = other
+        while isinstance(bound, RunnableBindingBase):  # chain.with_config(...)
+            bound = bound.bound
+        if not isinstance(bound, DPChain):
             return super().__or__(other)
         paid = itemgetter("input") | other
 

@@ -8,6 +8,8 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda
 from support.chain_parts import EMBEDDING, record, reply, rich
 from support.fakes import AsyncScriptedModel, notes
 from support.released_parts import public_record
@@ -79,6 +81,24 @@ async def test_only_what_the_facts_do_not_tell_is_charged(silence: str) -> None:
     assert budget.spent().queries == 2
 
 
+def test_a_paid_chain_may_have_its_account_bound() -> None:
+    budget = rich()
+    first = facts() | chain().with_config(callbacks=[budget]).with_config(tags=["a"])
+    assert first.invoke(TOLD).content == "Salbutamol."
+    assert not budget.spent().queries
+    assert first.invoke(UNTOLD).content == "cough"
+    assert budget.spent().queries == 1
+
+
+def test_behind_something_else_it_asks_for_parentheses() -> None:
+    budget = rich()
+    ahead: Any = RunnableLambda(str)
+    with pytest.raises(InvalidParameterError, match=r"first \| \(facts \| chain\)"):
+        (ahead | facts() | chain(budget)).invoke(TOLD)
+    assert (ahead | (facts() | chain(budget))).invoke(TOLD).content == "Salbutamol."
+    assert not budget.spent().queries
+
+
 async def test_a_stream_gives_either_answer() -> None:
     first, budget = facts() | chain(), rich()
     config: Any = {"callbacks": [budget]}
@@ -126,5 +146,10 @@ def test_bad_parts_are_refused() -> None:
         facts(corpus=[Document("a")])
     with pytest.raises(InvalidParameterError, match="k"):
         facts(k=0)
+    with pytest.raises(InvalidParameterError, match="model must be"):
+        facts(model="gpt-4o")
+    for prompt in ("{context} {question}", ChatPromptTemplate.from_template("{x}")):
+        with pytest.raises(InvalidParameterError, match="prompt must be"):
+            facts(prompt=prompt)
     with pytest.raises(InvalidParameterError, match="empty"):
         facts().invoke(" ")

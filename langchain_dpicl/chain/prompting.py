@@ -80,9 +80,10 @@ def read_question(value: Any, longest: int | None = None) -> Question:
         raise InvalidParameterError(
             "The question is empty."
             if isinstance(text, str)
-            else "DPChain takes a question: a string, or a mapping with one under "
+            else "The chain takes a question: a string, or a mapping with one under "
             f"'question', not {type(text).__name__}. Of messages, pass the last one's "
-            "text."
+            "text. Where FactsChain | DPChain stands behind something else, put it in "
+            "parentheses: first | (facts | chain)."
         )
     if longest is not None and len(text) > longest:
         raise InvalidParameterError(
