@@ -16,9 +16,10 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from typing_extensions import Self, override
 
-from langchain_dpicl.common import file_format
+from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.common.file_format import CORPUS
 from langchain_dpicl.common.frozen import Frozen
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, lemma
@@ -151,8 +152,14 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
             embedding: See `as_vectorstore`.
             k: How many documents a question gets.
             **terms: What else `VectorStore.as_retriever` takes.
+
+        Raises:
+            InvalidParameterError: If k is no count, or `embedding` is none.
         """
-        wanted = {"k": k, **terms.pop("search_kwargs", {})}
+        wanted = {
+            "k": checked(parameters.count, k, "k"),
+            **terms.pop("search_kwargs", {}),
+        }
         store = self.as_vectorstore(embedding)
         return store.as_retriever(search_kwargs=wanted, **terms)
 

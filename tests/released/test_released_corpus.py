@@ -144,6 +144,9 @@ def test_what_can_not_be_kept_is_refused() -> None:
         ReleasedCorpus([Document("a", metadata={"x": object()})], public_record())
     with pytest.raises(InvalidParameterError, match="must be a LangChain Embeddings"):
         corpus().as_retriever("words")  # type: ignore[arg-type]
+    for k in (0, -1, "4"):
+        with pytest.raises(InvalidParameterError, match="k must be"):
+            corpus().as_retriever(k=k)  # type: ignore[arg-type]
 
 
 def test_a_ledger_that_has_no_such_charge_does_not_confirm_it() -> None:
