@@ -240,8 +240,9 @@ class ReleasedTable(Frozen, ABC):
             the `row` and the release's record (`privacy`).
 
         Raises:
-            InvalidParameterError: If n is no count, or `model` is none. Nothing is
-                charged then.
+            InvalidParameterError: If n is no count, or `model` or `prompt` is none.
+                Nothing is charged then.
+            PublicCallError: If every call fails. The release stays paid for.
         """
         return self._writer(n, model, prompt, max_concurrency, progress=progress).write(
             self.sample(n, balanced=False)
@@ -278,6 +279,12 @@ class ReleasedTable(Frozen, ABC):
         checked(parameters.count, n, "n")
         if not isinstance(model, Runnable):
             raise _no_model(model)
+        names = getattr(prompt, "input_variables", ())
+        if not isinstance(prompt, BasePromptTemplate) or "facts" not in names:
+            raise InvalidParameterError(
+                "prompt must be a prompt template with the variable {facts}: "
+                "ChatPromptTemplate.from_template(...) makes one of a text."
+            )
         self.release()
         return SyntheticWriter(
             self.schema, self.binned, model, prompt, self.record(), most, progress

@@ -14,6 +14,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.replies import answer_of
+from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import domain_places, lemmas, tokenize
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
@@ -51,7 +52,11 @@ class SyntheticWriter:
     progress: bool
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> list[Document]:
-        """Return a document for each row."""
+        """Return a document for each row.
+
+        Raises:
+            PublicCallError: If every call fails: a key or an argument is wrong.
+        """
         texts: dict[int, str] = {}
         with progress_bar("Writing", len(rows), shown=self.progress) as advance:
             for _ in range(_TRIES):
@@ -59,6 +64,14 @@ class SyntheticWriter:
                 asked = [self._asked(rows[place]) for place in left]
                 config: Any = {"max_concurrency": self.most}
                 found = self.model.batch(asked, config, return_exceptions=True)
+                failed = [one for one in found if isinstance(one, Exception)]
+                if not texts and len(failed) == len(rows):
+                    raise PublicCallError(
+                        "The model failed on every row "
+                        f"({type(failed[0]).__name__}). Call the model by itself, "
+                        "model.invoke('Hello'), to see what is wrong. The release "
+                        "stays paid for: call again."
+                    )
                 for place, reply in zip(left, found, strict=True):
                     text = "" if isinstance(reply, Exception) else answer_of(reply)
                     if self.keeps(text, rows[place]):

@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from langchain_core.prompts import ChatPromptTemplate
 from support.fakes import ScriptedModel
 from support.table_parts import account
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.tabular import (
     CategoricalColumn,
@@ -98,6 +99,16 @@ def test_a_model_that_fails_loses_no_row() -> None:
     assert sum(one.metadata["written_by_model"] for one in found) >= 6
 
 
+def test_a_model_that_always_fails_is_an_error() -> None:
+    def fails(text: str) -> str:
+        raise ValueError(text)
+
+    released = table()
+    with pytest.raises(PublicCallError, match=r"\(ValueError\)"):
+        released.synthetic_documents(3, ScriptedModel(reply=fails))
+    assert len(released.synthetic_documents(3, ScriptedModel(reply=prose))) == 3
+
+
 def test_numbers_are_checked_too() -> None:
     released = table(measure=None, group_by="drug")
     told = released.synthetic_documents(3, ScriptedModel(reply=prose))
@@ -121,5 +132,8 @@ def test_bad_arguments_cost_nothing() -> None:
         released.synthetic_documents(0, ScriptedModel())
     with pytest.raises(InvalidParameterError, match="model must be"):
         released.synthetic_documents(3, "gpt")  # type: ignore[arg-type]
+    for prompt in ("{facts}", ChatPromptTemplate.from_template("{rows}")):
+        with pytest.raises(InvalidParameterError, match="prompt must be"):
+            released.synthetic_documents(3, ScriptedModel(), prompt=prompt)  # type: ignore[arg-type]
     with pytest.raises(InvalidParameterError, match="Nothing was released"):
         released.record()
