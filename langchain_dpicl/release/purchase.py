@@ -137,6 +137,8 @@ class Purchase:
                 f" A {self.noun} of the same terms is stored in this account: "
                 f"{self.way_out}, at no charge."
             )
+        elif self.resume:
+            message += f" There is no {self.noun} of these terms in it to take."
         raise BudgetExhaustedError(message)
 
 

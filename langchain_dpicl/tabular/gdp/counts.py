@@ -261,4 +261,11 @@ def _code(column: CategoricalColumn | NumericColumn, value: Any) -> int:
     values = _values(column)
     if isinstance(value, str) and value in values:
         return values.index(value)
-    return int(column.codes([value])[0])
+    try:
+        return int(column.codes([value])[0])
+    except InvalidParameterError:
+        pass
+    raise InvalidParameterError(
+        f"where names {value!r:.100}, which is no value of column {column.name!r}. "
+        f"Its values are {', '.join(map(repr, values)):.400}."
+    )

@@ -35,8 +35,14 @@ def read_measure(measure: Any, schema: TableSchema) -> tuple[tuple[str, ...], ..
 
     Raises:
         InvalidParameterError: If it is no list of names and pairs of names, a column is
-            unknown or has no bins, or a table is there twice.
+            unknown or has no bins, a table is there twice, or it is a pair without a
+            list around it.
     """
+    if isinstance(measure, tuple) and list(map(type, measure)) == [str, str]:
+        raise InvalidParameterError(
+            f"measure={measure!r:.200} may mean one pair or two columns: write a list, "
+            "[('drug', 'side effect')] for the pair, ['drug', 'side effect'] for both."
+        )
     found = [_columns(one) for one in _listed(measure)]
     if not found:
         raise InvalidParameterError(_ASKED)

@@ -284,6 +284,7 @@ def test_an_epsilon_of_ones_own_is_that_of_laplace_noise() -> None:
         ({"measure": [("job", "ill", "age")]}, "one column or of two"),
         ({"measure": [("job", "ill"), ("ill", "job")]}, "twice"),
         ({"measure": ["job", ("job",)]}, "twice"),
+        ({"measure": ("job", "ill")}, "may mean one pair or two columns"),
         ({"group_by": "job"}, "group_by"),
         ({"group_by": []}, "group_by"),
         ({"noise": "uniform"}, "noise must be"),
@@ -347,7 +348,7 @@ def test_names_that_can_not_be_told_apart_are_refused() -> None:
         (lambda found: found.table(7), "was not measured"),
         (lambda found: found.table([["job"]]), "was not measured"),
         (lambda found: found.counts("ill", {"age": 30}), "was not measured"),
-        (lambda found: found.counts("ill", {"job": "pilot"}), "'job'"),
+        (lambda found: found.counts("ill", {"job": "pilot"}), "names 'pilot'"),
         (lambda found: found.counts("job", "ill"), "where must be"),
         (lambda found: found.mean(0, "age"), "was not released so"),
     ],
@@ -378,7 +379,7 @@ def test_a_release_is_found_again_by_the_same_terms(noise: Any, epsilon: float) 
     ).all()
     assert budget.spent().queries == 1
     other: Any = {"measure": [("drug", "effect"), "drug"]}
-    with pytest.raises(BudgetExhaustedError):
+    with pytest.raises(BudgetExhaustedError, match="no release of these terms"):
         drugs_of(budget=budget, noise=noise, **other).release(resume=True)
 
 
