@@ -375,7 +375,7 @@ class CategoricalColumn(TableColumn):
             raise self._refusal(
                 "a cell is none of the declared values. Declare every value that the "
                 "column can have (values=), or the value that all others count as "
-                "(other=)"
+                '(other=); with TextRows, pass rows.schema, which has "unknown"'
             )
         return self._index[self.other]
 
