@@ -60,7 +60,7 @@ class AccountPlan(Account):
             raise PlanMismatchError(
                 f"Account {self.terms.name!r} is planned for another kind of release "
                 f"than this {template.mechanism} release: each of its queries spends "
-                f"{events}. Use a parser that asks for the same, or open an account of "
+                f"{events}. Ask for the same release, or open an account of "
                 "its own for this one (accounting='zcdp' opens one that takes any "
                 "release)."
             )

@@ -146,6 +146,8 @@ def _exhausted(state: AccountState) -> BudgetExhaustedError:
     terms = state.terms
     what = (
         f"has spent all {terms.queries} queries of its budget"
+        if terms.queries is not None and terms.queries > 1
+        else "has spent the only query of its budget"
         if terms.queries is not None
         else "can't pay for this release out of what is left of its budget"
     )

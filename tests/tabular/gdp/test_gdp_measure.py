@@ -370,7 +370,7 @@ def test_a_release_is_found_again_by_the_same_terms(noise: Any, epsilon: float) 
     budget = account(epsilon)
     first = drugs_of(budget=budget, noise=noise).release()
     # The account is spent, and planned for what was charged.
-    with pytest.raises(BudgetExhaustedError, match="resume=True"):
+    with pytest.raises(BudgetExhaustedError, match=r"the only query.*resume=True"):
         drugs_of(budget=budget, noise=noise).release()
     again = drugs_of(budget=budget, noise=noise, rows=5).release(resume=True)
     assert again.record() == first.record()
