@@ -99,7 +99,7 @@ def test_the_demo_ends_with_facts_that_are_paid_for_once(
     assert again["facts"] == facts
     assert main(arguments) == 0
     shown = capsys.readouterr().out
-    assert "dry cough" in shown
+    assert "Facts: paid for once, asked for nothing" in shown
     assert "Nothing was charged for the questions" in shown
 
 

@@ -57,6 +57,7 @@ class Recorder:
     """A parser up to its noise: it keeps what it would release."""
 
     random = None
+    second = None
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -155,9 +156,9 @@ class ReusesTheAnswers(SealedQuery):
 class ReusesTheAnswersOfThePoor(ReusesTheAnswers):
     """(7) All who can pay for the release do, and the others' answers count too."""
 
-    def _merge(self, asked: Any, paid: Any, answers: Any) -> Outcome:
+    def _merge(self, asked: Any, paid: Any, answers: Any, place: int) -> Outcome:
         self.groups.draw_prepared(asked.embedded, charge_units=paid.paid.charge_units)
-        return super()._merge(asked, paid, answers)
+        return super()._merge(asked, paid, answers, place)
 
 
 class TestsForNothing(SealedQuery):

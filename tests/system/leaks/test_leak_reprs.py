@@ -134,6 +134,9 @@ PUBLIC = {
     "tabular.gdp.consistency": {"Overlap"},
     "tabular.gdp.counts": {"CountTable", "Estimate", "MeasuredCounts"},
     "tabular.gdp.statistics": {"NoisyStatistics"},
+    "tabular.gdp.facts": {"FactWriter"},
+    "tabular.synthetic": {"SyntheticWriter"},
+    "facts": {"FactsChain"},
     "tabular.ldp.result": {"Collected", "Spending"},
     # rows behind `Hidden`
     "tabular.ldp.collecting": {"Rows"},
