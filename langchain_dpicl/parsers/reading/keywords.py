@@ -116,9 +116,8 @@ def items_of(
     read = passage(answer)
     if nothing_said(read) or chooses_none(read):
         return []
-    phrase = _phrase(read)
-    if 0 < len(phrase) <= MAX_PHRASE:
-        return [" ".join(lemma(word, language) for word in phrase)]
+    if (phrase := _lemmas(read, language)) is not None:
+        return [phrase]
     asked = {
         form
         for word in question_words
@@ -135,6 +134,26 @@ def items_of(
         if not stop and not framing and not {word, form} & asked:
             found.setdefault(form)
     return list(found)
+
+
+def phrase_of(answer: str, language: str | None = "en") -> str | None:
+    """Return the one item that a short answer counts for; see `items_of`.
+
+    Example:
+        >>> phrase_of("**No chest pain.**"), phrase_of("None of these")
+        ('no chest pain', None)
+    """
+    read = passage(answer)
+    if nothing_said(read) or chooses_none(read):
+        return None
+    return _lemmas(read, language)
+
+
+def _lemmas(read: Passage, language: str | None) -> str | None:
+    phrase = _phrase(read)
+    if not 0 < len(phrase) <= MAX_PHRASE:
+        return None
+    return " ".join(lemma(word, language) for word in phrase)
 
 
 def _words(read: Passage) -> list[str]:

@@ -17,7 +17,14 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+)
 from typing_extensions import Self, override
 
 from langchain_dpicl.common.validation import construct
@@ -25,6 +32,9 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular.schema import cells, spelling, wording
 
 _MIN_VALUES = 2
+MAX_ITEMS = 100
+"""Most names outside its list that one row may count for in an open column."""
+
 _TRUTH = ({"False", "True"}, {"0", "1"})
 
 
@@ -210,11 +220,20 @@ class CategoricalColumn(TableColumn):
     other: str | None = None
     """The category that cells outside the domain count as; None refuses them."""
 
+    open: bool = False
+    """Whether `GDPTable(measure=...)` also releases, by a noisy threshold, what enough
+    rows name outside the domain. Such cells count as `other`, else as `missing`."""
+
+    max_items: int = Field(default=1, ge=1, le=MAX_ITEMS, strict=True)
+    """With `open`: most such names that one row counts for. Noise grows with it."""
+
     _index: dict[str, int] = PrivateAttr()
     _shown: tuple[str, ...] = PrivateAttr()
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
+        if self.max_items != 1 and not self.open:
+            raise self._refusal("max_items= goes with open=True")
         self._index = spelling.index_of(self.values)
         if set(self.values) in _TRUTH:
             # Databases without truth values (SQLite) keep them as 0 and 1.
@@ -277,6 +296,18 @@ class CategoricalColumn(TableColumn):
                 "category must be public like the others"
             )
         return value
+
+    @override
+    def describe(self) -> dict[str, Any]:
+        """Return the column as JSON, without what was left to its default."""
+        found = super().describe()
+        for name in () if self.open else ("open", "max_items"):
+            del found[name]
+        return found
+
+    def lists(self, text: str) -> bool:
+        """Return whether a text, spelled as cells are, is one of the values."""
+        return spelling.find(text, self._index) is not None
 
     @property
     @override
@@ -371,6 +402,8 @@ class CategoricalColumn(TableColumn):
         return self._index[self.missing]
 
     def _other_code(self) -> int:
+        if self.open and self.other is None and self.missing is not None:
+            return self._missing_code()
         if self.other is None:
             raise self._refusal(
                 "a cell is none of the declared values. Declare every value that the "

@@ -140,6 +140,15 @@ class Card:
             field.column.name: getattr(field, "none", None) for field in self.fields
         }
 
+    @cached_property
+    def opened(self) -> dict[str, CategoryField]:
+        """The open columns, by name."""
+        return {
+            field.column.name: field
+            for field in self.fields
+            if isinstance(field, CategoryField) and field.column.open
+        }
+
     @property
     def lines(self) -> str:
         """The columns as lines of the prompt."""

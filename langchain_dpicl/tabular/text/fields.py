@@ -116,6 +116,10 @@ class CategoryField:
         ]
         others = self.column.other
         hint = f' ("{others}" for any other)' if others not in (None, UNKNOWN) else ""
+        if self.column.open:
+            most = self.column.max_items
+            more = f", at most {most} with commas between them" if most > 1 else ""
+            hint = f' ("other: " and one to three words for any other{more})'
         return (
             f'"{self.column.name}"{_title(self.column)}: {", ".join(values)}{hint}, or '
             f'"{self.unknown}"'
@@ -123,8 +127,9 @@ class CategoryField:
 
     @property
     def json_schema(self) -> dict[str, Any]:
-        """The values as JSON Schema."""
-        return {"type": "string", "enum": list(self.labels)}
+        """The values as JSON Schema; of an open column any text."""
+        listed = {} if self.column.open else {"enum": list(self.labels)}
+        return {"type": "string", **listed}
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from langchain_dpicl.parsers.reading.text import LONGEST, spelled, word_set
 from langchain_dpicl.tabular.text.card import Card, ColumnNames
 from langchain_dpicl.tabular.text.fields import CategoryField, Field
 from langchain_dpicl.tabular.text.objects import objects_in
-from langchain_dpicl.tabular.text.values import read_value
+from langchain_dpicl.tabular.text.values import read_names, read_value
 
 _NAMES = word_set("name key column field slot attribute label")
 _VALUES = ("value", "answer", "choice", "selected", "label", "name", "text", "option")
@@ -66,15 +66,44 @@ def read_reply(reply: str, card: Card) -> dict[str, Any]:
     return {**card.unknowns, **told}
 
 
+def read_named(reply: str, card: Card) -> dict[str, list[str]]:
+    """Return what a reply names of open columns outside their lists.
+
+    Args:
+        reply: What the model wrote about one unit. Private.
+        card: The public card.
+
+    Returns:
+        At most `max_items` names for each open column; none where it names none.
+
+    Privacy:
+        A pure function of one reply and of the public schema.
+
+    Example:
+        >>> from langchain_dpicl.tabular import CategoricalColumn, TableSchema
+        >>> ill = CategoricalColumn(name="ill", values=["flu", "cold"], open=True)
+        >>> job = CategoricalColumn(name="job", values=["clerk", "nurse"])
+        >>> card = Card.of(TableSchema(label="job", columns=[ill, job]))
+        >>> read_named('{"ill": "other: the gout", "job": "pilot"}', card)
+        {'ill': ['gout']}
+    """
+    if not card.opened:
+        return {}
+    text = spelled(reply)[-LONGEST:]
+    said = _best_object(text, card)
+    if not said:
+        # The last one: models think aloud before they answer.
+        said = {field.column.name: [line] for field, line in _phrases(text, card)}
+    found = {
+        name: read_names(field, said.get(name, ()))
+        for name, field in card.opened.items()
+    }
+    return {name: names for name, names in found.items() if names}
+
+
 def _from_objects(text: str, card: Card) -> dict[str, Any] | None:
     """Return what the best object tells; None where none names a column."""
-    objects = objects_in(text)
-    best: dict[str, list[Any]] = {}
-    for found in [_listed(objects), *objects]:
-        filled: dict[str, list[Any]] = {}
-        fill(filled, found, card.names)
-        if filled and len(filled) >= len(best):
-            best = filled
+    best = _best_object(text, card)
     if not best:
         return None
     told: dict[str, Any] = {}
@@ -85,6 +114,18 @@ def _from_objects(text: str, card: Card) -> dict[str, Any] | None:
                 told[field.column.name] = value
                 break
     return told
+
+
+def _best_object(text: str, card: Card) -> dict[str, list[Any]]:
+    """Return what the best object says of each column; nothing where none names one."""
+    objects = objects_in(text)
+    best: dict[str, list[Any]] = {}
+    for found in [_listed(objects), *objects]:
+        filled: dict[str, list[Any]] = {}
+        fill(filled, found, card.names)
+        if filled and len(filled) >= len(best):
+            best = filled
+    return best
 
 
 def fill(
@@ -138,6 +179,17 @@ def _said(value: Any) -> Iterator[Any]:
 
 def _from_phrases(text: str, card: Card) -> dict[str, Any]:
     """Return what stands behind the columns' names."""
+    told: dict[str, Any] = {}
+    for field, line in _phrases(text, card):
+        value = read_value(field, line)
+        if value is not None:
+            # The last one: models think aloud before they answer.
+            told[field.column.name] = value
+    return told
+
+
+def _phrases(text: str, card: Card) -> Iterator[tuple[Field, str]]:
+    """Yield the columns that are named, each with what stands behind its name."""
     found: list[tuple[int, int, Field]] = []
     for field in card.fields:
         column = field.column
@@ -151,15 +203,10 @@ def _from_phrases(text: str, card: Card) -> dict[str, Any]:
             for match in re.finditer(pattern, text, re.IGNORECASE)
         ]
     found.sort(key=lambda one: (one[0], -one[1]))
-    told: dict[str, Any] = {}
     ends = [begin for begin, _, _ in found[1:]] + [len(text)]
     for (_, begin, field), end in zip(found, ends, strict=False):
-        line = _LINE.search(text[begin:end])
-        value = read_value(field, line[0]) if line else None
-        if value is not None:
-            # The last one: models think aloud before they answer.
-            told[field.column.name] = value
-    return told
+        if line := _LINE.search(text[begin:end]):
+            yield field, line[0]
 
 
 def _named(field: CategoryField, text: str) -> str | None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,8 +32,14 @@ from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.text import batches
 from langchain_dpicl.tabular.text.asking import Asking, ReadingForecast
 from langchain_dpicl.tabular.text.card import Card
-from langchain_dpicl.tabular.text.reading import read_reply
-from langchain_dpicl.tabular.text.store import Readings, append_private, private_path
+from langchain_dpicl.tabular.text.opened import NamedCell
+from langchain_dpicl.tabular.text.reading import read_named, read_reply
+from langchain_dpicl.tabular.text.store import (
+    NAMED,
+    Readings,
+    append_private,
+    private_path,
+)
 from langchain_dpicl.tabular.text.units import Part, check_merge, merged, units_of
 
 MAX_CHARACTERS = 24_000
@@ -394,6 +401,9 @@ class TextRows(Frozen):
         row = attempt(lambda: read_reply(slot.text or "", self._card)) or {}
         unknowns = self._card.unknowns
         told = {name: value for name, value in row.items() if value != unknowns[name]}
+        named = attempt(lambda: read_named(slot.text or "", self._card))
+        if named:
+            told[NAMED] = named
         self._readings.keep(self._tag(part), told)
 
     def _pending(self) -> Iterator[Part]:
@@ -404,17 +414,16 @@ class TextRows(Frozen):
 
     def _rows(self) -> list[dict[str, Any]]:
         unknowns, nones = self._card.unknowns, self._card.nones
-        return [
-            {
-                **unknowns,
-                **merged(
-                    [self._readings.told(self._tag(part)) for part in unit],
-                    self._rules,
-                    nones,
-                ),
-            }
-            for unit in self._units.value
-        ]
+        rows = []
+        for unit in self._units.value:
+            told = [self._readings.told(self._tag(part)) for part in unit]
+            row = {**unknowns, **merged(told, self._rules, nones)}
+            for name in self._card.opened:
+                each = [part.get(NAMED, {}).get(name, ()) for part in told]
+                if any(each):
+                    row[name] = NamedCell(row[name], chain(*each))
+            rows.append(row)
+        return rows
 
     def _tag(self, part: Part) -> str:
         return part.tag(self._readings.digest)

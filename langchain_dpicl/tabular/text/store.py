@@ -29,6 +29,9 @@ from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.fields import CategoryField
 
 KIND = "private readings"
+NAMED = ""
+"""Beside the columns' names, none of which is blank: what open columns name."""
+
 _MARK = "private"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -120,6 +123,10 @@ class Readings:
     def _fits(self, told: Mapping[str, Any]) -> bool:
         fields = {field.column.name: field for field in self._card.fields}
         for name, value in told.items():
+            if name == NAMED:
+                if not _are_names(value, self._card.opened):
+                    return False
+                continue
             field = fields.get(name)
             if isinstance(field, CategoryField):
                 if value not in field.labels:
@@ -127,6 +134,15 @@ class Readings:
             elif field is None or not isinstance(value, int | float):
                 return False
         return True
+
+
+def _are_names(value: Any, opened: Mapping[str, Any]) -> bool:
+    return isinstance(value, dict) and all(
+        column in opened
+        and isinstance(names, list)
+        and all(isinstance(name, str) for name in names)
+        for column, names in value.items()
+    )
 
 
 def private_path(path: Any) -> Path:

@@ -14,11 +14,14 @@ For a column of categories, in this order:
 7. Anything else is the column's `other`, if it has one.
 
 A number is the only one in the reply, or the only one within the bounds.
+
+In an open column, what says no listed value is also kept by its name (`read_names`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from langchain_dpicl.common.slots import hidden_repr
@@ -42,10 +45,9 @@ from langchain_dpicl.tabular.text.fields import (
     american,
     is_denial,
 )
+from langchain_dpicl.tabular.text.opened import OTHER, UNSAID, names_in
 
-_OTHER = re.compile(r"[\W_]*others?\b(?!\s+than\b)[\W_]*", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<![\w.,])(?:(?<![\w-])-)?\d+(?:,\d{3})*(?:\.\d+)?(?![,.]?\d)")
-_UNSAID = word_set("null missing blank unspecific illegible redacted")
 _TOLD = word_set(
     "mention mentioned mentions stated specified given information info data details "
     "documented evidence record recorded indicated indication provided"
@@ -89,6 +91,23 @@ def read_value(field: Field, said: Any) -> Any:
     return None if found == field.unknown else found
 
 
+def read_names(field: CategoryField, said: Iterable[Any]) -> list[str]:
+    """Return what a reply names of an open column outside its list.
+
+    Args:
+        field: The column.
+        said: All that the reply has for it. Private.
+
+    Returns:
+        At most `max_items` names: what is a listed value has none.
+    """
+    column, found = field.column, dict[str, None]()
+    for one in said:
+        if isinstance(one, str) and read_value(field, one) in (None, column.other):
+            found.update(dict.fromkeys(names_in(column, one)))
+    return list(found)[: column.max_items]
+
+
 class _Said:
     """What a reply says of one column of categories."""
 
@@ -103,7 +122,7 @@ class _Said:
     def value(self) -> str | None:
         """Return the value that is said; see the module."""
         field, labels = self.field, self.field.labels
-        other = _OTHER.match(self.text)
+        other = OTHER.match(self.text)
         if other and self.text not in labels:
             rest = passage(self.text[other.end() :]).tokens
             whole = tuple(sorted(token.stem for token in rest))
@@ -119,7 +138,7 @@ class _Said:
         words = [token.word for token in self.read.tokens]
         if field.polar:
             return self._polar(words)
-        if not words or nothing_said(self.read) or words[0] in _UNSAID:
+        if not words or nothing_said(self.read) or words[0] in UNSAID:
             return None
         return self._loosely(words)
 
