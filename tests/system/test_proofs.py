@@ -39,7 +39,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.accounting import Event, EventTemplate, ParallelEvent
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.tabular import GDPTable
+from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 
 PACKAGE = Path(langchain_dpicl.__file__).parent
 ARCHITECTURE = PACKAGE.parent / "ARCHITECTURE.md"
@@ -177,10 +177,21 @@ def generate(mechanism: str) -> PrivacyBudgetHandler:
     return budget
 
 
-def measure(**terms: Any) -> PrivacyBudgetHandler:
+OPEN = TableSchema(
+    label="ill",
+    columns=[
+        CategoricalColumn(name="job", values=["clerk", "?"], missing="?", open=True),
+        CategoricalColumn(name="ill", values=["no", "yes"]),
+    ],
+)
+
+
+def measure(
+    data: Any = None, schema: TableSchema | None = None, **terms: Any
+) -> PrivacyBudgetHandler:
     budget = account(queries=1, delta=1e-9)
     given = {"budget": budget, "sampling_rate": 0.5, **terms}
-    table = GDPTable(people(400), people_schema(), **given)
+    table = GDPTable(data or people(400), schema or people_schema(), **given)
     table.release()
     return budget
 
@@ -207,6 +218,12 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("GDPTable", "noisy_tallies"): measure,
     ("GDPTable", "noisy_histograms"): lambda: measure(
         measure=["age", ("job", "ill")], noise="gaussian"
+    ),
+    ("GDPTable", "threshold_words"): lambda: measure(
+        data=[{"job": "pilot", "ill": "no"}] * 90,
+        schema=OPEN,
+        measure=["job"],
+        sampling_rate=1.0,
     ),
     ("LDPTable", "randomize"): charge_units,
 }
@@ -255,10 +272,13 @@ def drawn(proof: Proof, calls: list[Call]) -> Iterator[tuple[int, dict[str, floa
 
 
 def branches(events: tuple[Event, ...]) -> list[tuple[Any, ...]]:
-    """Return what was charged to each class of units."""
+    """Return what was charged to each class of units, or for each of two releases."""
     [*alone] = events
     if len(alone) == 1 and isinstance(alone[0], ParallelEvent):
         return list(alone[0].branches)
+    if len(alone) == len(("counts", "names", "delta0")):
+        # Of a table with open columns, or one release of three events.
+        return [tuple(alone), tuple(alone[:1]), tuple(alone[1:])]
     return [tuple(alone)]
 
 

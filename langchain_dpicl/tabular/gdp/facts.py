@@ -66,14 +66,32 @@ class FactWriter:
     untold: Collection[str]
 
     def documents(self) -> Iterator[Document]:
-        """Write a document for each column, and for each value of a pair's columns."""
+        """Write a document for each column, open one, and value of a pair's columns."""
         for name in self.statistics.terms.measured_names:
             yield self._document(name, None)
+        for name, names in self.statistics.named.items():
+            yield self._named(name, names)
         for own in self.statistics.terms.measure or ():
             for by, of in (own, own[::-1]) if len(own) > 1 else ():
                 for value in self.statistics.table((by,)).values[0]:
                     if not self._is_untold(value):
                         yield self._document(of, (by, value))
+
+    def _named(self, of: str, names: Sequence[str]) -> Document:
+        """Write what an open column names outside its list."""
+        title = self._title(of)
+        text = f"No {title} beyond the listed ones is named by enough {self.people}."
+        if names:
+            also = f"Also named by {self.people} as {title}, though not listed"
+            text = f"{also}: {', '.join(names)}."
+        metadata = {
+            "of": of,
+            "by": "",
+            "value": "",
+            "status": "named",
+            "names": json.dumps(list(names)),
+        }
+        return Document(text, metadata=metadata)
 
     def _document(self, of: str, where: tuple[str, Any] | None) -> Document:
         table = self.statistics.table((*(where or ())[:1], of))

@@ -9,8 +9,9 @@ from statistics import NormalDist
 from langchain_dpicl.accounting import compose
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.validation import checked
-from langchain_dpicl.mechanisms import DiscreteLaplace, GaussianNoise
+from langchain_dpicl.mechanisms import DiscreteLaplace, GaussianNoise, required_count
 from langchain_dpicl.released.checking import pure_epsilon
 from langchain_dpicl.tabular.gdp.statistics import SMALLEST
 from langchain_dpicl.tabular.gdp.terms import GDPTerms, Paid, Quantity
@@ -49,6 +50,8 @@ class TableForecast:
         size_error: Standard error of a group's number of rows.
         columns: One forecast for each column, or each table of `measure`.
         measured: Whether tables were asked for by name.
+        named: Rows that must name what an open column does not list for it to come out
+            in 95 % of releases; None where no column is open.
     """
 
     epsilon: float
@@ -56,6 +59,7 @@ class TableForecast:
     size_error: float
     columns: tuple[ColumnForecast, ...]
     measured: bool = False
+    named: int | None = None
 
     @property
     def is_possible(self) -> bool:
@@ -81,9 +85,15 @@ class TableForecast:
             )
         if self.measured:
             leads = ", ".join(f"{one.lead} ({one.name})" for one in self.columns)
-            return (
+            told = (
                 f"{told} Of two values, the one with more rows has the larger count in "
                 f"95 % of releases where it leads by so many rows: {leads}."
+            )
+            if self.named is None:
+                return told
+            return (
+                f"{told} What an open column does not list comes out in 95 % where "
+                f"{self.named} rows name it."
             )
         poor = [one for one in self.columns if one.error > LARGE]
         if poor:
@@ -111,7 +121,7 @@ def forecast(
     rows = checked(parameters.count, n_rows, "n_rows")
     terms = terms.settled(budget)
     template = terms.event_template()
-    paid, events = budget.quote(template), budget.price(template)
+    (paid, names), events = terms.paid(budget.quote(template)), budget.price(template)
     size = rows * terms.sampling_rate / terms.n_groups
     deviations = terms.deviations(paid)
     noise = {
@@ -131,6 +141,17 @@ def forecast(
         _size_error(terms, noise),
         columns,
         terms.measure is not None,
+        None
+        if names is None
+        else math.ceil(
+            required_count(
+                items_per_answer=terms.most_named,
+                noise_multiplier=names.noise_multiplier,
+                delta0=names.delta0,
+                relation=Relation.ADD_REMOVE,
+                pass_rate=1 - WRONG,
+            )
+        ),
     )
 
 

@@ -2,18 +2,23 @@
 
 Privacy:
     Rows are read, checked and tallied before the charge, so that a bad row costs
-    nothing; nothing of the tallies leaves `made` but through `noisy_tallies`. The
-    charge is durable before the noise is drawn, the noise is computed from what was
-    charged, and what was drawn is stored before it is returned: the first draw that is
-    stored is the released one. Where the process stops between charge and storing,
-    `resume=True` draws for that charge, once.
+    nothing; nothing of the tallies leaves `made` but through `noisy_tallies`, and of
+    the names in open columns through `threshold_words`. The charge is durable before
+    the noise is drawn, the noise is computed from what was charged, and what was drawn
+    is stored before it is returned: of each step the first draw that is stored is the
+    released one. Where the process stops between charge and storing, `resume=True`
+    draws what is not stored for that charge, once.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from langchain_dpicl.accounting import Event, GaussianEvent, compose
 from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -21,6 +26,7 @@ from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
+from langchain_dpicl.mechanisms.keyword_threshold import ThresholdNoise, threshold_words
 from langchain_dpicl.mechanisms.table_statistics import (
     noisy_histograms,
     noisy_tallies,
@@ -29,16 +35,19 @@ from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
+from langchain_dpicl.tabular.gdp.names import NameCounts, names_stored
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Tallies
 from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid
 from langchain_dpicl.tabular.released_table import require_rows
+from langchain_dpicl.tabular.rows.chunks import Chunk
 from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 NEIGHBORS = "all rows of one unit added or removed"
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
+AllPaid = tuple[Paid, ThresholdNoise | None]
 
 _STORED = {"created", "library", "events", "epsilon", "charge", "account"}
 """What the header of each stored release has; where noise is Gaussian, delta too."""
@@ -72,48 +81,65 @@ class Release:
             entry = purchase.require_payable(self.terms.event_template())
         if entry is not None:
             self._settle_by(entry)
-        if entry is not None and (numbers := entry.step(0)) is not None:
-            return self._found(entry, numbers)
+        if entry is not None and self._is_complete(entry):
+            return self._found(entry)
         if entry is None:
             self._require_recordable()
-        reader = self._reader(data)
+        names = Hidden(NameCounts(self.terms.opened))
+        reader = self._reader(data, names.value)
         tallies = self._tallied(reader)
         require_rows(reader.n_rows)
         # Another process may have released these terms while rows were read.
         entry = entry or purchase.begun(
             self.terms.event_template(),
-            lambda paid: {**self._cost(paid.events), **_noise_of(paid.noise)},
+            lambda paid: {
+                **self._cost(paid.events),
+                **_noise_of(*self.terms.paid(paid.noise)),
+            },
             unit_key=self.terms.unit_key,
             n_units=reader.n_units,
         )
         self._settle_by(entry)
-        numbers = entry.step(0)
-        if numbers is None:
-            numbers = self._drawn(entry, tallies)
-        return self._found(entry, numbers)
+        steps = list(entry.steps)
+        if not steps:
+            steps.append(self._drawn(entry, tallies))
+        if not self._is_complete(replace(entry, steps=tuple(steps))):
+            steps.append(self._named(entry, names))
+        return self._found(replace(entry, steps=tuple(steps)))
+
+    def _is_complete(self, entry: Entry) -> bool:
+        return len(entry.steps) > bool(self.terms.opened)
 
     def _settle_by(self, entry: Entry) -> None:
         """Take the kind of noise that a stored release has paid for."""
         if self.terms.measure is not None:
-            _, events = entry.charged()
-            is_gaussian = any(isinstance(event, GaussianEvent) for event in events)
+            # What the tables are charged is first; names have Gaussian noise anyway.
+            _, (tables, *_) = entry.charged()
+            is_gaussian = isinstance(tables, GaussianEvent)
             self.terms = replace(
                 self.terms, noise="gaussian" if is_gaussian else "laplace"
             )
 
     def _cost(self, events: tuple[Event, ...]) -> dict[str, float]:
         """Return what a release costs, by what it is charged."""
-        if self.terms.noise != "gaussian":
+        if self.terms.is_pure:
             return {"epsilon": pure_epsilon(events)}
         delta = self.budget.delta
         return {"epsilon": compose(events, delta), "delta": delta}
 
-    def _reader(self, data: Hidden[Any]) -> RowReader:
-        terms = self.terms
+    def _reader(self, data: Hidden[Any], names: NameCounts) -> RowReader:
+        terms, tallies = self.terms, Tallies(self.terms)
+
+        def encode(chunk: Chunk) -> dict[str, NDArray[np.int64]]:
+            encoded = tallies.encode(chunk)
+            # All rows take part where a column is open.
+            names.add(chunk)
+            return encoded
+
         return RowReader(
             data.value,
             terms.schema.names,
-            Tallies(terms).encode,
+            encode,
             categories=terms.schema.categories,
             unit_key=terms.unit_key,
             rows_per_unit=terms.rows_per_unit,
@@ -138,8 +164,8 @@ class Release:
     def _require_recordable(self) -> None:
         """Refuse what could not be recorded afterwards."""
         events = self.budget.price(self.terms.event_template())
-        paid = self.budget.quote(self.terms.event_template())
-        self.terms.deviations(paid)
+        paid = self.terms.paid(self.budget.quote(self.terms.event_template()))
+        self.terms.deviations(paid[0])
         trial = {
             **header_of(events, 1),
             **self._cost(events),
@@ -147,42 +173,62 @@ class Release:
         }
         checked_record(self._record(trial, paid))
 
-    def _drawn(self, entry: Entry, tallies: Hidden[Tallies]) -> list[int]:
-        terms, paid = self.terms, self._paid(entry)
+    def _drawn(self, entry: Entry, tallies: Hidden[Tallies]) -> str:
+        terms, (paid, _) = self.terms, self._paid(entry)
 
-        def draw() -> list[int]:
+        def draw() -> str:
             noisy = _noisy(terms, paid, tallies.value.exact, self.random)
             flat = [int(number) for tally in noisy for number in tally.ravel()]
-            return entry.release(0, flat)
+            return entry.keep(0, json.dumps(flat))
 
         # A draw that could not be stored is shown to nobody, in no traceback either:
         # there will be another one for the same charge.
         return without_frames(draw)
 
-    def _found(self, entry: Entry, numbers: list[int]) -> Released:
-        paid = self._paid(entry)
+    def _named(self, entry: Entry, names: Hidden[NameCounts]) -> str:
+        _, paid = self._paid(entry)
+
+        def draw() -> str:
+            if paid is None:
+                raise damaged()
+            found = threshold_words(
+                names.value.exact,
+                self.terms.most_named,
+                noise_multiplier=paid.noise_multiplier,
+                delta0=paid.delta0,
+                relation=Relation.ADD_REMOVE,
+                random=self.random,
+            )
+            return entry.keep(1, json.dumps(sorted(found)))
+
+        return without_frames(draw)
+
+    def _found(self, entry: Entry) -> Released:
+        paid, numbers = self._paid(entry), entry.step(0) or []
+        kept = entry.text(1) if self.terms.opened else "[]"
+        names = names_stored(self.terms.opened, kept or "")
         statistics = None
         try:
-            statistics = NoisyStatistics.of(self.terms, paid, numbers)
+            statistics = NoisyStatistics.of(self.terms, paid[0], numbers, names)
         except OverflowError:
             # Numbers that no release of these terms has stored.
             statistics = None
-        stored = _STORED | ({"delta"} if isinstance(paid, GaussianNoise) else set())
+        stored = _STORED | (set() if self.terms.is_pure else {"delta"})
         if statistics is None or not entry.header.keys() >= stored:
             raise damaged()
         record = checked_record(self._record(entry.header, paid, statistics))
         return statistics, record
 
-    def _paid(self, entry: Entry) -> Paid:
+    def _paid(self, entry: Entry) -> AllPaid:
         """Return the noise before sampling, computed from the charge."""
         noise, _ = paid_for(entry, self.terms.event_template)
-        return noise
+        return self.terms.paid(noise)
 
     def _purchase(self, *, resume: bool) -> Purchase:
         kind = self.terms.fingerprint(is_secure=self.random.secure)
         return Purchase(
             ReleaseStore(self.budget, kind, MECHANISM),
-            lambda entry: entry.step(0) is not None,
+            self._is_complete,
             "release",
             "release(resume=True) takes it",
             resume,
@@ -191,11 +237,11 @@ class Release:
     def _record(
         self,
         header: dict[str, Any],
-        paid: Paid,
+        paid: AllPaid,
         statistics: NoisyStatistics | None = None,
     ) -> dict[str, Any]:
         terms = self.terms
-        delta = header["delta"] if isinstance(paid, GaussianNoise) else 0.0
+        delta = 0.0 if terms.is_pure else header["delta"]
         found: dict[str, Any] = {}
         if statistics is not None:
             found = {
@@ -210,6 +256,10 @@ class Release:
                 },
                 "groups_hidden_by_noise": statistics.seen.count(False),
             }
+            if terms.opened:
+                found["named"] = {
+                    name: list(each) for name, each in statistics.named.items()
+                }
         return release_record(
             kind="table",
             status=Status.RELEASED.value,
@@ -217,7 +267,7 @@ class Release:
             parameters={
                 **terms.described(),
                 # Not out of the header: what it cost is the charge's to say.
-                **_noise_of(paid),
+                **_noise_of(*paid),
                 **found,
             },
             unit="one row"
@@ -231,11 +281,15 @@ class Release:
         )
 
 
-def _noise_of(paid: Paid) -> dict[str, float]:
+def _noise_of(paid: Paid, names: ThresholdNoise | None) -> dict[str, float]:
     """Return the noise as the record has it."""
+    found = {
+        f"names_{name}": value
+        for name, value in (asdict(names) if names else {}).items()
+    }
     if isinstance(paid, GaussianNoise):
-        return {"noise_multiplier": paid.noise_multiplier}
-    return {"epsilon_before_sampling": paid.epsilon}
+        return {"noise_multiplier": paid.noise_multiplier, **found}
+    return {"epsilon_before_sampling": paid.epsilon, **found}
 
 
 def _noisy(

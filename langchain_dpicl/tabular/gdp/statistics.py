@@ -35,19 +35,25 @@ class NoisyStatistics:
         terms: What was measured.
         paid: The noise that was paid for, before sampling.
         tallies: The noisy numbers: one array per quantity, shape (groups, size).
+        named: By open column, what enough rows name outside its list.
 
     Privacy:
-        Post-processing of `mechanisms.noisy_tallies`, or `noisy_histograms`: using it
-        costs nothing.
+        Post-processing of `mechanisms.noisy_tallies`, or `noisy_histograms`, and
+        `threshold_words`: using it costs nothing.
     """
 
     terms: GDPTerms
     paid: Paid
     tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
+    named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, terms: GDPTerms, paid: Paid, numbers: Sequence[int]
+        cls,
+        terms: GDPTerms,
+        paid: Paid,
+        numbers: Sequence[int],
+        named: Mapping[str, tuple[str, ...]] | None = None,
     ) -> NoisyStatistics | None:
         """Return the statistics of a flat list of numbers; None if it is too short.
 
@@ -55,6 +61,7 @@ class NoisyStatistics:
             terms: What was measured.
             paid: The noise that was paid for.
             numbers: All tallies, one after the other.
+            named: What open columns name.
         """
         flat = np.array(numbers, dtype=np.int64)
         sizes = [terms.n_groups * one.size for one in terms.quantities]
@@ -62,7 +69,7 @@ class NoisyStatistics:
             return None
         parts = np.split(flat, np.cumsum(sizes)[:-1])
         shaped = tuple(part.reshape(terms.n_groups, -1) for part in parts)
-        return cls(terms, paid, shaped)
+        return cls(terms, paid, shaped, named or {})
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -141,6 +148,23 @@ class NoisyStatistics:
                 the value.
         """
         return self._counted.ranked(of, where)
+
+    def open_values(self, column: str) -> tuple[str, ...]:
+        """Return what enough rows name outside the list of an open column.
+
+        Returns:
+            Names of up to three words, lemmas in lower case, by the alphabet. How often
+            each is named is not released; `forecast().named` says how often it takes.
+
+        Raises:
+            InvalidParameterError: If the column is not open, or not measured.
+        """
+        if column not in self.named:
+            raise InvalidParameterError(
+                f"{column!r:.80} is no measured open column. Open are: "
+                f"{', '.join(map(repr, self.named)) or 'none'} (open=True)."
+            )
+        return self.named[column]
 
     def noise(self, name: str) -> float:
         """Return the standard deviation of the noise on each number of a quantity."""
@@ -260,6 +284,8 @@ class NoisyStatistics:
             )
             if self.seen[group]:
                 lines.extend(f"  {line}" for line in self._lines(group))
+        for name, names in self.named.items():
+            lines.append(f"{name}, not listed: {', '.join(names) or 'too few to tell'}")
         return "\n".join(lines)
 
     def _mean_steps(self, group: int, name: str) -> tuple[NumericColumn, float]:

@@ -62,7 +62,9 @@ class GDPTable(ReleasedTable):
         measure: Which tables are counted instead of groups: columns, and pairs of
             columns, `[("condition", "drug"), "age"]`; numbers by their bins. Each is
             noisy, and they are made to agree. Rows that are drawn have these columns
-            alone, and go together as the pairs do.
+            alone, and go together as the pairs do. Of a measured column that is open
+            (`CategoricalColumn(open=True)`) also what enough rows name outside its
+            list is released: `statistics.open_values`. That costs part of delta.
         numeric: `mean`: a number is released as its group's mean; `bins`: as the shares
             of its public bins, so that examples differ.
         sampling_rate: Takes a Poisson sample of the units. At the same cost it is less
@@ -78,7 +80,8 @@ class GDPTable(ReleasedTable):
         noise: With `measure`: `laplace`, `gaussian`, or `auto`, the one with the least
             standard deviation for what the account pays. Gaussian noise suits many
             tables or a small epsilon; a release of it costs part of delta.
-        epsilon: Of the release, before sampling; None leaves it to the budget.
+        epsilon: Of the counts, before sampling; None leaves it to the budget. What is
+            left goes to the names in open columns.
         small_groups: What to do about groups that the noise can't tell from empty ones:
             `leave_out` of the examples, or `keep`.
         extra_columns: Whether columns that the schema does not name are refused, or
@@ -93,7 +96,8 @@ class GDPTable(ReleasedTable):
         Unit: all rows with one value of `unit_key`, or one row. Neighbors: all rows of
         one unit more or less. Sensitivity, noise and event:
         `mechanisms.table_statistics`, pure epsilon or a Gaussian, which sampling
-        amplifies; what a row adds to each quantity: `tabular.gdp.terms`. Public: the
+        amplifies; what a row adds to each quantity: `tabular.gdp.terms`; names outside
+        the lists: `mechanisms.keyword_threshold`, with `tabular.gdp.names`. Public: the
         schema, the groups or tables, all parameters, and that there was a release. The
         operator sees the rows and is trusted.
 

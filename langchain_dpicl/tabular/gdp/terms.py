@@ -14,7 +14,8 @@ Privacy:
     by its own values. There it adds 1 to one cell of every histogram, 1 to the number
     of rows, and to each sum a number of grid steps between -M and M: quantity i moves
     by at most `bound` in L1 for a row. With `measure` a row adds 1 to one cell of every
-    histogram, so that Gaussian noise on all of them at once may be taken instead.
+    histogram, so that Gaussian noise on all of them at once may be taken instead. What
+    it names outside the lists of open columns: `tabular.gdp.names`.
 
     The paper (Carey et al. 2024, Algorithm 2) pays for a noisy number of rows in every
     numeric column and halves the column's budget for that; here it is paid for once.
@@ -32,7 +33,9 @@ from itertools import product
 from typing import Any, Literal
 
 from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
@@ -42,10 +45,14 @@ from langchain_dpicl.mechanisms import (
     PureNoise,
     histograms_template,
     tallies_template,
+    threshold_template,
 )
+from langchain_dpicl.mechanisms.keyword_threshold import ThresholdNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.table_statistics import histogram_noise
 from langchain_dpicl.tabular.gdp.measuring import table_name
+from langchain_dpicl.tabular.gdp.names import check_open
+from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split, split_epsilon
@@ -165,6 +172,13 @@ class GDPTerms:
             raise InvalidParameterError("unit_key must be the name of a column.")
         self._check_groups()
         self._check_noise()
+        is_whole = self.unit_key is None and self.sampling_rate == 1
+        check_open(
+            self.schema,
+            self.opened,
+            is_measured=self.measure is not None,
+            is_whole=is_whole,
+        )
         if self.epsilon is not None:
             self.epsilons(self.epsilon)
         elif isinstance(self.split, Mapping):
@@ -212,6 +226,19 @@ class GDPTerms:
         """The columns that `measure` names, in the schema's order."""
         named = {name for own in self.measure or () for name in own}
         return tuple(name for name in self.schema.names if name in named)
+
+    @cached_property
+    def opened(self) -> tuple[CategoricalColumn, ...]:
+        """The measured columns that are open, in the schema's order."""
+        named = map(self.schema.column, self.measured_names)
+        return tuple(
+            one for one in named if isinstance(one, CategoricalColumn) and one.open
+        )
+
+    @property
+    def most_named(self) -> int:
+        """How many names outside the lists a row counts for at most."""
+        return sum(column.max_items for column in self.opened)
 
     @cached_property
     def group_sizes(self) -> tuple[int, ...]:
@@ -280,13 +307,29 @@ class GDPTerms:
         tables, rows = len(self.quantities), self.rows_per_unit
         return checked(histogram_noise, paid.noise_multiplier, tables, rows)
 
-    def event_template(self) -> EventTemplate[Paid]:
-        """Return what a release is charged."""
-        if self.noise == "gaussian":
-            return histograms_template(MECHANISM, sampling_rate=self.sampling_rate)
-        return tallies_template(
-            MECHANISM, self.epsilon, sampling_rate=self.sampling_rate
+    def event_template(self) -> Template[Any]:
+        """Return what a release is charged; `paid` tells its noise apart."""
+        rate = self.sampling_rate
+        tables: EventTemplate[Any] = (
+            histograms_template(MECHANISM, sampling_rate=rate)
+            if self.noise == "gaussian"
+            else tallies_template(MECHANISM, self.epsilon, sampling_rate=rate)
         )
+        if not self.opened:
+            return tables
+        # A row is in both: their costs add up.
+        called = f"{MECHANISM} with open columns"
+        names = threshold_template(called)
+        return Bundle(called, (tables, names), disjoint=False)
+
+    def paid(self, noise: Any) -> tuple[Paid, ThresholdNoise | None]:
+        """Return the noise of the tables, and of the names in open columns."""
+        return noise if self.opened else (noise, None)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether a release costs no part of delta."""
+        return self.noise != "gaussian" and not self.opened
 
     def settled(self, budget: PrivacyBudgetHandler) -> GDPTerms:
         """Return the terms with the noise of which an account needs the least.
@@ -306,7 +349,7 @@ class GDPTerms:
         for kind in kinds:
             terms = replace(self, noise=kind)
             try:
-                paid = budget.quote(terms.event_template())
+                paid, _ = terms.paid(budget.quote(terms.event_template()))
                 found.append((math.hypot(*terms.deviations(paid)), terms))
             except (InvalidParameterError, PlanMismatchError) as error:
                 refusals.append(error)
@@ -320,8 +363,10 @@ class GDPTerms:
             "measure": [list(own) for own in self.measure or ()],
             "noise_kind": self.noise,
         }
+        opened = {column.name: column.max_items for column in self.opened}
         return {
             **(measured if self.measure is not None else {}),
+            **({"open": opened} if opened else {}),
             "schema": self.schema.fingerprint(),
             "group_by": list(self.group_by),
             "n_groups": self.n_groups,

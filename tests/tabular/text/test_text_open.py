@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.table_parts import account
 from support.text_parts import MOODS, TOPICS, Reader, complaint, text_rows
 
-from langchain_dpicl.tabular import CategoricalColumn, TableSchema
+from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.opened import NamedCell, names_in, names_of
 from langchain_dpicl.tabular.text.reading import read_named, read_reply
@@ -117,6 +118,19 @@ def answers(**topics: Any) -> Reader:
     )
 
 
+def test_rows_carry_what_is_named_to_the_table(tmp_path: Path) -> None:
+    documents = [
+        complaint(n, more=" Seats!" if n % 2 else " Fish!") for n in range(160)
+    ]
+    documents[3] = complaint(3, more=" Doors!")
+    model = answers(Seats="other: dirty seats", Doors="other: broken doors")
+    rows = text_rows(documents, model, schema=schema())
+    assert {row["topic"] for row in rows} == {"unknown", "late train"}
+    made = GDPTable(rows, rows.schema, measure=["topic"], budget=account()).release()
+    assert made.statistics.open_values("topic") == ("dirty seat",)
+    assert "door" not in repr(rows)
+
+
 def test_parts_are_merged_and_kept_in_the_private_file(tmp_path: Path) -> None:
     file = tmp_path / "private.jsonl"
     documents = [
@@ -131,7 +145,6 @@ def test_parts_are_merged_and_kept_in_the_private_file(tmp_path: Path) -> None:
     topic = CARD.schema.column("topic")
     names = names_of(topic, first["topic"])
     assert len(names) == 2
-
     silent = Reader()
     (again,) = text_rows(documents, silent, **terms)
     assert silent.asked == []
