@@ -51,7 +51,7 @@ from langchain_dpicl.common.prompts import (
 from langchain_dpicl.demo import clinic
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.sealed.calls import THREADS
+from langchain_dpicl.sealed.calls import MOST_CALLS
 
 QUESTION = "Which side effect do patients on lisinopril report most?"
 GROUPS = 100
@@ -286,7 +286,7 @@ def sync_lines(groups: RetrievedGroups, repeats: int) -> list[Line]:
         for threads in (None, GROUPS):
             asking = Asking(groups, model, vote(), ":memory:", threads)
             # A bare batch has cpu + 4 threads unless it is told otherwise.
-            counts = sorted({threads or THREADS, GROUPS})
+            counts = sorted({threads or MOST_CALLS, GROUPS})
             ours, default, *others = taking_turns_sync(
                 asking,
                 [
@@ -295,7 +295,7 @@ def sync_lines(groups: RetrievedGroups, repeats: int) -> list[Line]:
                 ],
                 repeats,
             )
-            shown = threads or f"{THREADS} (default)"
+            shown = threads or f"{MOST_CALLS} (default)"
             what = f"invoke, VoteOutputParser, {1e3 * latency:.0f} ms, threads {shown}"
             target = "<= 1.03" if latency else "< 1"
             lines.append(Line(what, ours, "batch of the 100", default, target))
@@ -306,7 +306,7 @@ def sync_lines(groups: RetrievedGroups, repeats: int) -> list[Line]:
                     f"batch, max_concurrency={count}",
                     other,
                     # Two rounds on 64 threads are no match for one round on 100.
-                    target if count == (threads or THREADS) else "",
+                    target if count == (threads or MOST_CALLS) else "",
                 )
                 for count, other in zip(counts, others, strict=True)
             ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,12 @@ SHOWN = {
         "-> comes back",
         "6000 report(s) at epsilon 6",
         "Spent: epsilon 1.00 by the hospital, epsilon 6.00 by each patient",
+    ],
+    "released_facts.py": [
+        "240 notes, 241 calls",
+        "Most frequent side effect of patients on lisinopril",
+        "Facts answered 3 questions; the account of questions was charged for 0",
+        "Spent: epsilon 3.00",
     ],
     "rag_before_after.py": ["Private phone number of Theo Ivanova: 555-", "refused:"],
     "tour.py": [
@@ -57,3 +65,17 @@ def test_an_example_runs(
     # Phone numbers are in the one chain that is not private, and in the note shown.
     leaks = name in {"rag_before_after.py", "tour.py"}
     assert shown.count("555-") == leaks
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    folder = EXAMPLES.parent / "benchmarks"
+    names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "run_all")
+    code = f"import importlib\nfor name in {names}: importlib.import_module(name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr[-2000:]
