@@ -79,6 +79,13 @@ PUBLIC_PROMPT = ChatPromptTemplate.from_template(
 )
 """The zero-shot question: no record takes part."""
 
+FACT_PROMPT = ChatPromptTemplate.from_template(
+    "Say the fact below in one or two plain sentences. Keep every number with its "
+    "margin, every name as it is written, and their order; add nothing. Reply with the "
+    "sentences alone.\n\nFact: {fact}\n\nSentences:"
+)
+"""A released fact in other words; no record takes part."""
+
 FACTS_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question from the facts below, in one or two short sentences, with "
     'their numbers. If they do not tell, answer "I don\'t know."\n\n'

@@ -3,6 +3,7 @@
 from langchain_dpicl.released.classifying import classification_chain
 from langchain_dpicl.released.corpus import ReleasedCorpus
 from langchain_dpicl.released.examples import ReleasedExamples
+from langchain_dpicl.released.rewording import reworded
 from langchain_dpicl.released.selector import ReleasedExampleSelector
 
 __all__ = [
@@ -10,4 +11,5 @@ __all__ = [
     "ReleasedExampleSelector",
     "ReleasedExamples",
     "classification_chain",
+    "reworded",
 ]
