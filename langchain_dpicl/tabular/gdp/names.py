@@ -2,10 +2,11 @@
 
 Privacy:
     Unit: a row. Neighbors: one row more or less. A row adds 1 to the counts of at most
-    c = `GDPTerms.most_named` different pairs of column and name, by its own cells alone
-    (`text.opened.names_of`). So the counts are what `mechanisms.keyword_threshold`
-    proves its release for, with c items an answer, under `ADD_REMOVE`: one threshold
-    for all open columns together. Which names occur at all is private.
+    c = `GDPTerms.most_named` different pairs of column and name, by its own cells and
+    names alone (`text.opened.names_of`, `rows.chunks.NamedRows`). So the counts are
+    what `mechanisms.keyword_threshold` proves its release for, with c items an answer,
+    under `ADD_REMOVE`: one threshold for all open columns together. Which names occur
+    at all is private.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ class NameCounts:
     def add(self, chunk: Chunk) -> None:
         """Count a chunk's rows."""
         for place, column in enumerate(self._columns):
-            for cell in listed(chunk.columns[column.name]):
-                self._counts.update(f"{place} {one}" for one in names_of(column, cell))
+            for row, cell in enumerate(listed(chunk.columns[column.name])):
+                named = chunk.named[row].get(column.name, ()) if chunk.named else ()
+                # A set: a row adds 1 to a count.
+                each = {f"{place} {one}" for one in names_of(column, cell, named)}
+                self._counts.update(each)
 
 
 def check_open(

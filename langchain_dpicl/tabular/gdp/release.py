@@ -25,8 +25,13 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
-from langchain_dpicl.mechanisms.keyword_threshold import ThresholdNoise, threshold_words
+from langchain_dpicl.mechanisms.keyword_threshold import (
+    ThresholdNoise,
+    threshold_pass_rate,
+    threshold_words,
+)
 from langchain_dpicl.mechanisms.table_statistics import (
     noisy_histograms,
     noisy_tallies,
@@ -166,6 +171,15 @@ class Release:
         events = self.budget.price(self.terms.event_template())
         paid = self.terms.paid(self.budget.quote(self.terms.event_template()))
         self.terms.deviations(paid[0])
+        if (named := paid[1]) is not None:
+            checked(
+                threshold_pass_rate,
+                1,
+                items_per_answer=self.terms.most_named,
+                noise_multiplier=named.noise_multiplier,
+                delta0=named.delta0,
+                relation=Relation.ADD_REMOVE,
+            )
         trial = {
             **header_of(events, 1),
             **self._cost(events),

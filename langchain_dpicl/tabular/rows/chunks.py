@@ -6,9 +6,10 @@ forgotten before the next chunk is built.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, NoReturn, TypeAlias
 
@@ -39,6 +40,23 @@ ACCEPTED = (
 """What can be read, in words."""
 
 
+Names = Mapping[str, Sequence[str]]
+"""By open column, what one row names outside its list. Private."""
+
+
+class NamedRows(ABC):
+    """Rows that come with names; read by the tables of this package alone.
+
+    Names are bound to their row. Were they bound to its cells, or to a mapping that
+    others can pass on, whatever merges equal cells (a frame's categories, a dictionary)
+    would make one person's names those of everybody with the same cell.
+    """
+
+    @abstractmethod
+    def _named_rows(self) -> Iterator[tuple[Mapping[str, Any], Names]]:
+        """Yield each row with its names."""
+
+
 @dataclass(frozen=True, repr=False)
 class Chunk:
     """Some rows of a table, column by column. Private; the repr shows nothing.
@@ -49,6 +67,8 @@ class Chunk:
         size: How many rows there are, at least 1.
         units: The cell of each row that says whose it is, as it was found; None where
             no `unit_key` was given.
+        named: What each row names in open columns, beside its cells; None where the
+            cells say all.
 
     Example:
         >>> Chunk({"age": [37]}, 1, None)
@@ -58,6 +78,7 @@ class Chunk:
     columns: Mapping[str, Any]
     size: int
     units: Sequence[Any] | None = None
+    named: Sequence[Names] | None = None
 
     def __repr__(self) -> str:
         return "Chunk(<hidden>)"
@@ -127,6 +148,8 @@ def read_chunks(
         return _of_columns(frame_columns(hidden, wanted, size), wanted)
     if is_lazy_frame(hidden.value):
         return _of_frames(lazy_batches(hidden, size), wanted, size)
+    if isinstance(hidden.value, NamedRows):
+        return _of_named(hidden, wanted, size)
     if isinstance(hidden.value, (str, bytes, Mapping)) or not isinstance(
         hidden.value, Iterable
     ):
@@ -153,27 +176,41 @@ def _of_iterable(
         yield from _of_mappings(items, wanted, size)
 
 
+def _of_named(
+    source: Hidden[NamedRows], wanted: WantedColumns, size: int
+) -> Generator[Chunk, None, None]:
+    pairs, place = Hidden(source.value._named_rows()), 0  # noqa: SLF001 - for this reader
+    while True:
+        held = Hidden(list(islice(pairs.value, size)))
+        if not held.value:
+            return
+        chunk = _mapped(Hidden([row for row, _ in held.value]), wanted, place)
+        place += len(held.value)
+        yield replace(chunk, named=[named for _, named in held.value])
+        del chunk, held
+
+
 def _of_mappings(
     rows: Hidden[Iterator[Any]], wanted: WantedColumns, size: int
 ) -> Generator[Chunk, None, None]:
     place = 0
     while True:
         held = Hidden(list(islice(rows.value, size)))
-        length = len(held.value)
-        if not length:
+        if not held.value:
             return
-        problem = _problem(held.value, wanted, place)
-        if problem:
-            raise InvalidParameterError(problem)
-        chunk = _chunk(
-            {name: [row[name] for row in held.value] for name in wanted.all},
-            length,
-            wanted,
-        )
+        chunk = _mapped(held, wanted, place)
+        place += len(held.value)
         del held
         yield chunk
         del chunk
-        place += length
+
+
+def _mapped(rows: Hidden[list[Any]], wanted: WantedColumns, place: int) -> Chunk:
+    problem = _problem(rows.value, wanted, place)
+    if problem:
+        raise InvalidParameterError(problem)
+    columns = {name: [row[name] for row in rows.value] for name in wanted.all}
+    return _chunk(columns, len(rows.value), wanted)
 
 
 def _of_frames(

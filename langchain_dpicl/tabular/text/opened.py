@@ -9,13 +9,11 @@ listed values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from typing_extensions import Self
-
-from langchain_dpicl.parsers.reading.keywords import phrase_of
+from langchain_dpicl.parsers.reading.keywords import MAX_PHRASE, phrase_of
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import word_set
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
@@ -32,20 +30,6 @@ _VAGUE = word_set("various several multiple different miscellaneous") | {"n/a", 
 _CUTS = re.compile(r"[,;\n]")
 _LONGEST = 2_000
 _LONGEST_NAME = 60
-
-
-class NamedCell(str):
-    """A cell of an open column: its value, and what was named beside. Private."""
-
-    __slots__ = ("named",)
-
-    named: tuple[str, ...]
-
-    def __new__(cls, value: str, named: Iterable[str] = ()) -> Self:
-        """Return a cell."""
-        made = super().__new__(cls, value)
-        made.named = tuple(map(str, named))
-        return made
 
 
 def names_in(column: CategoricalColumn, text: str) -> tuple[str, ...]:
@@ -80,19 +64,27 @@ def names_in(column: CategoricalColumn, text: str) -> tuple[str, ...]:
     return tuple(name for name in found if name not in listed)[: column.max_items]
 
 
-def names_of(column: CategoricalColumn, cell: Any) -> tuple[str, ...]:
+def names_of(
+    column: CategoricalColumn, cell: Any, named: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Return what one row counts for in an open column, each name once.
 
+    Args:
+        column: The open column.
+        cell: The row's cell.
+        named: What the row names beside it.
+
     Returns:
-        At most `column.max_items` names: those of a `NamedCell`, or what a cell that is
+        At most `column.max_items` names: those beside the cell, or what a cell that is
         not listed names by itself.
 
     Privacy:
-        A pure function of one cell and of the public column. That it is never more than
+        A pure function of one row and of the public column. That it is never more than
         `max_items` different names is what the release's noise is made for.
     """
-    if isinstance(cell, NamedCell):
-        return tuple(dict.fromkeys(cell.named))[: column.max_items]
+    if named:
+        found = dict.fromkeys(one for one in named if _is_name(column, one))
+        return tuple(found)[: column.max_items]
     try:
         text = spelled(cell)
     except UnreadableError:
@@ -100,6 +92,15 @@ def names_of(column: CategoricalColumn, cell: Any) -> tuple[str, ...]:
     if text is None or column.lists(text):
         return ()
     return names_in(column, text)
+
+
+def _is_name(column: CategoricalColumn, text: Any) -> bool:
+    """Return whether what stands in a file can have been read as a name."""
+    if not isinstance(text, str) or len(text) > _LONGEST_NAME or not text.isprintable():
+        return False
+    if not 0 < len(text.split()) <= MAX_PHRASE or text != " ".join(text.split()):
+        return False
+    return text not in _listed(column.values, tuple(column.texts.values()))
 
 
 def _name(piece: str) -> str | None:

@@ -8,14 +8,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
 from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
@@ -28,11 +27,11 @@ from langchain_dpicl.release.fan_out import Interrupted, fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
 from langchain_dpicl.sealed.calls import MOST_CALLS, calls_asynchronously
+from langchain_dpicl.tabular.rows.chunks import NamedRows, Names
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.text import batches
 from langchain_dpicl.tabular.text.asking import Asking, ReadingForecast
 from langchain_dpicl.tabular.text.card import Card
-from langchain_dpicl.tabular.text.opened import NamedCell
 from langchain_dpicl.tabular.text.reading import read_named, read_reply
 from langchain_dpicl.tabular.text.store import (
     NAMED,
@@ -49,7 +48,7 @@ _LEAST_CHARACTERS = 100
 _PATIENCE = 0.05
 
 
-class TextRows(Frozen):
+class TextRows(NamedRows, Frozen):
     """One row a unit, out of its free text: a model fills in a public schema.
 
     A unit's records are read in one call, by themselves. The model is asked for a JSON
@@ -194,6 +193,10 @@ class TextRows(Frozen):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows, units in the order of their ids; reads them if need be."""
+        return (row for row, _ in self._named_rows())
+
+    @override
+    def _named_rows(self) -> Iterator[tuple[dict[str, Any], Names]]:
         self.read()
         return iter(self._rows())
 
@@ -412,17 +415,18 @@ class TextRows(Frozen):
                 if self._tag(part) not in self._readings:
                     yield part
 
-    def _rows(self) -> list[dict[str, Any]]:
+    def _rows(self) -> list[tuple[dict[str, Any], Names]]:
         unknowns, nones = self._card.unknowns, self._card.nones
-        rows = []
+        rows: list[tuple[dict[str, Any], Names]] = []
         for unit in self._units.value:
             told = [self._readings.told(self._tag(part)) for part in unit]
-            row = {**unknowns, **merged(told, self._rules, nones)}
-            for name in self._card.opened:
-                each = [part.get(NAMED, {}).get(name, ()) for part in told]
-                if any(each):
-                    row[name] = NamedCell(row[name], chain(*each))
-            rows.append(row)
+            named = {
+                name: [
+                    one for part in told for one in part.get(NAMED, {}).get(name, ())
+                ]
+                for name in self._card.opened
+            }
+            rows.append(({**unknowns, **merged(told, self._rules, nones)}, named))
         return rows
 
     def _tag(self, part: Part) -> str:

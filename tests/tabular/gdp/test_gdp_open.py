@@ -14,20 +14,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_core.documents import Document
+from support.fakes import ScriptedModel
 from support.table_parts import CANARY, account
 
 from langchain_dpicl.accounting import DeltaEvent, GaussianEvent, PureEvent
 from langchain_dpicl.exceptions import (
+    DPError,
     InvalidParameterError,
     LedgerError,
     PlanMismatchError,
 )
 from langchain_dpicl.mechanisms import SeededRandom, threshold_pass_rate
-from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
+from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema, TextRows
 from langchain_dpicl.tabular.gdp import names, release
 from langchain_dpicl.tabular.gdp.names import NameCounts
-from langchain_dpicl.tabular.rows.chunks import Chunk
-from langchain_dpicl.tabular.text.opened import NamedCell
+from langchain_dpicl.tabular.rows.chunks import Chunk, NamedRows, read_chunks
 
 C = 2
 ILL = CategoricalColumn(
@@ -46,6 +48,19 @@ PAIR = [("ill", "drug")]
 RARE = "Xylophonitis"
 
 Row = dict[str, Any]
+BESIDE = "what a row names beside its cells"
+
+
+class Read(NamedRows):
+    """Rows as `TextRows` hands them to a table."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def _named_rows(self) -> Iterator[tuple[Row, Any]]:
+        for row in self.data:
+            plain = {name: cell for name, cell in row.items() if name != BESIDE}
+            yield plain, row.get(BESIDE, {})
 
 
 def rows() -> list[Row]:
@@ -53,7 +68,7 @@ def rows() -> list[Row]:
         *({"ill": "asthma", "drug": "iron"} for _ in range(50)),
         *({"ill": "Gout", "drug": "zinc"} for _ in range(60)),
         *(
-            {"ill": NamedCell("flu", ["gout", "shingle"]), "drug": None}
+            {"ill": "flu", "drug": None, BESIDE: {"ill": ["gout", "shingle"]}}
             for _ in range(60)
         ),
         {"ill": RARE, "drug": "iron"},
@@ -62,7 +77,7 @@ def rows() -> list[Row]:
 
 def table(data: Any = None, **terms: Any) -> GDPTable:
     given = {"budget": account(), "measure": PAIR, "random": SeededRandom(3), **terms}
-    return GDPTable(rows() if data is None else data, SCHEMA, **given)
+    return GDPTable(Read(rows() if data is None else data), SCHEMA, **given)
 
 
 @pytest.fixture
@@ -87,7 +102,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
 def counted(data: list[Row], columns: Any = (ILL, DRUG)) -> Counter[str]:
     found = NameCounts(columns)
     each = {one.name: [row[one.name] for row in data] for one in columns}
-    found.add(Chunk(each, len(data), None))
+    beside = [row.get(BESIDE, {}) for row in data]
+    found.add(Chunk(each, len(data), None, beside))
     return Counter(found.exact)
 
 
@@ -139,13 +155,17 @@ def test_a_column_that_is_not_measured_names_nothing() -> None:
 cells = st.one_of(
     st.sampled_from(["flu", "gout", "other: a, b, c, d", "x; y, z", None, "", 3, True]),
     st.text(max_size=20),
-    st.builds(
-        NamedCell,
-        st.sampled_from(["flu", "other"]),
-        st.lists(st.sampled_from(list("abcdef")), max_size=9),
-    ),
 )
-people = st.fixed_dictionaries({"ill": cells, "drug": cells})
+beside = st.lists(
+    st.sampled_from([*"abcdef", "", "flu", "too\nlong", "a b c d", 3, None]), max_size=9
+)
+people = st.fixed_dictionaries(
+    {
+        "ill": cells,
+        "drug": cells,
+        BESIDE: st.fixed_dictionaries({}, optional={"ill": beside, "drug": beside}),
+    }
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -161,7 +181,40 @@ def test_a_person_adds_one_to_at_most_so_many_counts(
     assert sum(n for key, n in moved.items() if key.startswith("0 ")) <= C
 
 
-MANY = {"ill": NamedCell("flu", list("abcdef")), "drug": "x, y"}
+MANY = {"ill": "flu", "drug": "x, y", BESIDE: {"ill": list("abcdef")}}
+
+
+def test_names_are_bound_to_their_row_and_not_to_equal_cells() -> None:
+    """What merges equal cells or rows must not make one person's names everybody's."""
+    pd = pytest.importorskip("pandas")
+    notes = [Document(f"Note {n}.", metadata={"who": n}) for n in range(60)]
+
+    def say(prompt: str) -> str:
+        named = "other: xylophonitis" if "Note 7." in prompt else "other"
+        return json.dumps({"ill": named, "drug": "iron"})
+
+    read = TextRows(notes, SCHEMA, ScriptedModel(reply=say), unit_key="who")
+    frame = pd.DataFrame(list(read)).astype("category")
+    merged = [
+        frame,
+        frame.to_dict("records"),
+        [{**next(iter(read)), **row} for row in read],
+        list({tuple(row.items()): row for row in read}.values()) * 60,
+    ]
+    for data in merged:
+        made = GDPTable(data, read.schema, measure=PAIR, budget=account(1000))
+        assert made.release().statistics.open_values("ill") == ()
+    counts = NameCounts([ILL])
+    for chunk in read_chunks(read, SCHEMA.names):
+        counts.add(chunk)
+    assert counts.exact == {"0 xylophonitis": 1}
+
+
+def test_a_table_that_could_not_be_drawn_is_not_charged() -> None:
+    budget = account(delta=1e-291)
+    with pytest.raises(DPError):
+        table(budget=budget).release()
+    assert not budget.spent().queries
 
 
 def test_the_bound_is_reached() -> None:
@@ -169,12 +222,12 @@ def test_the_bound_is_reached() -> None:
 
 
 def test_twin_a_person_who_adds_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "names_of", lambda _, cell: getattr(cell, "named", ()))
+    monkeypatch.setattr(names, "names_of", lambda _, __, named: named)
     assert len(counted([MANY])) > C + 1
 
 
 def test_a_name_said_twice_counts_once() -> None:
-    twice = {"ill": NamedCell("flu", ["a", "a"]), "drug": "zinc, Zinc"}
+    twice = {"ill": "flu", "drug": "zinc, Zinc", BESIDE: {"ill": ["a", "a"]}}
     assert counted([twice]) == {"0 a": 1, "1 zinc": 1}
 
 
@@ -343,7 +396,7 @@ def test_a_name_that_is_not_released_is_nowhere(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    secret = [{"ill": CANARY, "drug": NamedCell("iron", [CANARY])}]
+    secret = [{"ill": CANARY, "drug": "iron", BESIDE: {"drug": [CANARY]}}]
     budget = account(ledger=url)
     made = table([*rows(), *secret], budget=budget)
     seen = [repr(made), str(made.forecast(100))]
@@ -384,7 +437,7 @@ def test_a_name_that_is_not_released_is_nowhere(
 def test_an_interrupt_shows_no_cell(
     is_broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_column: Any, _cell: Any) -> Any:
+    def interrupted(_column: Any, _cell: Any, _named: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(names, "names_of", interrupted)

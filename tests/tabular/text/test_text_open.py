@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from support.text_parts import MOODS, TOPICS, Reader, complaint, text_rows
 
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.text.card import Card
-from langchain_dpicl.tabular.text.opened import NamedCell, names_in, names_of
+from langchain_dpicl.tabular.text.opened import names_in, names_of
 from langchain_dpicl.tabular.text.reading import read_named, read_reply
 
 
@@ -139,16 +138,14 @@ def test_parts_are_merged_and_kept_in_the_private_file(tmp_path: Path) -> None:
     ]
     model = answers(Seats="dirty seats", Doors="broken doors, rude", Fish="smell")
     terms = {"schema": schema(), "max_characters": 200, "file": file}
-    (first,) = text_rows(documents, model, **terms)
+    ((first, named),) = text_rows(documents, model, **terms)._named_rows()
     assert first["topic"] == "late train"
-    assert isinstance(first["topic"], NamedCell)
-    topic = CARD.schema.column("topic")
-    names = names_of(topic, first["topic"])
-    assert len(names) == 2
+    topic: Any = CARD.schema.column("topic")
+    assert len(names_of(topic, first["topic"], named["topic"])) == 2
     silent = Reader()
-    (again,) = text_rows(documents, silent, **terms)
+    ((_, again),) = text_rows(documents, silent, **terms)._named_rows()
     assert silent.asked == []
-    assert names_of(topic, again["topic"]) == names
+    assert again == named
     # What is no reading of this schema is not taken out of the file.
     lines = file.read_text().splitlines()
     broken = [
@@ -160,14 +157,6 @@ def test_parts_are_merged_and_kept_in_the_private_file(tmp_path: Path) -> None:
     reader = answers()
     list(text_rows(documents, reader, **terms))
     assert len(reader.asked) == sum('"": ' in line for line in lines)
-
-
-def test_a_cell_is_its_value_wherever_it_goes() -> None:
-    cell = NamedCell("late train", ["seat"])
-    assert cell == "late train"
-    assert copy.deepcopy(cell).named == ("seat",)
-    topic = CARD.schema.column("topic")
-    assert topic.codes([cell, "late train", "seat"]).tolist() == [0, 0, 3]
 
 
 def test_a_cell_of_a_plain_table_names_itself() -> None:
