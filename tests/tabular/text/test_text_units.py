@@ -87,7 +87,7 @@ def failures_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What could not be read has no row."""
     made = TextRows._rows
     monkeypatch.setattr(
-        TextRows, "_rows", lambda self: [r for r in made(self) if r != UNKNOWN]
+        TextRows, "_rows", lambda self: [r for r in made(self) if r[0] != UNKNOWN]
     )
 
 
