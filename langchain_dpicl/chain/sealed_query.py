@@ -118,14 +118,26 @@ class SealedQuery:
         is_first = self.gate is None and self.groups.threshold_template is None
         return is_first and budget.scope == "corpus"
 
-    def release(self, asked: PreparedQuery) -> Flow[Released]:
-        """Hand on the private steps of a prepared question; return the release."""
+    def release(
+        self,
+        asked: PreparedQuery,
+        charges: tuple[PaidCharge[Any], ...] = (),
+        *,
+        is_begun: bool = False,
+    ) -> Flow[Released]:
+        """Hand on the private steps of a prepared question; return the release.
+
+        Args:
+            asked: The question.
+            charges: What it was charged before.
+            is_begun: Whether its threshold is released, where there is one.
+        """
         public_outcome = self.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             return Released(asked, public_outcome)
-        charges: tuple[PaidCharge[Any], ...] = ()
-        if (first := self.groups.threshold_template) is not None:
-            charges = ((yield self._charge(asked, first)),)
+        first = self.groups.threshold_template
+        if first is not None and not is_begun:
+            charges = (*charges, (yield self._charge(asked, first)))
             yield _charged(first, charges[-1])
             asked, chosen = _with_threshold(
                 asked, (yield self._release_threshold(asked, charges[-1]))
@@ -164,35 +176,46 @@ class SealedQuery:
             asked: The question, prepared for the second parser.
             first: What the first parser has said.
         """
-        second, bought, charges = self.second, first.bought, first.charges
-        if second is None:
+        if (second := self.second) is None:
             return first
-        outcome, together = first.outcome, asked.budget.charges_together
-        asked = self._after(asked, outcome)
-        if bought is None or not together:
-            payer = self if together else second
-            if not together and asked.answers is not None:
-                asked = replace(asked, answers=asked.answers.then)
-            template = payer.template(asked.budget)
-            found = yield from payer.buy(asked, template, charges)
+        public_outcome = second.parser.public_outcome(asked.prepared)
+        if public_outcome is not None:
+            why = {"then": public_outcome.details.get("reason", "public input decides")}
+            return replace(first, asked=first.asked.knowing(why))
+        asked = self._after(asked, first.outcome)
+        if asked.budget.charges_together:
+            return (yield from self._second_of_plan(second, asked, first))
+        if asked.answers is not None:
+            asked = replace(asked, answers=asked.answers.then)
+        # A threshold that the first release has not come to is released now.
+        is_begun = first.bought is not None
+        released = yield from second.release(asked, first.charges, is_begun=is_begun)
+        return replace(released, is_second=True)
+
+    def _second_of_plan(
+        self, second: SealedQuery, asked: PreparedQuery, first: Released
+    ) -> Flow[Released]:
+        bought, charges = first.bought, first.charges
+        if bought is None:
+            template = self.template(asked.budget)
+            found = yield from self.buy(asked, template, charges)
             if isinstance(found, Released):
                 return found
             bought = found
             if bought.is_new:
                 charges = (*charges, bought.paid)
                 yield _charged(template, bought.paid)
-            if together and bought.entry is not None:
+            if bought.entry is not None:
                 # Decided by public input alone, unless another asking has drawn.
-                kept = partial(bought.kept, outcome)
+                kept = partial(bought.kept, first.outcome)
                 outcome = yield in_thread(kept, shielded=True)
                 if not self.parser.goes_on(outcome):
                     return self._drawn(first.asked, outcome, charges, bought)
                 asked = self._after(asked, outcome)
-        place = 0
-        if bought.then is not None:
-            place, charges = 1, (*charges, bought.then) if charges else ()
-            bought = replace(bought, paid=bought.then)
-        released = yield from second.draw(asked, bought, charges, place=place)
+        paid = bought.then or bought.paid
+        charges = (*charges, paid) if charges else ()
+        bought = replace(bought, paid=paid)
+        released = yield from second.draw(asked, bought, charges, place=1)
         return replace(released, is_second=True)
 
     def draw(

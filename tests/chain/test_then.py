@@ -19,6 +19,7 @@ from langchain_dpicl import (
     ESAOutputParser,
     InvalidParameterError,
     KSAPTROutputParser,
+    NoisyThreshold,
     PrivacyBudgetHandler,
     RetrievedGroups,
     SampledGroups,
@@ -156,6 +157,38 @@ def test_where_drafting_fails_the_second_is_asked_at_once() -> None:
         assert public["details"]["before"]["reason"] == reason
         assert charges(budget) == 1
         assert len(public["events"]) == (2 if terms else 3)
+
+
+def test_where_drafting_fails_a_noisy_threshold_is_released_all_the_same() -> None:
+    groups = RetrievedGroups.from_documents(
+        NOTES,
+        EMBEDDING,
+        unit_key="patient",
+        n_groups=50,
+        score_threshold=NoisyThreshold(units=200),
+    )
+    budget, refusal = account(**FILTER), "I can't list possible answers to this."
+    chain = chain_of(
+        budget, parser("draft"), model=Model(drafts=refusal), groups=groups
+    )
+    public = record(chain.invoke(QUESTION))
+    assert (public["status"], public["mechanism"]) == ("released", "ksa/ptr")
+    assert charges(budget) == 2
+    assert kinds(public) == ["GaussianEvent", "GaussianEvent", "DeltaEvent"]
+
+
+def test_a_second_parser_that_public_input_decides_costs_nothing() -> None:
+    refusal = "I can't list possible answers to this."
+    own = VoteOutputParser(
+        labels=["fever", "rash"], then=VoteOutputParser(labels="draft")
+    )
+    for terms in ({}, FILTER):
+        budget = account(**terms)
+        chain = chain_of(budget, own, model=Model(drafts=refusal))
+        public = record(chain.invoke(QUESTION))
+        assert (public["status"], charges(budget)) == ("fallback", 1)
+        assert public["details"]["then"] == "the model listed no possible answer"
+        assert public["mechanism"] == "vote/gaussian"
 
 
 def test_failing_calls_are_not_asked_a_second_time() -> None:
