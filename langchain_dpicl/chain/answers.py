@@ -242,7 +242,7 @@ class Answers:
         if self.then is None or (own is not None and is_given(own)):
             return own
         then = self.then.purchase.found()
-        # One that is paid for is gone on with when its turn comes.
+        # A second release that is paid for and not drawn is drawn after the first.
         return then if then is not None and is_given(then) else own
 
     def begun(

@@ -287,8 +287,8 @@ class DPChain(
         Before its tokens come empty chunks, each with one step of the query in
         `response_metadata["privacy_steps"]`: `public`, `charged`, `groups`,
         `threshold`, `gate`, `then`, `merged`. The last chunk carries the record.
-        Callbacks are told of the same steps by custom events named `dpicl_step`, by
-        whichever way is asked.
+        Custom events named `dpicl_step` tell callbacks the same steps, also for the
+        other ways to ask.
         """
         yield from self.transform(iter([input]), config, **kwargs)
 

@@ -229,7 +229,7 @@ def answered(model: NextTokenModel, asked: StepPrompts) -> Flow[Answers]:
         public.append(_only((yield one)))
         if public[-1] is None:
             return []
-    # Who blocks asks one after the other: a model need not bear several threads.
+    # Blocking calls come one after the other: a model may not allow several threads.
     one_by_one = fan_out(alone[: asked.private], 1, name="dpicl-step")
     together = fan_out(alone[: asked.private], _AT_ONCE, name="dpicl-step")
     private = yield Do(one_by_one.blocking, together.awaiting)

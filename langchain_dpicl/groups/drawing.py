@@ -237,7 +237,7 @@ class RetrievingSource(TermedSource):
             LedgerError: If `charge_units` does not answer for each unit.
         """
         self._check_charging(charge_units)
-        # Read once: the whole draw sees one snapshot, whoever writes meanwhile.
+        # Read once: the whole draw sees one snapshot, also while others write.
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         slots = draw_slots(

@@ -1,4 +1,4 @@
-"""Who is in a draw: from each unit's own randomness to slots, and who pays.
+"""The units of a draw: from each unit's own randomness to slots, and to charges.
 
 The arguments for `SampledGroups` and for `max_groups` fix the randomness of every
 unit and ask what one unit more changes. That is only as good as the code, so the code
@@ -158,7 +158,7 @@ def _answers(charge_units: ChargeUnits, unit_ids: list[str]) -> NDArray[np.bool_
         or len(paid) != len(unit_ids)
         or not all(isinstance(one, bool | np.bool_) for one in paid)
     ):
-        # Neither number is told: both are private.
+        # The message has neither number: both are private.
         raise LedgerError(
             "The ledger did not answer for each unit that was to be charged whether "
             "it paid; nothing was released."

@@ -44,7 +44,7 @@ MAX_SCALE = 1 << 50  # Largest scale, and largest numerator of a scale.
 # Smallest scale that `calibrated` returns: the noise is 0 but for exp(-2^20).
 MIN_SCALE = Fraction(1, 1 << 20)
 _MAX_DENOMINATOR = 1 << 62
-# Of a scale that `calibrated` returns: it errs upward by 2^-39 at most, relatively.
+# The scale that `calibrated` returns is too large by a factor of 1 + 2^-39 at most.
 _SIGNIFICANT_BITS = 40
 _SPARE = 16  # Draws made beyond what is expected to do, so that a second round is rare.
 _ONE = Fraction(1)

@@ -44,7 +44,7 @@ def charge(
     if the account starts with something else or is unknown, or the driver has no
     pipeline: then nothing was done, and the ordinary way is left.
     """
-    # Who has a PostgreSQL ledger has its driver.
+    # A PostgreSQL ledger needs this driver anyway.
     import psycopg
     from psycopg.rows import namedtuple_row
 

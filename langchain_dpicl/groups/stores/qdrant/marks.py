@@ -248,7 +248,7 @@ class Marking:
                 others += [point.id] if known is not None else []
             elif is_stale or known != shards[own]:
                 wanted.setdefault(own, (value, []))[1].append(point.id)
-                # Assigned under another salt: so is everybody else who is marked.
+                # Another salt made this mark, and so all other marks.
                 is_replaced |= known is not None and not is_stale
         self.remove(mark, [*stale, *others] if is_replaced else stale)
         self._set(mark, shards, wanted)
