@@ -352,7 +352,7 @@ class TextRows(NamedRows, Frozen):
 
     def _steps(self) -> Flow[None]:
         if self._sealed is not None and not self._is_tried:
-            # Also with all readings in a file: skipping the trial would tell of new people.
+            # Also with all readings in a file: else a trial would tell of new people.
             yield in_thread(partial(self._asking.try_out, self._model))
             self._is_tried = True
         if next(self._pending(), None) is not None:
