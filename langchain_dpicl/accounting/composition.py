@@ -37,6 +37,7 @@ from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
     ExponentialEvent,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     ParallelEvent,
     PureEvent,
@@ -182,15 +183,16 @@ def bound(events: tuple[Event, ...], delta: float, resolution: float) -> float:
 
 def _plain_bound(events: Sequence[Event], rest: float, resolution: float) -> float:
     """Return the bound of plain events at what the failures leave of delta."""
-    gaussians = [e for e in events if isinstance(e, GaussianEvent)]
+    kinds = GaussianEvent | FixedSampleGaussianEvent
+    gaussians = [e for e in events if isinstance(e, kinds)]
     selections = [e for e in events if isinstance(e, (ExponentialEvent, PureEvent))]
     others = [e for e in events if isinstance(e, ZCDPEvent)]
     sampled = any(event.sampling_rate < 1 for event in gaussians)
     if not (gaussians or selections or others):
         return 0.0
 
-    # A Poisson sample never costs more than no sample: the mixture's hockey-stick
-    # curve is, at every order, below that of the pair it mixes (joint convexity).
+    # No sample costs more than everybody: the mixture's hockey-stick curve is, at every
+    # order, below those of the pairs that it mixes (joint convexity).
     square = sum(e.count * inverse_square(e.noise_multiplier) for e in gaussians)
     plain = gaussian_epsilon(math.sqrt(square), rest)
     if not sampled and not selections and not others:

@@ -28,6 +28,7 @@ import numpy as np
 from langchain_dpicl.accounting.composition import AnyEvent, compose, own_events
 from langchain_dpicl.accounting.events import (
     Event,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     ParallelEvent,
     total_delta0,
@@ -47,6 +48,7 @@ _MIN_RATE = 1e-6
 _MAX_EVENTS = 64
 _MAX_WAYS = 100
 _MARGIN = 0.02
+_FIXED_MARGIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,12 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
 
     Exponential, pure and zCDP events are left out on both sides, because prv-accountant
     has no sound class for them; the failure probabilities of `DeltaEvent`s are
-    subtracted from `delta` on both sides. `agrees` means that the figure is not below
-    the interval (it would not be an upper bound) and not more than 2 % above it (it
-    would be of something else). With `ParallelEvent`s each branch (each way to take one
-    of each) is compared by itself; the result is the one of the largest figure, or else
-    the first that does not agree.
+    subtracted from `delta` on both sides. Samples of fixed size, for which it has none
+    either, are held against Poisson samples, which they contain. `agrees` means that
+    the figure is not below the interval (it would not be an upper bound) and not more
+    than 2 % above it (it would be of something else; of fixed size 50 %). With
+    `ParallelEvent`s each branch (each way to take one of each) is compared by itself;
+    the result is the one of the largest figure, or else the first that does not agree.
 
     Nothing is raised for what prv-accountant can't compute: the result says why, and
     does not agree. A list without Gaussians agrees, as there is nothing to compare.
@@ -118,14 +121,21 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
 def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
     """Compare the two on plain events."""
     rest = delta - total_delta0(own)
-    gaussians = [event for event in own if isinstance(event, GaussianEvent)]
+    kinds = GaussianEvent | FixedSampleGaussianEvent
+    releases = [event for event in own if isinstance(event, kinds)]
+    # prv-accountant has no class for samples of fixed size. A Poisson sample is a
+    # special case of one, and nearly as dear: the figure may be a little above.
+    gaussians = [
+        GaussianEvent(e.noise_multiplier, e.sampling_rate, e.count) for e in releases
+    ]
+    margin = _MARGIN if releases == gaussians else _FIXED_MARGIN
     if rest <= 0:
         return CrossCheck(
             math.inf, 0.0, math.inf, agrees=False, reason="delta is used up by delta0"
         )
-    if not gaussians:
+    if not releases:
         return CrossCheck(0.0, 0.0, 0.0, agrees=True)
-    pld = compose(gaussians, rest)
+    pld = compose(releases, rest)
     reason = _out_of_range(gaussians, rest, pld)
     lower, upper = 0.0, math.inf
     if not reason:
@@ -134,17 +144,17 @@ def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
         except Exception as error:  # noqa: BLE001 - it raises almost anything
             reason = f"prv-accountant can't compute this plan: {type(error).__name__}"
     if not reason:
-        reason = _disagreement(pld, lower, upper)
+        reason = _disagreement(pld, lower, upper, margin)
     return CrossCheck(pld, lower, upper, agrees=not reason, reason=reason)
 
 
-def _disagreement(pld: float, lower: float, upper: float) -> str:
+def _disagreement(pld: float, lower: float, upper: float, margin: float) -> str:
     """Return what is wrong with a figure beside a proven interval, or nothing."""
     if not lower <= upper:
         return "prv-accountant's interval is empty"
     if pld < lower:
         return "the figure is below prv-accountant's interval"
-    if pld > upper + _MARGIN * max(upper, _LEAST_ERROR):
+    if pld > upper + margin * max(upper, _LEAST_ERROR):
         return "the figure is above prv-accountant's interval"
     return ""
 

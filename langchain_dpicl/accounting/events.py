@@ -84,6 +84,49 @@ class GaussianEvent:
 
 
 @dataclasses.dataclass(frozen=True)
+class FixedSampleGaussianEvent:
+    """A Gaussian release on a sample that a unit shares with others, `count` times.
+
+    One use: secret fresh randomness that does not depend on the records chooses a part
+    of the units, such as one of each group's shards. A unit's part is chosen with
+    probability q = `sampling_rate` at most, and another part *instead of it* if it is
+    not. Of what is released for the unit's part with the unit, without it, and for the
+    other part, any two are N(f, (z D)^2 I) with f no more than D apart in L2.
+
+    The pair of output distributions is (1 - q) A + q B against (1 - q) A + q B', in
+    both orders; its curve is in `accounting.fixed_sample`. It costs more than a Poisson
+    sample at the same rate, where A and B' are the same.
+
+    Example:
+        >>> FixedSampleGaussianEvent(2.0, sampling_rate=0.25, count=20).kind
+        'fixed_sample_gaussian'
+    """
+
+    kind: ClassVar[str] = "fixed_sample_gaussian"
+
+    noise_multiplier: float
+    """z: standard deviation of the noise divided by the L2 sensitivity; above 0."""
+
+    sampling_rate: float
+    """q: largest probability of a unit's part to be chosen; above 0, below 1."""
+
+    count: int = 1
+    """Number of uses."""
+
+    def __post_init__(self) -> None:
+        z = parameters.positive("noise_multiplier", self.noise_multiplier)
+        object.__setattr__(self, "noise_multiplier", z)
+        q = parameters.sampling_rate(self.sampling_rate)
+        if q == 1:
+            raise ParameterError(
+                "sampling_rate must be below 1: where nothing is sampled, the event is "
+                "a GaussianEvent."
+            )
+        object.__setattr__(self, "sampling_rate", q)
+        object.__setattr__(self, "count", _count(self.count))
+
+
+@dataclasses.dataclass(frozen=True)
 class ExponentialEvent:
     """An exponential mechanism, `count` times.
 
@@ -194,6 +237,10 @@ class DeltaEvent:
 
     Both are at most q delta0 + (1 - q delta0) D_q(eps).
 
+    For a sample of fixed size (`FixedSampleGaussianEvent`) it is q delta0 too. For eps
+    >= 0, advanced joint convexity gives q (delta0 + (1 - delta0) D(eps')) at most;
+    below 0 the curve is 1 - r + r times that of the other order at -eps, and so is D_q.
+
     Example:
         >>> DeltaEvent(1e-9, count=20)
         DeltaEvent(delta0=1e-09, count=20)
@@ -216,11 +263,23 @@ class DeltaEvent:
 
 
 PlainEvent: TypeAlias = (
-    GaussianEvent | ExponentialEvent | PureEvent | ZCDPEvent | DeltaEvent
+    GaussianEvent
+    | FixedSampleGaussianEvent
+    | ExponentialEvent
+    | PureEvent
+    | ZCDPEvent
+    | DeltaEvent
 )
 """What every unit takes part in alike, or may."""
 
-PLAIN_TYPES = (GaussianEvent, ExponentialEvent, PureEvent, ZCDPEvent, DeltaEvent)
+PLAIN_TYPES = (
+    GaussianEvent,
+    FixedSampleGaussianEvent,
+    ExponentialEvent,
+    PureEvent,
+    ZCDPEvent,
+    DeltaEvent,
+)
 
 
 @dataclasses.dataclass(frozen=True)

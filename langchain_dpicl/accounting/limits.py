@@ -22,6 +22,7 @@ import numpy as np
 from langchain_dpicl.accounting.events import (
     Event,
     ExponentialEvent,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     PureEvent,
     ZCDPEvent,
@@ -43,7 +44,7 @@ _LARGEST_LOG = 700.0
 
 def exact_rho(event: Event) -> Fraction:
     """Return the zCDP loss of one use, exactly; sources as in `accounting.rho`."""
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, GaussianEvent | FixedSampleGaussianEvent):
         return 1 / (2 * Fraction(event.noise_multiplier) ** 2)
     if isinstance(event, ExponentialEvent):
         return Fraction(event.epsilon) ** 2 / 8

@@ -18,6 +18,7 @@ Privacy:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
     ExponentialEvent,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     PlainEvent,
     PureEvent,
@@ -213,6 +215,7 @@ class EventTemplate(Template[NoiseT]):
         uses: How often the release is made within one charge, each time on a fresh
             sample of its own (of few-shot generation: once a token). What is left open
             is the noise of each of them.
+        is_fixed_size: Whether the sample is one of fixed size, and no Poisson sample.
 
     Raises:
         ParameterError: If a fixed value is out of range, or several parts would share
@@ -234,6 +237,7 @@ class EventTemplate(Template[NoiseT]):
     delta0: float | None = None
     share: float = 1.0
     uses: int = 1
+    is_fixed_size: bool = False
 
     def __post_init__(self) -> None:
         parameters.sampling_rate(self.sampling_rate)
@@ -284,6 +288,8 @@ class EventTemplate(Template[NoiseT]):
         charged = [
             part.event(scale, self.sampling_rate, self.uses) for part in self.parts
         ]
+        if self.is_fixed_size:
+            charged = [_of_fixed_size(event) for event in charged]
         if delta0 > 0:
             charged.append(DeltaEvent(delta0 * self.sampling_rate, self.uses))
         return tuple(charged)
@@ -300,6 +306,8 @@ class EventTemplate(Template[NoiseT]):
             raise misfit()
         if any(event.count != self.uses for event in events):
             raise misfit()
+        if self.is_fixed_size:
+            events = tuple(_of_poisson_size(event) for event in events)
         values = [
             part.read(event, rate)
             for part, event in zip(self.parts, events, strict=False)
@@ -321,7 +329,27 @@ class EventTemplate(Template[NoiseT]):
             "sampling_rate": self.sampling_rate,
             "needs_delta0": self.needs_delta0,
             "delta0": self.delta0,
+            # As before there was such a sample: what is stored is found again.
+            **({"is_fixed_size": True} if self.is_fixed_size else {}),
         }
+
+
+def _of_fixed_size(event: PlainEvent) -> PlainEvent:
+    """Return what a release on a Poisson sample costs on one of fixed size.
+
+    A pure epsilon is amplified to the same: both curves are 0 where the mechanism's is.
+    """
+    if isinstance(event, GaussianEvent):
+        return FixedSampleGaussianEvent(**dataclasses.asdict(event))
+    return event
+
+
+def _of_poisson_size(event: Event) -> Event:
+    if isinstance(event, GaussianEvent):
+        raise misfit()
+    if isinstance(event, FixedSampleGaussianEvent):
+        return GaussianEvent(**dataclasses.asdict(event))
+    return event
 
 
 def misfit() -> ParameterError:

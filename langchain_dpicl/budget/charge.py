@@ -93,8 +93,3 @@ def require_possible(
             f"{template.mechanism} releases several things under one charge: use an "
             "account with scope='corpus'."
         )
-    if template.sampling_rate < 1:
-        raise InvalidParameterError(
-            f"Account {terms.name!r} charges units one by one, which has no proof "
-            "for sampled groups: use an account with scope='corpus'."
-        )

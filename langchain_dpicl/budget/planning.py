@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import Event, GaussianEvent, repeat, unsampled_epsilon
+from langchain_dpicl.accounting import (
+    Event,
+    FixedSampleGaussianEvent,
+    GaussianEvent,
+    repeat,
+    unsampled_epsilon,
+)
 from langchain_dpicl.accounting.template import (
     EventsAt,
     EventTemplate,
@@ -140,7 +146,8 @@ def _require_second_opinion(
     sampled = [
         event
         for event in events
-        if isinstance(event, GaussianEvent) and event.sampling_rate < 1
+        if isinstance(event, GaussianEvent | FixedSampleGaussianEvent)
+        and event.sampling_rate < 1
     ]
     if not sampled:
         return

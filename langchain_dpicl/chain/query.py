@@ -249,6 +249,7 @@ class QueryRunner:
 
     def _begin(self, value: Any, run_manager: Any) -> PreparedQuery:
         budget = find_budget(self.budget, run_manager)
+        self.private.groups.require_accounting(budget.accounting)
         if self.private.gate is not None:
             budget.require_filter("A public-first gate")
         if self.private.groups.threshold_template is not None:

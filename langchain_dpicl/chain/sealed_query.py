@@ -83,20 +83,19 @@ class SealedQuery:
 
         It is charged less where the gate passes, or the first release tells something.
         """
-        rate, then = self.groups.sampling_rate, []
+        then = []
         if self.second is not None and budget and not budget.charges_together:
             then = self.second.templates(budget)
-        gate = self.gate and self.gate.event_template(rate)
+        gate = self.gate and self.groups.charged(self.gate.event_template)
         own = self.template(budget)
         return [t for t in (self.groups.threshold_template, gate, own, *then) if t]
 
     def template(self, budget: PrivacyBudgetHandler | None) -> Template[Any]:
         """Return what the release is charged, with the second one's under a plan."""
-        rate = self.groups.sampling_rate
-        own = self.parser.event_template(rate)
+        own = self.groups.charged(self.parser.event_template)
         if self.second is None or budget is None or not budget.charges_together:
             return own
-        then = self.second.parser.event_template(rate)
+        then = self.groups.charged(self.second.parser.event_template)
         name = f"{own.mechanism}, then {then.mechanism}"
         return Bundle(name, (own, then), disjoint=False)
 
@@ -145,7 +144,7 @@ class SealedQuery:
             yield chosen
         answers: Hidden[list[Slot]] | None = None
         if self.gate is not None and asked.public_answer is not None:
-            template = self.gate.event_template(self.groups.sampling_rate)
+            template = self.groups.charged(self.gate.event_template)
             bought = yield from self.buy(asked, template, charges, MECHANISM)
             if isinstance(bought, Released):
                 return bought

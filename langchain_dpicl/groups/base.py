@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from langchain_core.documents import Document
 from typing_extensions import Self
@@ -21,6 +21,8 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,26 @@ class GroupSource(ABC):
     def sampling_rate(self) -> float:
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return 1.0
+
+    @property
+    def is_fixed_size(self) -> bool:
+        """Whether units share their coins, so that no sample is a Poisson sample.
+
+        Privacy:
+            It is then charged as a `FixedSampleGaussianEvent`, which says what the
+            source promises.
+        """
+        return False
+
+    def charged(
+        self, template: Callable[[float], EventTemplate[T]]
+    ) -> EventTemplate[T]:
+        """Return what a release of a draw is charged, from its template at a rate."""
+        found = template(self.sampling_rate)
+        return replace(found, is_fixed_size=True) if self.is_fixed_size else found
+
+    def require_accounting(self, accounting: str) -> None:  # noqa: B027  # most refuse none
+        """Refuse accounts in which the source's sampling would be for nothing."""
 
     @property
     def charges_units(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource, ThresholdRelease
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
+from langchain_dpicl.groups.sampling import UnitSample, one_shard_each
 from langchain_dpicl.groups.selection import lowest, payers
 from langchain_dpicl.groups.threshold import NoisyThreshold, choose_threshold
 from langchain_dpicl.release.flow import Do, aresult, result
@@ -67,6 +68,7 @@ def refine_question(
     *,
     paid: PaidCharge[GaussianNoise],
     charge_units: ChargeUnits | None,
+    sample: UnitSample | None,
     random: SecureRandom,
 ) -> ThresholdRelease:
     """Choose the threshold for a question; see `RetrievedGroups.release_threshold`."""
@@ -81,6 +83,7 @@ def refine_question(
         terms,
         noise_multiplier=paid.noise.noise_multiplier,
         charge_units=charge_units,
+        sample=sample,
         random=random,
     )
     return ThresholdRelease(replace(asked, threshold=chosen.edge), chosen.details())
@@ -102,26 +105,55 @@ def draw_slots(
         documents, the question and the threshold. All eligible units are asked, before
         anything is ranked, sampled or capped; the slots are then made of the payers'
         documents alone. A unit that can't pay therefore changes nothing, and one that
-        can has paid for the one slot that it changes.
+        can has paid for the one slot that it changes. The sample is drawn for this draw
+        alone, among those who paid; see `groups.sampling`.
     """
-    threshold = asked.threshold
+    threshold, sample = asked.threshold, _sample(terms, random)
     if isinstance(threshold, NoisyThreshold):
         raise InvalidParameterError(
             "The threshold for this question is still to be chosen: draw from "
             "release_threshold(prepared, paid=...).prepared, once `threshold_template` "
             "is charged."
         )
-    by_shard = terms.grouping == "shard"
-    if threshold is None or (by_shard and charge_units is None):
+    if terms.grouping == "unit" and threshold is not None:
+        found = index.eligible(asked.vector, threshold)
+        paid = payers(found, np.arange(len(found.scores)), charge_units)
+        if sample is not None:
+            paid = paid[sample.places(len(paid))]
+        priorities = random.words(len(paid)).tolist()
+        chosen = lowest(priorities, found.unit_ids(paid), terms.max_groups)
+        return found.by_unit(paid[chosen], terms.docs_per_group)
+    shards = _by_shard(index, asked.vector, threshold, terms, charge_units, sample)
+    if terms.is_sampled and sample is None:
+        return one_shard_each(shards, terms.n_groups, random)
+    return shards
+
+
+def _by_shard(
+    index: ShardSearch,
+    vector: Vectors,
+    threshold: float | None,
+    terms: RetrievalTerms,
+    charge_units: ChargeUnits | None,
+    sample: UnitSample | None,
+) -> list[list[Document]]:
+    if threshold is None or (
+        charge_units is None and (sample is None or index.can_sample)
+    ):
         # Everybody counts: a shard's best can be found without finding all that pass.
-        return index.top(asked.vector, terms.docs_per_group, threshold)
-    found = index.eligible(asked.vector, threshold)
+        return index.top(vector, terms.docs_per_group, threshold, sample)
+    found = index.eligible(vector, threshold)
     paid = payers(found, np.arange(len(found.scores)), charge_units)
-    if by_shard:
-        return found.by_shard(paid, terms.docs_per_group)
-    priorities = random.words(len(paid)).tolist()
-    chosen = lowest(priorities, found.unit_ids(paid), terms.max_groups)
-    return found.by_unit(paid[chosen], terms.docs_per_group)
+    if sample is not None:
+        paid = paid[sample.places(len(paid))]
+    return found.by_shard(paid, terms.docs_per_group)
+
+
+def _sample(terms: RetrievalTerms, random: SecureRandom) -> UnitSample | None:
+    """Return a fresh sample for one release, where units are sampled."""
+    if terms.is_sampled and terms.sampling == "units":
+        return UnitSample(terms.sampling_rate, random)
+    return None
 
 
 def _fits(threshold: Any, own: float | NoisyThreshold | None) -> bool:
@@ -160,6 +192,25 @@ class RetrievingSource(TermedSource):
         return self._index.n_units
 
     @property
+    def sampling_rate(self) -> float:
+        """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
+        return self._terms.sampling_rate
+
+    @property
+    def is_fixed_size(self) -> bool:
+        """Whether one of each group's shards is searched, instead of all."""
+        return self._terms.is_sampled and self._terms.sampling == "shards"
+
+    def require_accounting(self, accounting: str) -> None:
+        """Refuse an account by zCDP for a sample: it would be charged as everybody."""
+        if accounting == "zcdp" and self._terms.is_sampled:
+            raise InvalidParameterError(
+                "An account by zcdp charges a sampled release as if everybody had been "
+                "asked. Open one with accounting='renyi', or with queries= alone for a "
+                "plan; or leave sampling_rate=1."
+            )
+
+    @property
     def charges_units(self) -> bool:
         """Whether a draw can charge each eligible unit: with a threshold, it can.
 
@@ -171,8 +222,10 @@ class RetrievingSource(TermedSource):
     @property
     def threshold_template(self) -> EventTemplate[GaussianNoise] | None:
         """The choice of a threshold, with a `NoisyThreshold`; else None."""
-        terms = self._terms.score_threshold
-        return terms.event_template() if isinstance(terms, NoisyThreshold) else None
+        threshold = self._terms.score_threshold
+        if not isinstance(threshold, NoisyThreshold):
+            return None
+        return threshold.event_template(self.sampling_rate)
 
     def prepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the public half of a draw.
@@ -215,7 +268,12 @@ class RetrievingSource(TermedSource):
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         return refine_question(
-            index, asked, paid=paid, charge_units=charge_units, random=self._random
+            index,
+            asked,
+            paid=paid,
+            charge_units=charge_units,
+            sample=_sample(self._terms, self._random),
+            random=self._random,
         )
 
     def draw_prepared(

@@ -110,7 +110,7 @@ class EmbeddedRecords(Records):
             embedding, taken, unit_ids, batch_size, progress=progress
         )
         index = ShardIndex.from_vectors(
-            vectors, taken, unit_ids, n_shards=terms.n_groups, salt=new_salt()
+            vectors, taken, unit_ids, n_shards=terms.n_shards, salt=new_salt()
         )
         return cls(terms.unit_key, embedding, index)
 

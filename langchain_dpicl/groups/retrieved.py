@@ -20,6 +20,7 @@ from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.drawing import RetrievingSource
 from langchain_dpicl.groups.ingest import check_embedding
 from langchain_dpicl.groups.records import EmbeddedRecords, Records
+from langchain_dpicl.groups.sampling import Sampling, rate_for
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
@@ -49,6 +50,10 @@ class RetrievedGroups(RetrievingSource):
     With a threshold of either kind the groups can charge each eligible unit alone
     (`charges_units`), as per-unit accounts ask for.
 
+    With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
+    question, and the search sees that sample alone. An answer then costs less of the
+    budget; on topics of many people that is worth more than the records left out.
+
     Build it with `from_documents`, `from_vectorstore` or `load`. Adding, deleting and
     drawing may run in different threads: a draw sees the records before or after a
     change.
@@ -68,7 +73,8 @@ class RetrievedGroups(RetrievingSource):
         `RetrievalTerms.relation`. Nothing is released here; the slots are private.
         A vector must be a function of its own unit's texts, so a call of the embedding
         holds texts of one unit (`embedding_batch_size`); what a server does with its
-        requests stays an assumption.
+        requests stays an assumption. With a `sampling_rate` the event is the
+        mechanism's own on a sample; see `groups.sampling`.
     """
 
     def __init__(
@@ -101,6 +107,7 @@ class RetrievedGroups(RetrievingSource):
         score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
+        sampling_rate: float = 1.0,
         embedding_batch_size: int | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
@@ -117,6 +124,9 @@ class RetrievedGroups(RetrievingSource):
                 `NoisyThreshold`, which chooses one for each question.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
+            sampling_rate: Probability with which a unit is searched at all, drawn
+                afresh and secretly for each question, public. Below 1 an answer costs
+                less; `rate_for` computes a rate.
             embedding_batch_size: How many documents share a call of the embedding,
                 whatever their units; None: those of one unit. A number is sound only
                 where the other texts of a call change no bit of a text's vector; see
@@ -134,7 +144,13 @@ class RetrievedGroups(RetrievingSource):
             InvalidParameterError: If another argument, or a vector, cannot be used.
         """
         terms = RetrievalTerms(
-            unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
+            unit_key,
+            n_groups,
+            docs_per_group,
+            score_threshold,
+            grouping,
+            max_groups,
+            sampling_rate,
         ).check()
         steps = EmbeddedRecords.of(
             documents, embedding, terms, embedding_batch_size, progress=progress
@@ -153,13 +169,20 @@ class RetrievedGroups(RetrievingSource):
         score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
+        sampling_rate: float = 1.0,
         embedding_batch_size: int | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
     ) -> Self:
         """Embed the documents and build the index; see `from_documents`."""
         terms = RetrievalTerms(
-            unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
+            unit_key,
+            n_groups,
+            docs_per_group,
+            score_threshold,
+            grouping,
+            max_groups,
+            sampling_rate,
         ).check()
         steps = EmbeddedRecords.of(
             documents, embedding, terms, embedding_batch_size, progress=progress
@@ -177,6 +200,8 @@ class RetrievedGroups(RetrievingSource):
         score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
+        sampling_rate: float = 1.0,
+        sampling: Sampling = "units",
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
         exact: bool = False,
@@ -199,6 +224,12 @@ class RetrievedGroups(RetrievingSource):
             score_threshold: See `from_documents`.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
+            sampling_rate: See `from_documents`.
+            sampling: `"units"`: each unit by itself, which the store has to be able to
+                (PostgreSQL is, and every store that is read out), or a
+                `score_threshold` is needed. `"shards"`: each group has 1 /
+                `sampling_rate` shards, of which one is searched; any store can, and
+                the noise is 1 to 5 % larger.
             embedding: What the stored vectors were made with; None: the store's own.
             salt: 32 secret bytes, the key that sends units to shards. None: new random
                 ones for a store that is read out; bytes derived from the store's name
@@ -234,7 +265,14 @@ class RetrievedGroups(RetrievingSource):
             What a store returns is checked before it is used: see `stores.checking`.
         """
         terms = RetrievalTerms(
-            unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
+            unit_key,
+            n_groups,
+            docs_per_group,
+            score_threshold,
+            grouping,
+            max_groups,
+            sampling_rate,
+            sampling,
         ).check()
         records = open_records(
             store, terms, embedding=embedding, salt=salt, exact=exact
@@ -252,6 +290,8 @@ class RetrievedGroups(RetrievingSource):
         score_threshold: float | NoisyThreshold | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
+        sampling_rate: float = 1.0,
+        sampling: Sampling = "units",
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
         exact: bool = False,
@@ -259,15 +299,42 @@ class RetrievedGroups(RetrievingSource):
     ) -> Self:
         """Draw from the records of a vector store; see `from_vectorstore`."""
         terms = RetrievalTerms(
-            unit_key, n_groups, docs_per_group, score_threshold, grouping, max_groups
+            unit_key,
+            n_groups,
+            docs_per_group,
+            score_threshold,
+            grouping,
+            max_groups,
+            sampling_rate,
+            sampling,
         ).check()
         opened = partial(open_records, embedding=embedding, salt=salt, exact=exact)
         return cls(terms, await asyncio.to_thread(opened, store, terms), random)
 
+    @staticmethod
+    def rate_for(
+        people_per_question: float, n_groups: int, people_per_group: float = 2
+    ) -> float:
+        """Return the sampling rate at which groups hold a few people each, on average.
+
+        It is n_groups * people_per_group / people_per_question, and 1 at most. It is
+        published: `people_per_question` must be a *public* guess of how many people
+        have something to say on a question, not a count. Give two people a group or
+        more: with one, every third group is empty by chance.
+
+        Raises:
+            InvalidParameterError: If an argument is out of range.
+
+        Example:
+            >>> RetrievedGroups.rate_for(1600, n_groups=100)
+            0.125
+        """
+        return rate_for(people_per_question, n_groups, people_per_group)
+
     def over(self, documents: Sequence[Document]) -> RetrievedGroups:
         """Return groups with these terms over other records; see `GroupSource.over`."""
-        terms = vars(self._terms)
-        return RetrievedGroups.from_documents(documents, self._embedding, **terms)
+        records = EmbeddedRecords.of(documents, self._embedding, self._terms)
+        return RetrievedGroups(self._terms, result(records))
 
     @classmethod
     def load(

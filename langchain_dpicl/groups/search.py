@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.sampling import UnitSample
     from langchain_dpicl.groups.shards import Shard
 
 
@@ -85,14 +86,22 @@ class ShardSearch(Protocol):
     def n_units(self) -> int:
         """Number of units, private."""
 
+    @property
+    def can_sample(self) -> bool:
+        """Whether `top` can search a sample of the units."""
+
     def top(
-        self, vector: Vectors, n: int, threshold: float | None
+        self,
+        vector: Vectors,
+        n: int,
+        threshold: float | None,
+        sample: UnitSample | None = None,
     ) -> list[list[Document]]:
         """Return for each shard its n best documents that pass, best first.
 
         Privacy:
             A shard's list is a function of that shard's documents alone, ties
-            included.
+            included; with a sample, of those of its sampled units alone.
         """
 
     def eligible(self, vector: Vectors, threshold: float) -> EligibleUnits:

@@ -16,7 +16,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import faiss
 import numpy as np
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.sampling import UnitSample
 
 _T = TypeVar("_T")
+_Rows: TypeAlias = "NDArray[np.int64] | None"
+"""The rows of a shard that are searched; None for all of them."""
 
 _MAX_WORKERS = 16
 _TASKS_PER_WORKER = 4
@@ -62,19 +65,30 @@ class Shard:
         return view
 
     def top(
-        self, vector: Vectors, n: int, threshold: float | None, salt: bytes
+        self,
+        vector: Vectors,
+        n: int,
+        threshold: float | None,
+        salt: bytes,
+        only: _Rows = None,
     ) -> list[int]:
-        """Return the rows of the n best documents that pass, best first."""
-        total = self.index.ntotal
+        """Return the rows of the n best documents that pass, best first.
+
+        With `only` as if the shard had no other rows.
+        """
+        total = self.index.ntotal if only is None else len(only)
         if total == 0:
             return []
         # One more than asked for shows whether the cut falls into a tie, where FAISS
         # would keep the rows that came first.
-        found = self.index.search(vector, min(n + 1, total))
+        found = self.index.search(vector, min(n + 1, total), params=_among(only))
         scores, rows = found[0][0], found[1][0]
         if len(rows) > n and scores[n] == scores[n - 1]:
             below = np.nextafter(scores[n - 1], np.float32(-np.inf))
             _, scores, rows = self.index.range_search(vector, float(below))
+            if only is not None:
+                own = np.isin(rows, only)
+                scores, rows = scores[own], rows[own]
         if threshold is not None:
             keep = _passes(scores, threshold)
             scores, rows = scores[keep], rows[keep]
@@ -93,10 +107,8 @@ class Shard:
         self, vector: Vectors, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the scores of some rows, and the rows in the order of the scores."""
-        make: Any = faiss.SearchParameters  # Its keywords are not in its signature.
-        # Each row's product on its own, as in a search of all rows: the same bits.
-        only = make(sel=faiss.IDSelectorArray(rows))
-        scores, found = self.index.search(vector, len(rows), params=only)
+        # Each row's product on its own, as in a search by range: the same bits.
+        scores, found = self.index.search(vector, len(rows), params=_among(rows))
         return scores[0], found[0]
 
     def ranked(
@@ -254,11 +266,20 @@ class ShardIndex:
             for key in document.metadata
         )
 
+    can_sample = True
+
     def top(
-        self, vector: Vectors, n: int, threshold: float | None
+        self,
+        vector: Vectors,
+        n: int,
+        threshold: float | None,
+        sample: UnitSample | None = None,
     ) -> list[list[Document]]:
         """Return for each shard its n best documents that pass, best first."""
-        found = self._each(lambda shard: shard.top(vector, n, threshold, self.salt))
+        rows = [None] * len(self.shards) if sample is None else self._rows_of(sample)
+        found = self._each(
+            lambda shard, only: shard.top(vector, n, threshold, self.salt, only), rows
+        )
         return [
             [shard.documents[row] for row in rows]
             for shard, rows in zip(self.shards, found, strict=True)
@@ -266,18 +287,31 @@ class ShardIndex:
 
     def eligible(self, vector: Vectors, threshold: float) -> FoundUnits:
         """Return every unit whose own best document reaches the threshold."""
-        hits = self._each(lambda shard: shard.hits(vector, threshold))
+        rows = [None] * len(self.shards)
+        hits = self._each(lambda shard, _: shard.hits(vector, threshold), rows)
         return FoundUnits(vector, hits, self.salt)
 
-    def _each(self, search: Callable[[Shard], _T]) -> list[_T]:
+    def _rows_of(self, sample: UnitSample) -> list[_Rows]:
+        """Return the rows of the sampled units, for each shard."""
+        starts = np.cumsum([0, *(len(shard.unit_ids) for shard in self.shards)])
+        sampled = np.zeros(starts[-1], bool)
+        sampled[sample.places(len(sampled))] = True
+        return [
+            np.flatnonzero(sampled[first:end][shard.units])
+            for shard, (first, end) in zip(self.shards, pairwise(starts), strict=True)
+        ]
+
+    def _each(
+        self, search: Callable[[Shard, _Rows], _T], rows: Sequence[_Rows]
+    ) -> list[_T]:
+        searched = list(zip(self.shards, rows, strict=True))
         workers = min(_cores(), len(self.shards), _MAX_WORKERS)
         if workers == 1 or self.n_documents * self.dimension < _PARALLEL_FROM:
-            return _search_shards(search, self.shards)
+            return _search_shards(search, searched)
         # Few large tasks: one a shard would spend its time on the queue.
         size = -(-len(self.shards) // (_TASKS_PER_WORKER * workers))
         tasks = [
-            self.shards[first : first + size]
-            for first in range(0, len(self.shards), size)
+            searched[first : first + size] for first in range(0, len(searched), size)
         ]
         # A pool of its own for each draw: threads kept between draws would be dead
         # in a forked worker process.
@@ -286,16 +320,24 @@ class ShardIndex:
             return list(chain.from_iterable(found))
 
 
-def _search_shards(search: Callable[[Shard], _T], shards: Sequence[Shard]) -> list[_T]:
+def _search_shards(
+    search: Callable[[Shard, _Rows], _T], shards: Sequence[tuple[Shard, _Rows]]
+) -> list[_T]:
     # One FAISS thread: a shard is too small to share out, and waiting for a second
     # thread a hundred times takes longer than the search where cores are busy. The
     # setting belongs to the calling thread, so nobody else's search is slowed down.
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        return [search(shard) for shard in shards]
+        return [search(shard, rows) for shard, rows in shards]
     finally:
         faiss.omp_set_num_threads(threads)
+
+
+def _among(rows: _Rows) -> Any:
+    """Return FAISS's parameters for a search of some rows, or of all."""
+    make: Any = faiss.SearchParameters  # Its keywords are not in its signature.
+    return None if rows is None else make(sel=faiss.IDSelectorArray(rows))
 
 
 def _passes(scores: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:

@@ -92,7 +92,7 @@ def load(path: str | os.PathLike[str]) -> tuple[RetrievalTerms, ShardIndex]:
         for position, document in enumerate(documents)
     ]
     index = ShardIndex.from_vectors(
-        vectors, documents, unit_ids, n_shards=terms.n_groups, salt=salt
+        vectors, documents, unit_ids, n_shards=terms.n_shards, salt=salt
     )
     return terms, index
 

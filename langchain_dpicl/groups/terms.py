@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.groups.sampling import Sampling
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
+_NEARLY = 1e-9  # How near a rate of shards must be to one of them in so many.
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class RetrievalTerms:
     grouping: Grouping  # `"shard"`: units hashed to slots; `"unit"`: one unit, one slot
     # Cap on the number of slots when grouping by unit; None: no cap.
     max_groups: int | None
+    # Probability with which each unit is in a draw; 1: everybody is.
+    sampling_rate: float = 1.0
+    # What is sampled: units, or one of each group's shards.
+    sampling: Sampling = "units"
 
     def check(self) -> RetrievalTerms:
         """Return the terms with exact types, or raise `InvalidParameterError`."""
@@ -50,9 +58,47 @@ class RetrievalTerms:
             max_groups=None
             if self.max_groups is None
             else checked(parameters.count, self.max_groups, "max_groups"),
+            sampling_rate=check_rate(self.sampling_rate, self.sampling),
+            sampling=self.sampling,
         )
         terms._check_together()
+        terms._check_sampling()
         return terms
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a draw looks at a sample of the units."""
+        return self.sampling_rate < 1
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards the units are hashed to: `n_groups`, or some for each."""
+        if self.sampling == "units":
+            return self.n_groups
+        return self.n_groups * round(1 / self.sampling_rate)
+
+    def _check_sampling(self) -> None:
+        if not self.is_sampled:
+            return
+        if self.grouping == "unit" and self.max_groups is None:
+            raise InvalidParameterError(
+                'sampling_rate below 1 with grouping="unit" needs max_groups=: without '
+                "it the number of model calls would tell how many units were sampled."
+            )
+        if self.sampling == "units":
+            return
+        if self.grouping == "unit":
+            raise InvalidParameterError(
+                'sampling="shards" goes with grouping="shard": where each unit has a '
+                "slot of its own, another shard would change many slots. Use "
+                'sampling="units".'
+            )
+        if isinstance(self.score_threshold, NoisyThreshold):
+            raise InvalidParameterError(
+                'sampling="shards" can\'t go with a NoisyThreshold: other shards hold '
+                "other numbers of units, which no noise would hide. Give a number as "
+                'score_threshold=, or use sampling="units".'
+            )
 
     def _check_together(self) -> None:
         if self.grouping == "shard":
@@ -89,7 +135,8 @@ class RetrievalTerms:
             eligible units with the smallest of independent priorities; one eligible
             unit more enters or does not, and pushes out one other at most:
             `REPLACE`. A threshold chosen for the question is released, and paid for,
-            before the draw: given it, the same holds.
+            before the draw: given it, the same holds. Of the units in a sample it
+            holds whatever the coins; see `groups.sampling`.
         """
         if self.grouping == "unit" and self.max_groups is None:
             return Relation.ADD_REMOVE
@@ -97,10 +144,13 @@ class RetrievalTerms:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms alone, ready for JSON, as `from_dict` reads them."""
-        threshold = self.score_threshold
+        terms, threshold = asdict(self), self.score_threshold
+        if not self.is_sampled:
+            # As before there was sampling: what is stored under them is found again.
+            del terms["sampling_rate"], terms["sampling"]
         if isinstance(threshold, NoisyThreshold):
-            return {**asdict(self), "score_threshold": threshold.description()}
-        return asdict(self)
+            terms["score_threshold"] = threshold.description()
+        return terms
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> RetrievalTerms:
@@ -173,6 +223,24 @@ def check_unit_key(unit_key: Any) -> str:
             "unit_key must be the name of the metadata key that holds the unit id."
         )
     return unit_key
+
+
+def check_rate(rate: Any, sampling: Any) -> float:
+    """Return a sampling rate, never below the probability that it stands for."""
+    found: float = checked(parameters.sampling_rate, rate)
+    if sampling == "units":
+        return found
+    if sampling != "shards":
+        raise InvalidParameterError('sampling must be "units" or "shards".')
+    each = round(1 / found)
+    if abs(found * each - 1) > _NEARLY:
+        raise InvalidParameterError(
+            f'With sampling="shards" one of each group\'s shards is searched, so that '
+            f"sampling_rate is 1/2, 1/3, 1/4 and so on, not {found:g}: give "
+            f"1/{each}, or 1/{each + 1}."
+        )
+    found = 1 / each
+    return found if Fraction(found) * each >= 1 else math.nextafter(found, 1.0)
 
 
 def check_grouping(grouping: Any) -> Grouping:

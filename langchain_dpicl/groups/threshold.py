@@ -29,6 +29,9 @@ Privacy:
     unit that paid for the count may be unable to pay for the release. Both are sound:
     each of the two charges is a function of the unit's own score and balance and of
     what is public by then, and whoever contributes to a step has paid for that step.
+
+    *Sampled groups* count a sample of their own (`groups.sampling`), drawn among those
+    who paid: the event is the sampled Gaussian.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.search import EligibleUnits
 from langchain_dpicl.groups.selection import payers
 from langchain_dpicl.mechanisms import noisy_counts, vote_template
@@ -108,9 +112,12 @@ class NoisyThreshold:
         object.__setattr__(self, "bins", bins)
         object.__setattr__(self, "noise_multiplier", noise)
 
-    def event_template(self) -> EventTemplate[GaussianNoise]:
-        """What choosing a threshold is charged."""
-        return vote_template(MECHANISM, self.noise_multiplier, share=SHARE)
+    def event_template(
+        self, sampling_rate: float = 1.0
+    ) -> EventTemplate[GaussianNoise]:
+        """What choosing a threshold is charged, of a sample or of everybody."""
+        noise = self.noise_multiplier
+        return vote_template(MECHANISM, noise, share=SHARE, sampling_rate=sampling_rate)
 
     def description(self) -> dict[str, Any]:
         """Return the parameters, ready for JSON; the keyword arguments of this class.
@@ -145,12 +152,14 @@ def choose_threshold(
     *,
     noise_multiplier: float,
     charge_units: ChargeUnits | None = None,
+    sample: UnitSample | None = None,
     random: SecureRandom | None = None,
 ) -> ChosenThreshold:
     """Choose the threshold that about `terms.units` units reach; see `ChosenThreshold`.
 
     `found` are all units that reach the last edge. `charge_units` charges the units of
-    each touched bin, once a bin, from the top down.
+    each touched bin, once a bin, from the top down. With a sample, its units alone are
+    counted, and the count is divided by the rate.
 
     Raises:
         InvalidParameterError: If the noise multiplier is out of range.
@@ -167,18 +176,22 @@ def choose_threshold(
     by_bin = np.argsort(bin_of, kind="stable")
     starts = np.searchsorted(bin_of[by_bin], np.arange(len(edges) + 1))
 
+    rate = 1.0 if sample is None else sample.rate
     noisy_sum = 0.0
     touched = 0
     while noisy_sum < terms.units and touched < len(edges):
         own = by_bin[starts[touched] : starts[touched + 1]]
-        paid = payers(found, own, charge_units)
+        counted = len(payers(found, own, charge_units))
+        if sample is not None:
+            # A unit is in one bin: the samples of the bins are one of all units.
+            counted = len(sample.places(counted))
         (noisy,) = noisy_counts(
-            [len(paid)],
+            [counted],
             noise_multiplier=z,
             relation=Relation.ADD_REMOVE,
             random=random,
         )
-        noisy_sum += float(noisy)
+        noisy_sum += float(noisy) / rate
         touched += 1
     return ChosenThreshold(terms.bins[touched - 1], round(noisy_sum))
 

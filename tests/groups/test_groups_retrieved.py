@@ -174,8 +174,8 @@ def test_the_callers_own_searches_keep_their_threads() -> None:
     try:
         shards.faiss.omp_set_num_threads(3)
         inside: list[int] = shards._search_shards(
-            lambda _shard: shards.faiss.omp_get_max_threads(),
-            [None, None],  # type: ignore[list-item] # what is searched is no matter
+            lambda _shard, _rows: shards.faiss.omp_get_max_threads(),
+            [(None, None)] * 2,  # type: ignore[list-item] # what is searched is no matter
         )
         assert inside == [1, 1]
         assert shards.faiss.omp_get_max_threads() == 3

@@ -113,13 +113,22 @@ def retrieved(
     score_threshold: Any = None,
     grouping: str = "shard",
     max_groups: int | None = None,
+    sampling_rate: float = 1.0,
+    sampling: Any = "units",
     salt: bytes = SALT,
     embedding: Embeddings | None = None,
     random: SecureRandom | None = None,
 ) -> RetrievedGroups:
     """Build as `from_documents` does, with a salt of the test's choice."""
     terms = RetrievalTerms(
-        "unit", n_groups, docs_per_group, score_threshold, grouping, max_groups
+        "unit",
+        n_groups,
+        docs_per_group,
+        score_threshold,
+        grouping,
+        max_groups,
+        sampling_rate,
+        sampling,
     ).check()
     embedding = embedding or WordEmbedding()
     taken, unit_ids = take_documents(documents, "unit")
@@ -128,7 +137,7 @@ def retrieved(
     else:
         vectors = np.empty((0, WordEmbedding().size), np.float32)
     index = ShardIndex.from_vectors(
-        vectors, taken, unit_ids, n_shards=n_groups, salt=salt
+        vectors, taken, unit_ids, n_shards=terms.n_shards, salt=salt
     )
     records = EmbeddedRecords("unit", embedding, index)
     return RetrievedGroups(terms, records, random)

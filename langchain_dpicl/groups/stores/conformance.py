@@ -23,6 +23,7 @@ from langchain_dpicl.groups.ingest import (
     take_documents,
     unit_question,
 )
+from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
@@ -39,11 +40,14 @@ from langchain_dpicl.groups.stores.live import LiveRecords, spellings_of
 from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.snapshot import SnapshotRecords, read_out
 from langchain_dpicl.groups.terms import RetrievalTerms
+from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.flow import result
 
 _SALT = bytes(range(32))
 _SHARDS = 5
 _COUNTS = (1, 4, 1000)
+_SAMPLES = 8
+_LEAST = 0.3  # Of samples of a half, together.
 _MIDDLE = 0.0  # A threshold that half of the texts reach.
 _CLOSE = 1e-4
 _MOST = 400  # Characters of a value in a message.
@@ -83,6 +87,8 @@ def check_shard_store(
         _require(store, "sizes()", store.sizes(n_shards), sizes)
         _compare_briefly(store, records.index, expected)
     _compare(store, records.index, _embedded(documents, _SHARDS))
+    if store.can_sample:
+        _check_sampling(store, records, documents)
     _check_deletion(store, records, documents)
     for gone in ("7", MANY):
         rest = without_unit(documents, gone)
@@ -207,6 +213,38 @@ def _compare_eligible(
         theirs.by_unit(other, n),
         ours.by_unit(mine, n),
     )
+
+
+def _check_sampling(
+    store: ShardStore, records: LiveRecords, documents: list[Document]
+) -> None:
+    vector, random, drawn = _vector(QUESTIONS[0]), SecureRandom(), []
+    for _ in range(_SAMPLES):
+        sample = UnitSample(0.5, random)
+        found = records.index.top(vector, 1000, None, sample)
+        units = {
+            canonical_unit_id(document.metadata[UNIT_KEY])
+            for slot in found
+            for document in slot
+        }
+        drawn.append(units)
+        rest = [
+            document
+            for document in documents
+            if canonical_unit_id(document.metadata[UNIT_KEY]) in units
+        ]
+        expected = _embedded(rest, _SHARDS)
+        # Whole units, the same in every call of a draw.
+        for n in _COUNTS:
+            _require_slots(
+                store,
+                f"{n} best of each shard in a sample",
+                records.index.top(vector, n, None, sample),
+                expected.top(vector, n, None),
+            )
+    share = sum(map(len, drawn)) / _SAMPLES / records.index.n_units
+    if not _LEAST <= share <= 1 - _LEAST or any(one == drawn[0] for one in drawn[1:]):
+        _differs(store, "units in samples of 1/2", share, "fresh samples of 1/2")
 
 
 def _check_deletion(

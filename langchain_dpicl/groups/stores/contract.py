@@ -21,7 +21,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from langchain_dpicl.common.slots import hidden_repr
-from langchain_dpicl.exceptions import DPError, GroupCallError
+from langchain_dpicl.exceptions import (
+    DPError,
+    GroupCallError,
+    InvalidParameterError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
 
     from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.sampling import UnitSample
 
 from collections.abc import Callable
 
@@ -110,6 +115,26 @@ class ShardStore(ABC):
         `salt`. It need not be secret, nor unique.
         """
         return type(self).__qualname__
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether `sampled` can be called."""
+        return False
+
+    def sampled(self, sample: UnitSample) -> ShardStore:  # noqa: ARG002  # for stores that can
+        """Return the same store as if it had the sampled units alone.
+
+        What it returns is asked `best`, `best_and_sizes`, `sizes` and `of_shard`, for
+        one draw. Without it groups sample by shards, or by a threshold.
+
+        Privacy:
+            Whether a unit is in is a function of its own canonical id
+            (`canonical_unit_id`: all spellings of a person are one) and the sample's
+            nonce; see `UnitSample`. Neither the nonce nor who is in may be kept.
+        """
+        raise InvalidParameterError(
+            f'{type(self).__name__} can\'t sample units: use sampling="shards".'
+        )
 
     @abstractmethod
     def refuse_unsound(self, *, exact: bool) -> None:

@@ -73,6 +73,7 @@ def open_records(
             adapter, terms, embedding=embedding, salt=salt, exact=exact, given=store
         )
     check_enough_units(records.index.n_units, terms.n_groups)
+    _check_sampling(records, terms, store)
     return records
 
 
@@ -119,6 +120,16 @@ def _embedding_of(store: Any) -> Any:
         return getattr(store, "embeddings", None)
     except Exception:  # noqa: BLE001  # Qdrant's raises where there is none
         return None
+
+
+def _check_sampling(records: Records, terms: RetrievalTerms, store: Any) -> None:
+    by_units = terms.is_sampled and terms.sampling == "units"
+    if by_units and terms.score_threshold is None and not records.index.can_sample:
+        raise InvalidParameterError(
+            f"The {type(store).__name__} can search by shard alone, not a sample of "
+            'the units: use sampling="shards", or give a score_threshold=, which finds '
+            "the eligible units before they are sampled here."
+        )
 
 
 def _check_salt(salt: Any) -> None:

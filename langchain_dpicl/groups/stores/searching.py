@@ -8,6 +8,7 @@ close that they differ by the store's own rounding alone.
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from langchain_dpicl.groups.ingest import Vectors
+    from langchain_dpicl.groups.sampling import UnitSample
     from langchain_dpicl.groups.stores.checking import Hit
     from langchain_dpicl.groups.stores.contract import ShardStore
 
@@ -99,11 +101,22 @@ class StoreSearch:
         """Number of units when the store was looked at last, private."""
         return len(self.assignment.values)
 
+    @property
+    def can_sample(self) -> bool:
+        """Whether the store can search a sample of the units by itself."""
+        return self.store.can_sample
+
     def top(
-        self, vector: Vectors, n: int, threshold: float | None
+        self,
+        vector: Vectors,
+        n: int,
+        threshold: float | None,
+        sample: UnitSample | None = None,
     ) -> list[list[Document]]:
         """Return for each shard its n best documents that pass, best first."""
         self.store.refuse_unsound(exact=self.exact)
+        if sample is not None:
+            return self._over(self.store.sampled(sample)).top(vector, n, threshold)
         # One more than asked for shows whether the cut falls into a tie, where a store
         # keeps whichever it likes.
         shards = self._best(vector, n + 1)
@@ -153,6 +166,12 @@ class StoreSearch:
         return sorted(
             best_first, key=lambda hit: (-hit.score, tie_key(salt, hit.document))
         )
+
+    def _over(self, store: ShardStore) -> StoreSearch:
+        """Return the same search over a part of the store."""
+        same = copy.copy(self)
+        same.store = store
+        return same
 
     def _best(self, vector: Vectors, n: int) -> list[list[Hit]]:
         n_shards = self.assignment.n_shards

@@ -63,7 +63,12 @@ PUBLIC = {
     "accounting.crosscheck": {"CrossCheck"},
     "accounting.discretization": {"Measure"},
     "accounting.events": {
-        *("DeltaEvent", "ExponentialEvent", "GaussianEvent"),
+        *(
+            "DeltaEvent",
+            "ExponentialEvent",
+            "FixedSampleGaussianEvent",
+            "GaussianEvent",
+        ),
         *("ParallelEvent", "PureEvent", "ZCDPEvent"),
     },
     "accounting.filters": {"Cost", "PrivacyFilter"},

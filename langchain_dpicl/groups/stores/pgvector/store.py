@@ -15,6 +15,7 @@ one record fail every query.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Float,
+    LargeBinary,
     Select,
     Text,
     any_,
@@ -39,12 +41,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import UserDefinedType
 
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.ingest import Vectors
+from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
 from langchain_dpicl.groups.stores.pgvector.connection import Database, private_errors
 from langchain_dpicl.groups.stores.pgvector.tables import (
     Catalog,
+    Kept,
     Layout,
     ShardTable,
 )
@@ -92,6 +97,7 @@ class PGVectorShards(ShardStore):
         self._unit = self._catalog.unit(self._records)
         self._shards = ShardTable(self._catalog.schema, self.identity)
         self._n_shards: int | None = None
+        self._sample: UnitSample | None = None
 
     @property
     def identity(self) -> str:
@@ -135,16 +141,26 @@ class PGVectorShards(ShardStore):
         Assignments for several numbers of shards live side by side.
         """
         wanted = {
-            unit: shard
+            unit: Kept(shard, canonical_unit_id(value))
             for value, shard in shard_of.items()
             if (unit := self._catalog.unit_text(value)) is not None
         }
         with self._database.reading() as connection:
             known = self._shards.read(connection, n_shards)
-        if known is None or any(known.get(unit) != at for unit, at in wanted.items()):
+        if known is None or any(
+            known.get(unit) != kept.shard for unit, kept in wanted.items()
+        ):
             with self._database.writing() as connection:
                 self._shards.write(connection, wanted, n_shards)
         self._n_shards = n_shards
+
+    can_sample = True
+
+    def sampled(self, sample: UnitSample) -> PGVectorShards:
+        """Return the store as if it had the sampled units alone."""
+        same = copy.copy(self)
+        same._sample = sample  # noqa: SLF001  # our own
+        return same
 
     @private_errors
     def sizes(self, n_shards: int) -> list[int]:
@@ -265,6 +281,11 @@ class PGVectorShards(ShardStore):
         ]
         if units is not None:
             conditions.append(shards.c.unit == any_(literal(units, ARRAY(Text))))
+        if self._sample is not None:
+            person = func.convert_to(shards.c.person, "UTF8")
+            nonce = literal(self._sample.nonce, LargeBinary)
+            coin = func.substring(func.sha256(nonce.op("||")(person)), 1, 8)
+            conditions.append(coin < literal(self._sample.bound, LargeBinary))
         scored = (
             select(*columns)
             .join_from(read, shards, shards.c.unit == read.c.unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Column,
@@ -31,6 +31,7 @@ from sqlalchemy import inspect as inspect_database
 from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.sql.expression import TableClause
 
+from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 
 NAME = "langchain_dpicl_shards"
@@ -83,6 +84,16 @@ _UNIQUE = text(
 _RECIPE = 'docs/stores.md has the recipe, under "The unit id in its own column".'
 
 
+class Kept(NamedTuple):
+    """What is kept of a spelling of a unit id."""
+
+    shard: int
+    person: str | None  # The canonical id.
+
+    def __repr__(self) -> str:
+        return hidden_repr(self)
+
+
 class ShardTable:
     """The shards of the units of one store.
 
@@ -100,6 +111,8 @@ class ShardTable:
             Column("digest", LargeBinary, primary_key=True),
             Column("unit", Text(collation="C"), nullable=False),
             Column("shard", Integer, nullable=False),
+            # The canonical id, the same for all spellings of a person: what is sampled.
+            Column("person", Text(collation="C")),
             schema=schema,
         )
 
@@ -109,19 +122,21 @@ class ShardTable:
         return (columns.corpus == self.corpus) & (columns.n_shards == n_shards)
 
     def read(self, connection: Connection, n_shards: int) -> dict[str, int] | None:
-        """Return each unit's shard, by its id; None if there is no table yet."""
-        if not self._exists(connection):
+        """Return each unit's shard, by its id; None if there is no table as we need it.
+
+        A unit that was written without its person is in no shard.
+        """
+        if not self._exists(connection) or self._is_old(connection):
             return None
         columns = self.table.c
-        rows = connection.execute(
-            select(columns.unit, columns.shard).where(self.mine(self.table, n_shards))
-        )
-        return {row.unit: row.shard for row in rows}
+        kept = select(columns.unit, columns.shard, columns.person)
+        rows = connection.execute(kept.where(self.mine(self.table, n_shards)))
+        return {row.unit: -1 if row.person is None else row.shard for row in rows}
 
     def write(
-        self, connection: Connection, wanted: Mapping[str, int], n_shards: int
+        self, connection: Connection, wanted: Mapping[str, Kept], n_shards: int
     ) -> None:
-        """Keep units' shards.
+        """Keep units' shards and persons, by the spelling in the records.
 
         If one of them is in another shard already, all were assigned with another key,
         and are replaced.
@@ -130,21 +145,30 @@ class ShardTable:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
         known = self.read(connection, n_shards)
         if known is None:
-            self.table.create(connection)
-            known = {}
-        if any(known.get(unit, shard) != shard for unit, shard in wanted.items()):
+            self._make(connection)
+            known = self.read(connection, n_shards) or {}
+        if any(
+            known.get(unit, kept.shard) != kept.shard for unit, kept in wanted.items()
+        ):
             connection.execute(
                 delete(self.table).where(self.mine(self.table, n_shards))
             )
             known = {}
-        new = {unit: shard for unit, shard in wanted.items() if unit not in known}
+        new = {unit: kept for unit, kept in wanted.items() if unit not in known}
         if not new:
             return
-        # Two arrays: one statement, however many there are.
+        # Three arrays: one statement, however many there are.
         units = bindparam("units", list(new), ARRAY(Text))
-        shards = bindparam("shards", list(new.values()), ARRAY(Integer))
+        shards = bindparam(
+            "shards", [kept.shard for kept in new.values()], ARRAY(Integer)
+        )
+        people = bindparam(
+            "people", [kept.person for kept in new.values()], ARRAY(Text)
+        )
         given = select(
-            func.unnest(units).label("unit"), func.unnest(shards).label("shard")
+            func.unnest(units).label("unit"),
+            func.unnest(shards).label("shard"),
+            func.unnest(people).label("person"),
         ).subquery("given")
         rows = select(
             bindparam("corpus", self.corpus, Text),
@@ -152,8 +176,9 @@ class ShardTable:
             func.sha256(func.convert_to(given.c.unit, "UTF8")),
             given.c.unit,
             given.c.shard,
+            given.c.person,
         )
-        names = ["corpus", "n_shards", "digest", "unit", "shard"]
+        names = ["corpus", "n_shards", "digest", "unit", "shard", "person"]
         connection.execute(insert(self.table).from_select(names, rows))
 
     def forget(self, connection: Connection, unit: str) -> None:
@@ -163,8 +188,21 @@ class ShardTable:
             own = (columns.corpus == self.corpus) & (columns.unit == unit)
             connection.execute(delete(self.table).where(own))
 
+    def _make(self, connection: Connection) -> None:
+        if self._exists(connection):
+            preparer = connection.dialect.identifier_preparer
+            name = preparer.format_table(self.table)
+            connection.execute(text(f"ALTER TABLE {name} ADD COLUMN person text"))
+        else:
+            self.table.create(connection)
+
     def _exists(self, connection: Connection) -> bool:
         return inspect_database(connection).has_table(NAME, schema=self.table.schema)
+
+    def _is_old(self, connection: Connection) -> bool:
+        """Return whether a version that could not sample has made the table."""
+        columns = inspect_database(connection).get_columns(NAME, self.table.schema)
+        return "person" not in [column["name"] for column in columns]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,108 @@
+"""A secret sample of units, drawn afresh for each draw, before anything is searched.
+
+Private-kNN (Zhu, Yu, Chandraker, Wang 2020) samples before the neighbors are searched,
+for labels of images. The order matters: a search over everybody, sampled afterwards,
+would let a unit that is not in the sample change who else is found.
+
+Privacy:
+    *Unit and relation.* What one value of `unit_key` names; the slots of the sampled
+    units differ as `RetrievalTerms.relation` says. *Event.* The mechanism's own, on a
+    sample of units at the rate q.
+
+    `"units"`: each unit tosses a coin of its own. Fix everybody else's coins, and let
+    A be what is released of the slots of the sampled others, B the same with the unit
+    among them: its slot holds other documents (or is one more), no other slot changes.
+    Without the unit the release is A; with it, (1 - q) A + q B. That is the
+    Poisson-subsampled mechanism, whatever the search does with the sampled units, and
+    averaging over the others' coins can only lower a divergence (joint convexity).
+
+    `"shards"`: for a store that can filter by shard alone. Each group has k = 1 / q
+    shards, and a draw searches one of them, by a secret choice of the group's own. Fix
+    every choice but that of the unit's group, and which other shard of the group is
+    chosen if the unit's is not: A is what is released then. If the unit's shard is
+    chosen, its other units are in the group, with the unit (B) or without it (B'). So
+    (1 - q) A + q B stands against (1 - q) A + q B', any two of A, B, B' being one slot
+    apart: a *fixed-size* sample, `FixedSampleGaussianEvent`, and no Poisson sample.
+
+    In a per-unit account every eligible unit pays, sampled or not: who was in a sample
+    is known to nobody, the account included. A sample serves one charged release: two
+    mechanisms on one sample are not two sampled ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
+from langchain_dpicl.groups.selection import poisson_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from langchain_core.documents import Document
+    from numpy.typing import NDArray
+
+    from langchain_dpicl.mechanisms.source import SecureRandom
+
+Sampling = Literal["units", "shards"]
+_WORD_BITS = 64
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class UnitSample:
+    """The coins of one draw: each unit is in with probability `rate`, by itself.
+
+    An index in this process tosses them (`places`). A store that searches by itself
+    hashes each unit's *canonical* id behind the nonce, and takes those whose first
+    eight bytes are below `bound`; the nonce holds for all calls of the draw.
+
+    Privacy:
+        The sample and the nonce are secret, and are forgotten with the draw: they
+        stand in no record, log, key or error. A hash behind a secret nonce of 128 bits
+        is taken for independent coins (a pseudorandom function). No rate is exceeded:
+        `bound` is rounded down.
+    """
+
+    rate: float
+    random: SecureRandom
+
+    def places(self, n: int) -> NDArray[np.int64]:
+        """Return which of n units are in a sample, ascending; call it once a draw."""
+        return poisson_sample(self.random, n, self.rate)
+
+    @cached_property
+    def nonce(self) -> bytes:
+        """128 secret bits, the same for all calls of one draw."""
+        return self.random.words(2).tobytes()
+
+    @property
+    def bound(self) -> bytes:
+        """The least eight bytes, big-endian, that are not in the sample."""
+        return int(self.rate * 2.0**_WORD_BITS).to_bytes(_WORD_BITS // 8, "big")
+
+
+def one_shard_each(
+    shards: Sequence[list[Document]], n_groups: int, random: SecureRandom
+) -> list[list[Document]]:
+    """Return for each group the slot of one of its shards, chosen secretly.
+
+    The shards of a group stand one after another.
+    """
+    each = len(shards) // n_groups
+    chosen = random.integers(n_groups, each).tolist()
+    return [shards[group * each + own] for group, own in enumerate(chosen)]
+
+
+def rate_for(
+    people_per_question: float, n_groups: int, people_per_group: float = 2
+) -> float:
+    """Return the rate at which groups hold as many people as wanted; see the method."""
+    people = checked(parameters.positive, "people_per_question", people_per_question)
+    groups = checked(parameters.count, n_groups, "n_groups")
+    size = checked(parameters.positive, "people_per_group", people_per_group)
+    return min(1.0, groups * size / people)
