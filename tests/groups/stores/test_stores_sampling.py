@@ -114,7 +114,7 @@ def test_a_store_that_samples_by_the_spelling_is_told_so(
     vectors: VectorServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twin gives each spelling of a person a coin of its own."""
-    monkeypatch.setattr(pgvector, "canonical_unit_id", lambda value: str(value))
+    monkeypatch.setattr(pgvector, "canonical_unit_id", str)
     opened_shards: list[Any] = []
 
     def make(documents: Any, embedding: Any) -> Any:
