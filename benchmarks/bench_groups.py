@@ -165,6 +165,13 @@ def draws(index: ShardIndex) -> dict[str, tuple[Callable[..., object], str]]:
     unit = f"RetrievedGroups by unit, {passes}, {SHARDS} kept"
     return {
         shards: (drawn(plain, None), "<= 1.2x"),
+        **{
+            f"{shards}, one person in {each_in} sampled": (
+                drawn(source(index, sampling_rate=1 / each_in), None),
+                "<= 1.1x without",
+            )
+            for each_in in (2, 4, 8)
+        },
         f"{shards}, {passes}": (drawn(passing, THRESHOLD), "<= 1.2x"),
         f"{shards}, {passes}, each pays": (drawn(passing, THRESHOLD, **each), ""),
         unit: (drawn(capped, THRESHOLD), ""),
