@@ -19,6 +19,7 @@ Anything else can't be read. Of options that contain another, the longest one co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
@@ -37,6 +38,7 @@ from langchain_dpicl.parsers.reading.text import (
     CONCLUSIONS,
     Passage,
     Token,
+    folded,
     passage,
     word_set,
 )
@@ -78,6 +80,9 @@ _POINTING = word_set("it that them these this those which")
 _NOTHING = frozenset({("none",), ("n", "a"), ("na",), ("nothing",), ("neither",)})
 _NOTHING_IS = word_set("neither no nobody none nothing")
 _SHORT_GAP = 5
+_AROUND = " \t\n\"'*_`."
+"""What may stand around an option that is the whole reply."""
+_SIGNS = re.compile("[<>=+#%]")
 
 
 def read_choice(
@@ -111,6 +116,9 @@ def read_choice(
     """
     given = tuple((label, tuple(names)) for label, names in (aliases or {}).items())
     options = options_of(tuple(labels), given)
+    exact = options.texts.get(folded(reply).strip(_AROUND))
+    if exact is not None:
+        return exact  # As most replies are: none of their words is looked at.
     read = passage(reply)
     chosen = _whole(read, options)
     if chosen is None:
@@ -121,24 +129,23 @@ def read_choice(
 
 
 def _whole(read: Passage, options: Options) -> int | None:
-    """Return the option that the whole reply is."""
-    exact = options.texts.get(read.text.strip(" \t\n\"'*_`."))
-    if exact is not None:
-        return exact
+    """Return the option that the whole reply is, by its words."""
     tokens = [token for token in read.tokens if not token.item]
     words = tuple(token.word for token in tokens)
     if words in _NOTHING:
         return NOTHING_FITS
     if any(read.tokens[-1].sentence != token.sentence for token in tokens):
         return None
-    if any(sign in read.text for sign in "<>=+#%"):
+    if _SIGNS.search(read.text):
         return None
-    bare = tokens[1:] if len(tokens) > 1 and words[0] in ARTICLES else tokens
-    for found in (tokens, bare):
-        option = options.whole.get(tuple(sorted(token.stem for token in found)))
-        if option is not None:
-            return option
-    return None
+    option = options.whole.get(_stems(tokens))
+    if option is None and len(tokens) > 1 and words[0] in ARTICLES:
+        option = options.whole.get(_stems(tokens[1:]))
+    return option
+
+
+def _stems(tokens: Iterable[Token]) -> tuple[str, ...]:
+    return tuple(sorted(token.stem for token in tokens))
 
 
 class _Reading:
@@ -223,14 +230,15 @@ class _Reading:
 
     def _declares(self, place: int, token: Token) -> bool:
         tokens = self.read.tokens
+        if token.word in _SAYING and token.word not in _DECLARING:
+            return any(one.word in _IF_SO for one in tokens[max(place - 2, 0) : place])
+        if token.word == "boxed":
+            return self.read.gap(place + 1).startswith("{")
+        if token.word not in _DECLARING:
+            return False
         after = self.read.gap(place + 1)
         following = tokens[place + 1].word if place + 1 < len(tokens) else ""
-        if token.word in _DECLARING:
-            return ":" in after or "=" in after or following in _IS
-        before = {one.word for one in tokens[max(place - 2, 0) : place]}
-        if token.word == "boxed":
-            return after.startswith("{")
-        return token.word in _SAYING and bool(before & _IF_SO)
+        return ":" in after or "=" in after or following in _IS
 
     def _listed_from(self, at: int) -> int | None:
         """Return the option of a mention, if no other is listed beside it."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.parsers.reading.text import Passage, Token, passage, word_set
@@ -30,7 +31,7 @@ _NO_DENIAL = word_set(
     "surprisingly wonder"
 )
 _NOTHING_BUT = word_set("except other besides")
-_BEFORE = (
+_COMPARING = (
     ("rather", "than"),
     ("instead", "of"),
     ("opposed", "to"),
@@ -55,6 +56,11 @@ _BEFORE = (
     ("rules", "out"),
     ("rule", "out"),
 )
+_BEFORE = {
+    first: tuple(phrase for phrase in _COMPARING if phrase[0] == first)
+    for first, *_ in _COMPARING
+}
+"""Phrases behind which a name is only compared, by their first word."""
 _LIGHT = ARTICLES | word_set(
     "any by case cases few for in just of one only patients people some those with "
     "because due to"
@@ -124,7 +130,6 @@ class Options:
         texts: From an option's whole text to the option.
         longest: Most words of a spelling.
         letters: Most letters of a spelling.
-        silent: Options that say themselves that there is no answer.
     """
 
     forms: Mapping[str, tuple[Form, ...]]
@@ -132,11 +137,9 @@ class Options:
     texts: Mapping[str, int]
     longest: int
     letters: int
-    silent: frozenset[int] = field(default_factory=frozenset)
 
 
-@dataclass(frozen=True, repr=False)
-class Mention:
+class Mention(NamedTuple):
     """An option named in a reply. Private: its repr shows nothing.
 
     Attributes:
@@ -289,7 +292,10 @@ def _longest(read: Passage, options: Options, start: int) -> Mention | None:
         if len(key) > options.letters:
             break
         raw += token.word
-        option = _chosen(options.forms.get(key, ()), raw, read, start, end + 1)
+        forms = options.forms.get(key)
+        if forms is None:
+            continue
+        option = _chosen(forms, raw, read, start, end + 1)
         if option is not None and _stands(read, option, start, end + 1, raw):
             best = Mention(option, start, end + 1)
     return best
@@ -299,6 +305,8 @@ def _chosen(
     forms: Sequence[Form], raw: str, read: Passage, start: int, end: int
 ) -> int | None:
     """Return the one option that is spelled so: by its signs, then by its endings."""
+    if len(forms) == 1:
+        return forms[0].option
     if len({form.option for form in forms}) > 1:
         marks = _marks(read, start, end)
         forms = [form for form in forms if form.marks == marks]
@@ -355,9 +363,10 @@ def _denied(read: Passage) -> set[int]:
     for place, token in enumerate(tokens):
         if active.get(token.clause):
             covered.add(place)
-        following = tokens[place + 1].word if place + 1 < len(tokens) else ""
-        if is_negator(token.word) and following not in _NO_DENIAL:
-            active[token.clause] = True
+        if is_negator(token.word):
+            last = place + 1 == len(tokens)
+            if last or tokens[place + 1].word not in _NO_DENIAL:
+                active[token.clause] = True
         elif token.word in _NOTHING_BUT and active.get(token.clause):
             active[token.clause] = False
     return covered
@@ -382,7 +391,7 @@ def _compared(read: Passage, start: int) -> bool:
         if token.clause != clause:
             break
         words.insert(0, token.word)
-        for phrase in _BEFORE:
+        for phrase in _BEFORE.get(token.word, ()):
             size = len(phrase)
             head = tuple(words[:size])
             rest = words[size:]

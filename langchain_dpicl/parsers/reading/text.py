@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from langchain_dpicl.common.slots import hidden_repr
 
@@ -26,7 +27,10 @@ _SPELLING = {
     ord("\u2265"): ">=",
     ord("\u2264"): "<=",
 }
-_THOUGHTS = ("think", "thinking", "reasoning", "thought")
+_THOUGHTS = tuple(
+    (re.compile(f"<{tag}>", re.IGNORECASE), re.compile(f"</{tag}>", re.IGNORECASE))
+    for tag in ("think", "thinking", "reasoning", "thought")
+)
 # Scripts that are written without spaces, or glue endings on: each sign is a word.
 _SIGN = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"\d+(?:[.,]\d+)+|[{_SIGN}]|(?:(?![{_SIGN}])[^\W_])+(?:'[^\W_]+)*")
@@ -72,8 +76,7 @@ LONGEST = 20_000
 """Characters of a reply that are read, from its end: where an answer stands."""
 
 
-@dataclass(frozen=True, repr=False)
-class Token:
+class Token(NamedTuple):
     """A word of a reply. Private: its repr shows nothing.
 
     Attributes:
@@ -129,17 +132,30 @@ def spelled(text: str) -> str:
         >>> spelled("<think>COPD?</think>Non\u2011anginal \u201cpain\u201d")
         'Non-anginal "pain"'
     """
-    text = unicodedata.normalize("NFKC", text).translate(_SPELLING)
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).translate(_SPELLING)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    for tag in _THOUGHTS:
-        # Only ASCII tags: lowering them moves no place in the text.
-        ends = list(re.finditer(rf"</{tag}>", text, re.IGNORECASE))
+    for begin, end in _THOUGHTS if "<" in text else ():
+        ends = list(end.finditer(text))
         if ends:
             text = text[ends[-1].end() :]
-        begins = re.search(rf"<{tag}>", text, re.IGNORECASE)
+        begins = begin.search(text)
         if begins:
             text = text[: begins.start()]
     return text
+
+
+def folded(text: str) -> str:
+    """Return the text that is read: in one spelling, and without its letter case.
+
+    Of a longer text the last `LONGEST` characters are read.
+
+    Example:
+        >>> folded("**COPD** or 2 TO 3")
+        '**copd** or 2-3'
+    """
+    read = unicodedata.normalize("NFKC", spelled(text).casefold())[-LONGEST:]
+    return _RANGE.sub("-", read)
 
 
 def stem(word: str) -> str:
@@ -182,21 +198,18 @@ def _without_verb_ending(word: str) -> str:
 def passage(text: str) -> Passage:
     """Read a text: one spelling, its words, and where each one stands.
 
-    Of a longer text the last `LONGEST` characters are read.
-
     Example:
         >>> [token.word for token in passage("**Asthma** (4 of 6).").tokens]
         ['asthma', '4', 'of', '6']
         >>> [token.sentence for token in passage("Yes. No, not COPD.").tokens]
         [0, 1, 1, 1]
     """
-    folded = unicodedata.normalize("NFKC", spelled(text).casefold())[-LONGEST:]
-    folded = _RANGE.sub("-", folded)
-    items = [(match.start(), match.end()) for match in _ITEM.finditer(folded)]
-    reader = _Reader(folded, items)
-    for match in _WORD.finditer(folded):
-        reader.add(match.start(), match.end())
-    return Passage(folded, tuple(reader.tokens))
+    read = folded(text)
+    items = [match.span() for match in _ITEM.finditer(read)]
+    reader = _Reader(read, items)
+    for match in _WORD.finditer(read):
+        reader.add(*match.span())
+    return Passage(read, tuple(reader.tokens))
 
 
 class _Reader:
@@ -218,7 +231,7 @@ class _Reader:
 
     def add(self, start: int, end: int) -> None:
         """Take the next word."""
-        while end < len(self.text) and unicodedata.category(self.text[end])[0] == "M":
+        while end < len(self.text) and _is_mark(self.text[end]):
             end += 1
         word = self.text[start:end]
         self._pass(self.text[self.last : start], word)
@@ -248,8 +261,13 @@ class _Reader:
 
     def _pass(self, gap: str, word: str) -> None:
         """Take what stands between the last word and this one."""
-        self._emphasis(gap)
         before = self.tokens[-1] if self.tokens else None
+        if gap == " " and before is not None:
+            # Between most words, and no sign to look for.
+            if not before.item:
+                self._word(word, before, result=False)
+            return
+        self._emphasis(gap)
         if before is not None and before.item and "\n" not in gap:
             return
         end = None if before is None else _sentence_end(gap, before)
@@ -261,10 +279,15 @@ class _Reader:
         rest = self._brackets(gap)
         if before is not None and end is None and _PAUSE.search(rest):
             self._new(part=_STRONG_PAUSE.search(rest) is not None)
-        result = word == "making" and "," in rest  # "..., making it the most common"
-        if before is not None and (word in _BREAKS or result):
+        if before is not None:
+            # "..., making it the most common"
+            self._word(word, before, result=word == "making" and "," in rest)
+
+    def _word(self, word: str, before: Token, *, result: bool) -> None:
+        """Take what the next word itself begins."""
+        if word in _BREAKS or result:
             self._new(part=True)
-        elif before is not None and before.word == "and" and word in _VERBS:
+        elif before.word == "and" and word in _VERBS:
             self._new(part=False)
 
     def _brackets(self, gap: str) -> str:
@@ -291,6 +314,11 @@ class _Reader:
             self.marks.add("{")
         if "}" in gap:
             self.marks.discard("{")
+
+
+def _is_mark(sign: str) -> bool:
+    """Return whether a sign belongs to the letter before it; the first is U+0300."""
+    return sign >= "\u0300" and unicodedata.category(sign)[0] == "M"
 
 
 def _sentence_end(gap: str, before: Token) -> int | None:
