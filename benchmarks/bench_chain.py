@@ -54,10 +54,13 @@ from langchain_dpicl.sealed.calls import MOST_CALLS
 
 QUESTION = "Which side effect do patients on lisinopril report most?"
 GROUPS = 100
-EPSILON, DELTA = 8.0, 1e-6
+EPSILON, DELTA = 16.0, 1e-6
 SLOW = 0.1
 ACCOUNT_RUNS = 12
-"""Queries of one account: at epsilon 8 a unanimous answer is released for sure."""
+"""Queries of one account, of which 1e-6 are not released though all groups agree.
+
+With epsilon 8, the choice of k in `keywords()` misses one time in 3,000.
+"""
 
 
 class FakeModel(BaseChatModel):
@@ -165,7 +168,8 @@ class Asking:
 
 
 def check(answer: AIMessage) -> None:
-    assert answer.response_metadata["privacy"]["status"] == "released"
+    record = answer.response_metadata["privacy"]
+    assert record["status"] == "released", record
 
 
 def rewrite_prompt() -> PromptValue:
