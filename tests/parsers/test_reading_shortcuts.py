@@ -150,7 +150,11 @@ class _EachAlone:
 @example("1 TO 2 hours", OPTIONS[3])
 @example("a\u0301", OPTIONS[6])
 @example("<think>COPD</think>asthma", OPTIONS[0])
+@example("<think>COPD", OPTIONS[0])
 @example("none other than COPD", OPTIONS[0])
+@example("asthma vs COPD", OPTIONS[0])
+@example("unlike asthma", OPTIONS[0])
+@example("option 1 and has asthma", OPTIONS[0])
 @example("1. and has asthma", OPTIONS[0])
 def test_a_shortcut_reads_what_all_rules_read(
     reply: str, labels: tuple[str, ...]

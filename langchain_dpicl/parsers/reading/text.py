@@ -264,8 +264,7 @@ class _Reader:
         before = self.tokens[-1] if self.tokens else None
         if gap == " " and before is not None:
             # Between most words, and no sign to look for.
-            if not before.item:
-                self._word(word, before, result=False)
+            self._word(word, before, result=False)
             return
         self._emphasis(gap)
         if before is not None and before.item and "\n" not in gap:
