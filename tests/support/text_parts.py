@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from pydantic import PrivateAttr
 
 from langchain_dpicl.tabular import CategoricalColumn, TableSchema, TextRows
+from support.fakes import AsyncScriptedModel, ScriptedModel
 
 TOPICS = ("late train", "ticket price", "lost luggage")
 MOODS = ("angry", "calm")
@@ -53,41 +49,20 @@ def choose(prompt: str) -> str:
     return json.dumps(told)
 
 
-class Reader(BaseChatModel):
-    """Answers by `reply(prompt)`, and remembers which records it was asked about."""
+class Reader(ScriptedModel):
+    """Reads complaints, and remembers which ones it was asked about."""
 
     reply: Callable[[str], str] = choose
     tag: str = "reader"
 
-    _asked: list[str] = PrivateAttr(default_factory=list)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
-
-    @property
-    def _llm_type(self) -> str:
-        return "reader"
-
     @property
     def asked(self) -> list[str]:
         """The prompts about records, and not the trial's."""
-        return [text for text in self._asked if "Traveler" in text]
-
-    def _generate(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> ChatResult:
-        text = str(messages[-1].content)
-        with self._lock:
-            self._asked.append(text)
-        message = AIMessage(self.reply(text))
-        return ChatResult(generations=[ChatGeneration(message=message)])
+        return [text for text in super().asked if "Traveler" in text]
 
 
-class AsyncReader(Reader):
+class AsyncReader(Reader, AsyncScriptedModel):
     """The same with an asynchronous call of its own."""
-
-    async def _agenerate(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> ChatResult:
-        return self._generate(messages)
 
 
 def text_rows(documents: list[Document], model: Any = None, **terms: Any) -> TextRows:
