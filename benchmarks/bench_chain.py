@@ -57,7 +57,7 @@ GROUPS = 100
 EPSILON, DELTA = 16.0, 1e-6
 SLOW = 0.1
 ACCOUNT_RUNS = 12
-"""Queries of one account, of which 1e-6 are not released though all groups agree.
+"""Queries of one account. One in a million or fewer is not released, as all agree.
 
 With epsilon 8, the choice of k in `keywords()` misses one time in 3,000.
 """
