@@ -89,7 +89,9 @@ class BrokenLedger(SQLLedger):
         raise quoting(repr(unit_ids))
 
 
-def groups(kind: type[RetrievedGroups] = TalkativeGroups) -> RetrievedGroups:
+def groups(
+    kind: type[RetrievedGroups] = TalkativeGroups, sampling_rate: float = 1.0
+) -> RetrievedGroups:
     # Everybody is eligible and in a prompt, and pays by themselves: the ledger is told
     # of every unit.
     return kind.from_documents(
@@ -99,6 +101,7 @@ def groups(kind: type[RetrievedGroups] = TalkativeGroups) -> RetrievedGroups:
         n_groups=GROUPS,
         docs_per_group=UNITS,
         score_threshold=-1.0,
+        sampling_rate=sampling_rate,
     )
 
 

@@ -114,8 +114,8 @@ class Finding:
 
 
 @functools.cache
-def _groups(kind: type[RetrievedGroups]) -> RetrievedGroups:
-    return parts.groups(kind)
+def _groups(kind: type[RetrievedGroups], sampling_rate: float) -> RetrievedGroups:
+    return parts.groups(kind, sampling_rate)
 
 
 @functools.cache
@@ -136,6 +136,7 @@ def watch(
     breaking: Callable[[], Any] | None = None,
     only: Sequence[type[Any]] | None = None,
     model: Callable[..., Any] | None = None,
+    sampling_rate: float = 1.0,
 ) -> dict[str, Finding]:
     """Ask once, in sight of a company of observers.
 
@@ -149,6 +150,7 @@ def watch(
         breaking: Breaks the seal, for the twin.
         only: These observers, instead of the company.
         model: Another kind of model than the company's.
+        sampling_rate: Below 1: whether a person is in the sample is private too.
 
     Returns:
         What each observer saw, by its name.
@@ -165,7 +167,8 @@ def watch(
         with ExitStack() as watching:
             for each in observers:
                 watching.enter_context(each.attach(stage))
-            chain = _chain(stage, model or model_class, parser, failure)
+            kind = model or model_class
+            chain = _chain(stage, kind, parser, failure, sampling_rate)
             _ask(stage, chain, WAYS[way])
         found = {each.name: _finding(each, stage) for each in observers}
         stage.parts["ledger"].dispose()
@@ -178,7 +181,11 @@ def _made(kind: type[Any], collector: Collector) -> Any:
 
 
 def _chain(
-    stage: Stage, model_class: Callable[..., Any], parser: str, failure: str
+    stage: Stage,
+    model_class: Callable[..., Any],
+    parser: str,
+    failure: str,
+    sampling_rate: float,
 ) -> Any:
     model = model_class(failing=failure, **stage.model_fields)
     if stage.model_config:
@@ -190,13 +197,14 @@ def _chain(
         epsilon=200,
         delta=1e-6,
         queries=4,
-        accounting="zcdp",
+        accounting="zcdp" if sampling_rate == 1 else "renyi",
         scope="unit",
         ledger=ledger,
     )
     stage.callbacks.append(budget)
     source = parts.TalkativeGroups
-    groups = _groups(parts.BrokenGroups if failure == "store" else source)
+    broken = parts.BrokenGroups if failure == "store" else source
+    groups = _groups(broken, sampling_rate)
     made = parts.PARSERS[parser](failure == "embedding")
     gate = PublicFirstGate() if parser == parts.GATED else None
     chain = DPChain(

@@ -58,6 +58,18 @@ def test_nobody_sees_anything_private(
     assert {f.raised for f in found.values()} == {""}
 
 
+@pytest.mark.parametrize("company", WATCHED)
+@pytest.mark.parametrize("way", BASIC)
+def test_nobody_sees_who_is_in_a_sample(
+    collector: Collector, way: str, company: str
+) -> None:
+    """The marks of whoever is drawn, and the ids that the ledger is told of."""
+    found = watch(company, way, "vote", collector=collector, sampling_rate=0.9)
+    assert {name: f.sight.private for name, f in found.items() if f.sight.private} == {}
+    assert [name for name, f in found.items() if not f.works] == []
+    assert {f.raised for f in found.values()} == {""}
+
+
 def failing() -> Iterator[Any]:
     for failure in RAISED:
         for parser in ["esa"] if failure == "embedding" else PARSERS:
