@@ -10,7 +10,8 @@ Models*, ICLR 2024, Algorithm 1 and Theorem 3.
    grid of 1 / weight votes: exactly post-processing of a Gaussian mechanism.
 3. *Event* (`vote_template`). Gaussian with noise multiplier z. The argmax is
    post-processing. So is a rule that gives no label out of nothing: `least_votes` and
-   `lead_over_a_tie` are public numbers.
+   `lead_over_a_tie` are public numbers. Where slots are asked block by block, `stages`
+   has the proof.
 """
 
 from __future__ import annotations
@@ -125,23 +126,27 @@ def noisy_argmax(
     return int(np.argmax(noisy))
 
 
-def least_votes(sigma: float, labels: int) -> float:
+def least_votes(sigma: float, labels: int, looks: int = 1) -> float:
     """Return the noisy count below which a label is taken for one that nobody chose.
 
     With no vote at all, some label's noisy count, of standard deviation sigma, reaches
     it in `NOBODY` of cases; where others have votes, a label without any comes out more
-    rarely.
+    rarely. Held against counts at several looks (`stages`), in `NOBODY` of cases at
+    most.
     """
     # Of so many labels that the rate is 1 there is a quantile all the same.
-    return sigma * -_NORMAL.inv_cdf(-math.expm1(math.log1p(-NOBODY) / labels))
+    share = math.log1p(-NOBODY) / (labels * looks)
+    return sigma * -_NORMAL.inv_cdf(-math.expm1(share))
 
 
-def lead_over_a_tie(sigma: float, labels: int = 2) -> float:
+def lead_over_a_tie(sigma: float, labels: int = 2, looks: int = 1) -> float:
     """Return the noisy lead that a label reaches in `TIE` of cases, out of a tie.
 
-    Of the two bins that tie, two are `labels`, or one is and one "none of these".
+    Of the two bins that tie, two are `labels`, or one is and one "none of these". Held
+    against leads at several looks (`stages`), in `TIE` of cases at most.
     """
-    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / labels)
+    share = TIE if looks == 1 else -math.expm1(math.log1p(-TIE) / looks)
+    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - share / labels)
 
 
 def required_lead(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,18 +24,20 @@ from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
+from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.parsers.answer_vectors import (
     Vectors,
     answer_vectors,
     usable_row,
 )
-from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
-from langchain_dpicl.parsers.lead import verdict
+from langchain_dpicl.parsers.base import PublicInput
+from langchain_dpicl.parsers.lead import NONE, verdict
 from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import passage
+from langchain_dpicl.parsers.staged import Said, StagedOutputParser
 from langchain_dpicl.parsers.words import named
-from langchain_dpicl.release.flow import aresult, result
+from langchain_dpicl.release.flow import Flow, aresult
 from langchain_dpicl.sealed import attempt
 from langchain_dpicl.sealed.embedding_calls import aembed
 
@@ -71,7 +74,7 @@ class Candidates:
     nothing: Vectors
 
 
-class ESAOutputParser(DPOutputParser[GaussianNoise]):
+class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     """Release the one of several public candidate answers that fits the groups best.
 
     The candidates are the model's own answers to the question alone, or a list you
@@ -86,10 +89,10 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         public candidates and the noisy sum, and so is the whole order of the candidates
         by it, and whether they reach `min_score`, or what noise alone reaches.
         With `select="vote"` each answer votes for its nearest candidate:
-        `mechanisms.voting`, the same event. Each answer is embedded by a call of its
-        own; one that can't be embedded, or whose vector is zero, not finite or of
-        another length, abstains, and no other does. A single candidate is given as a
-        fallback, and nothing is charged.
+        `mechanisms.voting`, the same event. Asked in stages: `mechanisms.stages`. Each
+        answer is embedded by a call of its own; one that can't be embedded, or whose
+        vector is zero, not finite or of another length, abstains, and no other does. A
+        single candidate is given as a fallback, and nothing is charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -229,21 +232,40 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         )
 
     @override
-    def release(
+    def noisy(
         self,
         slots: Sequence[Slot],
         *,
         paid: PaidCharge[GaussianNoise],
         relation: Relation,
-        slot_count: int,
         prepared: Candidates,
-    ) -> Outcome:
-        """Embed the answers and release the nearest candidate."""
+    ) -> Flow[Vectors]:
+        """Embed the answers of some slots and release their noisy sum, or vote."""
         texts, unknown = _answers(slots)
         size = prepared.center.size
-        steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
-        rows = [*result(steps), *[prepared.nothing[0]] * unknown]
-        return self._select(rows, paid.noise, relation, slot_count, prepared)
+        found = yield from answer_vectors(
+            self.embedding, texts, self.embedding_batch_size, size
+        )
+        rows = [*found, *[prepared.nothing[0]] * unknown]
+        return self._sum(rows, paid.noise, relation, prepared)
+
+    def _sum(
+        self,
+        rows: list[Vectors],
+        noise: GaussianNoise,
+        relation: Relation,
+        prepared: Candidates,
+    ) -> Vectors:
+        terms: dict[str, Any] = {
+            "noise_multiplier": noise.noise_multiplier,
+            "relation": relation,
+            "random": self.random,
+        }
+        if self.select == "vote":
+            return mechanisms.noisy_counts(_votes(rows, prepared), **terms)
+        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
+        away = answers - prepared.center
+        return mechanisms.noisy_sum(away, radius=self.radius, **terms)
 
     @override
     async def arelease(
@@ -256,80 +278,52 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
         prepared: Candidates,
     ) -> Outcome:
         """Embed the answers and release the nearest candidate; see `release`."""
-        texts, unknown = _answers(slots)
-        size = prepared.center.size
-        steps = answer_vectors(self.embedding, texts, self.embedding_batch_size, size)
-        rows = [*(await aresult(steps)), *[prepared.nothing[0]] * unknown]
-        return self._select(rows, paid.noise, relation, slot_count, prepared)
+        terms: dict[str, Any] = {
+            "paid": paid,
+            "relation": relation,
+            "prepared": prepared,
+        }
+        noisy = await aresult(self.noisy(slots, **terms))
+        return self.said(noisy, asked=Asked.whole(slot_count), **terms).outcome
 
-    def _select(
+    @override
+    def said(
         self,
-        rows: list[Vectors],
-        noise: GaussianNoise,
+        noisy: Vectors,
+        *,
+        asked: Asked,
+        paid: PaidCharge[GaussianNoise],
         relation: Relation,
-        slot_count: int,
         prepared: Candidates,
-    ) -> Outcome:
+    ) -> Said:
+        """Return the candidate that a noisy sum, or vote, is nearest to."""
+        z = paid.noise.noise_multiplier
         if self.select == "vote":
-            return self._vote(rows, noise, relation, prepared)
-        answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
-        noisy = mechanisms.noisy_sum(
-            answers - prepared.center,
-            radius=self.radius,
-            noise_multiplier=noise.noise_multiplier,
-            relation=relation,
-            random=self.random,
-        )
-        mean = prepared.center + noisy / max(slot_count, 1)
-        # From here on everything is post-processing of the noisy sum.
+            one = z * sensitivity.vote_l2(relation)
+            return _voted(noisy, asked, one, prepared.texts)
+        one = z * sensitivity.embedding_l2(relation, self.radius)
+        slots = max(asked.slots, 1)
+        mean = prepared.center + noisy / slots
         scores = prepared.vectors @ mean
         nothing = float((prepared.nothing @ mean).max())
         best, *_ = places = np.argsort(-scores, kind="stable").tolist()
+        lead = _lead(prepared, slots * mean) / asked.deviation(one, self.radius)
         if nothing >= scores[best]:
-            return _fallback(_TELL)
+            return Said(_fallback(_TELL), lead, is_answer=True)
         if self.min_score is not None:
             places = [place for place in places if scores[place] >= self.min_score]
             is_far = not places
         else:
             # Of no answers, how far the sum lies in a direction is noise alone.
-            scale = sensitivity.embedding_l2(relation, self.radius)
-            least = mechanisms.least_votes(noise.noise_multiplier * scale, len(places))
+            sigma, looks = asked.noise(one), asked.of_stages
+            least = mechanisms.least_votes(sigma, len(places), looks)
             is_far = float(_direction(prepared, best) @ noisy) < least
         if is_far:
-            return _fallback("no candidate is near enough to what the groups say")
+            reason = "no candidate is near enough to what the groups say"
+            return Said(_fallback(reason), lead)
         ranking = tuple(prepared.texts[place] for place in places)
-        return Outcome(Status.RELEASED, ranking[0], ranking=ranking)
-
-    def _vote(
-        self,
-        rows: list[Vectors],
-        noise: GaussianNoise,
-        relation: Relation,
-        prepared: Candidates,
-    ) -> Outcome:
-        known = len(prepared.texts)
-        both = np.concatenate([prepared.vectors, prepared.nothing])
-        counts = [0] * (known + 1)
-        for row in rows:
-            counts[min(_nearest(row, both), known)] += 1
-        *votes, none = map(
-            float,
-            mechanisms.noisy_counts(
-                counts,
-                noise_multiplier=noise.noise_multiplier,
-                relation=relation,
-                random=self.random,
-            ),
-        )
-        # From here on everything is post-processing of the noisy histogram. Candidates
-        # may say the same in other words: a race between two is no reason to be silent.
-        sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
-        said = verdict(votes, none, sigma=sigma, min_lead=0.0, over_none=0.0)
-        details = {"confidence": said.confidence}
-        if said.winner is None:
-            reason = _TELL if none >= max(votes) else said.reason
-            return _fallback(reason, **details)
-        return Outcome(Status.RELEASED, prepared.texts[said.winner], details=details)
+        outcome = Outcome(Status.RELEASED, ranking[0], ranking=ranking)
+        return Said(outcome, lead, is_answer=True)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
         given = self.candidates if self.candidates is not None else public.zero_shot
@@ -403,6 +397,54 @@ class ESAOutputParser(DPOutputParser[GaussianNoise]):
 
 
 _TELL = "most groups say that the records do not tell"
+_SAME = 1e-9  # Candidates that are nearer to each other are the same.
+
+
+def _votes(rows: Sequence[Vectors], prepared: Candidates) -> list[int]:
+    """Count which candidate each answer is nearest to; the last bin is `NOTHING`."""
+    known = len(prepared.texts)
+    both = np.concatenate([prepared.vectors, prepared.nothing])
+    counts = [0] * (known + 1)
+    for row in rows:
+        counts[min(_nearest(row, both), known)] += 1
+    return counts
+
+
+def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> Said:
+    """Return what noisy votes for candidates say, `one` block's noise given.
+
+    Candidates may say the same in other words: a race between two is no reason to be
+    silent.
+    """
+    *votes, none = map(float, noisy)
+    sigma, looks = asked.noise(one), asked.of_stages
+    said = verdict(votes, none, sigma=sigma, min_lead=0.0, over_none=0.0, looks=looks)
+    lead = said.lead / asked.deviation(math.sqrt(2) * one)
+    details = {"confidence": said.confidence}
+    if said.winner is None:
+        reason = _TELL if none >= max(votes) else said.reason
+        return Said(_fallback(reason, **details), lead, said.reason == NONE)
+    winner = texts[said.winner]
+    return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
+
+
+def _lead(prepared: Candidates, total: Vectors) -> float:
+    """Return how far a sum lies on its first candidate's side of each other one.
+
+    All ways to say that the records do not tell are one candidate. Along the line from
+    one candidate to another, an answer is a number between -R and R.
+    """
+    own, nothing = prepared.vectors, prepared.nothing
+    first = own[int(np.argmax(own @ total))]
+    most = nothing[int(np.argmax(nothing @ total))]
+    if float(most @ total) >= float(first @ total):
+        first, rivals = most, own
+    else:
+        same = (own == first).all(axis=1)
+        rivals = np.concatenate([own[~same], nothing])
+    away = first - rivals
+    long = np.linalg.norm(away, axis=1)
+    return float(np.min((away @ total) / np.maximum(long, _SAME)))
 
 
 def _fallback(reason: str, **details: Any) -> Outcome:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from langchain_dpicl.mechanisms import least_votes
 from langchain_dpicl.mechanisms.voting import NOBODY
+
+NONE = "most groups chose none of the labels"
+"""Why nothing is released where it is the groups that say so."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,13 @@ class Verdict:
         confidence: By how many deviations of the noise the first bin leads the second
             one, the bin of "none of these" among them.
         reason: Why nothing is released, where it is so.
+        lead: By how many votes the first bin leads the second one.
     """
 
     winner: int | None
     confidence: float
     reason: str = ""
+    lead: float = 0.0
 
 
 def verdict(
@@ -37,15 +42,17 @@ def verdict(
     sigma: float,
     min_lead: float,
     over_none: float,
+    looks: int = 1,
 ) -> Verdict:
     """Return the label that a noisy vote releases, if it releases one.
 
     Args:
         noisy: Noisy votes of the labels.
         none: Noisy number of the groups that chose none of them.
-        sigma: Standard deviation of the noise of one count.
+        sigma: Standard deviation of the noise of one count, of all blocks together.
         min_lead: Least noisy lead over every other label.
         over_none: Least noisy lead over "none of them".
+        looks: How often a noisy vote is looked at, until one is released.
 
     Example:
         >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0, over_none=9.0).winner
@@ -56,15 +63,16 @@ def verdict(
     best = max(range(len(noisy)), key=noisy.__getitem__)
     lead = noisy[best] - max([*noisy[:best], *noisy[best + 1 :]], default=-math.inf)
     ahead = noisy[best] - none
-    confidence = round(abs(min(lead, ahead)) / (sigma * math.sqrt(2)), 2)
-    least = least_votes(sigma, len(noisy))
+    first = abs(min(lead, ahead))
+    least = least_votes(sigma, len(noisy), looks)
+    said = Verdict(None, round(first / (sigma * math.sqrt(2)), 2), lead=first)
     if none >= max(noisy[best], least):
-        return Verdict(None, confidence, "most groups chose none of the labels")
+        return replace(said, reason=NONE)
     if noisy[best] < least:
-        return Verdict(None, confidence, "too few groups chose a label")
+        return replace(said, reason="too few groups chose a label")
     if lead < min_lead or ahead < over_none:
-        return Verdict(None, confidence, "no label leads the others by enough")
-    return Verdict(best, confidence)
+        return replace(said, reason="no label leads the others by enough")
+    return replace(said, winner=best)
 
 
 def nobody_score(epsilon: float, labels: int) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from langchain_core.prompts import BasePromptTemplate
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
@@ -25,16 +28,19 @@ from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
+from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
     PublicAnswer,
     PublicInput,
     Reading,
 )
-from langchain_dpicl.parsers.lead import nobody_score, verdict
+from langchain_dpicl.parsers.lead import NONE, nobody_score, verdict
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
+from langchain_dpicl.parsers.staged import Said, StagedOutputParser
 from langchain_dpicl.parsers.words import tokenize
+from langchain_dpicl.release.flow import Flow
 from langchain_dpicl.sealed import attempt
 
 FAILURE_MARGIN = 3.0
@@ -55,7 +61,7 @@ def _kept(labels: Any) -> Any:
     return labels if labels == DRAFT else tuple(labels)
 
 
-class VoteOutputParser(DPOutputParser[VoteNoise]):
+class VoteOutputParser(StagedOutputParser[VoteNoise]):
     """Release the label that most groups chose, under noise.
 
     The labels are public: a list that you give, or with `labels="draft"` the possible
@@ -82,7 +88,8 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         own text alone: a label, "none of these", or a failed call. Slots without
         records are in no bin. Labels are fixed before the charge, from public input:
         a draft sees the question and no record. Which label comes out, and whether
-        one does, is post-processing of the noisy histogram. So is whether `then=` goes
+        one does, is post-processing of the noisy histogram; asked in stages, of the
+        histograms of blocks (`mechanisms.stages`). So is whether `then=` goes
         on, whose release has its own charge (or its own events in the charge), its own
         sample and its own noise: the two compose.
 
@@ -281,6 +288,12 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
             labels[label], lambda text: self._choice(text, labels) == label
         )
 
+    @property
+    @override
+    def has_stages(self) -> bool:
+        """Permute-and-flip releases a winner, and no counts."""
+        return self.mechanism == "gaussian"
+
     @override
     def release(
         self,
@@ -292,29 +305,65 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         prepared: tuple[str, ...],
     ) -> Outcome:
         """Count the votes and release the noisy winner."""
-        labels, noise = prepared, paid.noise
-        counts = [0] * (len(labels) + 2)
-        for slot in slots:
-            place = self._bin(slot, labels)
-            if place is not None:
-                counts[place] += 1
-        drafted = {"labels": list(labels)} if self.labels == DRAFT else {}
-        if isinstance(noise, PureNoise):
-            return self._permute_and_flip(counts[:-1], noise, labels, drafted)
-        noisy = mechanisms.noisy_counts(
-            counts,
-            noise_multiplier=noise.noise_multiplier,
+        if isinstance(paid.noise, PureNoise):
+            counts = self._counts(slots, prepared)[:-1]
+            drafted = self._drafted(prepared)
+            return self._permute_and_flip(counts, paid.noise, prepared, drafted)
+        return super().release(
+            slots,
+            paid=paid,
+            relation=relation,
+            slot_count=slot_count,
+            prepared=prepared,
+        )
+
+    @override
+    def noisy(
+        self,
+        slots: Sequence[Slot],
+        *,
+        paid: PaidCharge[VoteNoise],
+        relation: Relation,
+        prepared: tuple[str, ...],
+    ) -> Flow[NDArray[np.float64]]:
+        """Release the noisy votes of some slots; see `mechanisms.voting`."""
+        yield from ()
+        return mechanisms.noisy_counts(
+            self._counts(slots, prepared),
+            noise_multiplier=_multiplier(paid),
             relation=relation,
             random=self.random,
         )
-        # From here on everything is post-processing of the noisy histogram.
+
+    @override
+    def said(
+        self,
+        noisy: NDArray[np.float64],
+        *,
+        asked: Asked,
+        paid: PaidCharge[VoteNoise],
+        relation: Relation,
+        prepared: tuple[str, ...],
+    ) -> Said:
+        """Return what noisy votes say."""
+        labels, drafted = prepared, self._drafted(prepared)
         *votes, none, failed = map(float, noisy)
-        sigma = noise.noise_multiplier * sensitivity.vote_l2(relation)
+        one = _multiplier(paid) * sensitivity.vote_l2(relation)
+        sigma, looks = asked.noise(one), asked.of_stages
         min_lead = over_none = self.min_lead
         if min_lead is None or over_none is None:
-            min_lead = mechanisms.lead_over_a_tie(sigma) if drafted else 0.0
-            over_none = max(min_lead, mechanisms.lead_over_a_tie(sigma, labels=1))
-        said = verdict(votes, none, sigma=sigma, min_lead=min_lead, over_none=over_none)
+            tie = partial(mechanisms.lead_over_a_tie, sigma, looks=looks)
+            min_lead = tie() if drafted else 0.0
+            over_none = max(min_lead, tie(labels=1))
+        said = verdict(
+            votes,
+            none,
+            sigma=sigma,
+            min_lead=min_lead,
+            over_none=over_none,
+            looks=looks,
+        )
+        lead = said.lead / asked.deviation(math.sqrt(2) * one)
         details = {
             **drafted,
             "noisy_votes": {
@@ -324,12 +373,24 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
             "noisy_none": round(none, 1),
             "confidence": said.confidence,
         }
-        many = failed > slot_count / 2 + FAILURE_MARGIN * sigma
+        many = failed > asked.slots / 2 + FAILURE_MARGIN * sigma
         if many and failed >= max(*votes, none):
-            return _fallback(details, CALLS_FAILED)
+            return Said(_fallback(details, CALLS_FAILED), lead)
         if said.winner is None:
-            return _fallback(details, said.reason)
-        return Outcome(Status.RELEASED, labels[said.winner], details=details)
+            return Said(_fallback(details, said.reason), lead, said.reason == NONE)
+        winner = labels[said.winner]
+        return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
+
+    def _drafted(self, labels: tuple[str, ...]) -> dict[str, Any]:
+        return {"labels": list(labels)} if self.labels == DRAFT else {}
+
+    def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
+        counts = [0] * (len(labels) + 2)
+        for slot in slots:
+            place = self._bin(slot, labels)
+            if place is not None:
+                counts[place] += 1
+        return counts
 
     def _bin(self, slot: Slot, labels: tuple[str, ...]) -> int | None:
         """Return the bin of a slot: a label, then "none of these", then failed."""
@@ -401,6 +462,12 @@ class VoteOutputParser(DPOutputParser[VoteNoise]):
         if self.then is not None:
             known["then"] = self.then.cache_parameters(question)
         return {**known, "aliases": aliases, "drafting": drafting}
+
+
+def _multiplier(paid: PaidCharge[VoteNoise]) -> float:
+    if isinstance(paid.noise, PureNoise):
+        raise InvalidParameterError("Permute-and-flip releases no noisy votes.")
+    return paid.noise.noise_multiplier
 
 
 def _fallback(details: dict[str, Any], reason: str) -> Outcome:

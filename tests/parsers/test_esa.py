@@ -99,7 +99,7 @@ def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
             lambda counts, **kwargs: seen.append(counts) or original(counts, **kwargs),
         )
         for m in range(1, 61):
-            parser._select(rows[:m], paid(parser).noise, Relation.REPLACE, 60, tied)
+            parser._sum(rows[:m], paid(parser).noise, Relation.REPLACE, tied)
     assert seen == [[m, 0, 0, 0, 0, 0] for m in range(1, 61)]
 
 
