@@ -13,9 +13,10 @@ Privacy:
     A charge whose draw was never stored (a crash, a caller that stopped) is drawn for
     by the next one to ask the same, with the noise that the charge's stored events
     say. The lost draw was seen by nobody, and what lost it does not look at it. This is
-    so only where the charge is everybody's and the answer's alone: in a per-unit
-    account the units may have paid for the lost draw, and behind a gate or a threshold
-    something of the question was released before. There the question is charged anew.
+    so only where the charge is everybody's and the answer's alone, and all groups are
+    asked at once: in a per-unit account the units may have paid for the lost draw,
+    behind a gate or a threshold something of the question was released before, and in
+    stages so was something of the draw itself. There the question is charged anew.
 
     A draw that fails by itself may fail by the records or by its noise, and drawing
     until none fails is another mechanism. So it closes its charge.
@@ -42,6 +43,7 @@ from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
+from langchain_dpicl.chain.stages import Stages
 from langchain_dpicl.chain.steps import PreparedQuery, Released
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.exceptions import (
@@ -71,6 +73,7 @@ def answer_key(
     groups: GroupSource,
     model: Any,
     gate: PublicFirstGate | None = None,
+    stages: Stages | None = None,
 ) -> str:
     """Return the key under which a question's answer is stored.
 
@@ -97,6 +100,8 @@ def answer_key(
     }
     if gate is not None:
         public["gate"] = gate.public_parameters()
+    if stages is not None:
+        public["stages"] = stages.public_parameters()
     try:
         text = json.dumps(public, sort_keys=True)
     except (TypeError, ValueError):

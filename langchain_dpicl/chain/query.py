@@ -264,6 +264,7 @@ class QueryRunner:
             groups=self.private.groups,
             model=self.private.sealed.model,
             gate=self.private.gate,
+            stages=self.private.stages,
         )
         resumes = self.private.resumes(budget)
         parser = self.private.parser

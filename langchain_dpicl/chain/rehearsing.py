@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.messages import AIMessage
 
-from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery
@@ -97,9 +97,14 @@ class ShownPart(SealedQuery):
 
     seen: list[list[Slot]] = field(default_factory=list)
 
-    def _answers(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
-        slots = yield from super()._answers(asked, paid)
-        self.seen[:] = [slots]
+    def ask_groups(
+        self, asked: PreparedQuery, drawn: Sequence[Sequence[Document]], places: range
+    ) -> Flow[list[Slot]]:
+        """Ask the groups, and show what they say."""
+        slots = yield from super().ask_groups(asked, drawn, places)
+        # A stage adds to the stages before it.
+        before = [] if places.start == 0 else self.seen.pop()
+        self.seen[:] = [[*before, *slots]]
         return slots
 
 

@@ -35,6 +35,7 @@ from langchain_dpicl.chain.answers import (
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.record import privacy_record
+from langchain_dpicl.chain.stages import StagedAsking, Stages
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery, Released, Step
 from langchain_dpicl.chain.unit_charging import UnitCharging
 from langchain_dpicl.common.outcome import Outcome, Status
@@ -62,6 +63,7 @@ class SealedQuery:
         gate: The public-first gate, if there is one.
         pad_calls: Whether empty groups make a call too.
         progress: Shows how far the group calls are.
+        stages: In how many blocks the groups are asked; None: all at once.
     """
 
     groups: GroupSource
@@ -71,12 +73,19 @@ class SealedQuery:
     gate: PublicFirstGate | None
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
+    stages: Stages | None = None
 
     @cached_property
     def second(self) -> SealedQuery | None:
-        """The same with the parser's `second`, if it has one."""
+        """The same with the parser's `second`, if it has one.
+
+        It asks all groups at once: most of those that follow a vote can't be added up,
+        and where it is asked no block of the vote was clear.
+        """
         then = self.parser.second
-        return None if then is None else replace(self, parser=then, gate=None)
+        if then is None:
+            return None
+        return replace(self, parser=then, gate=None, stages=None)
 
     def templates(self, budget: PrivacyBudgetHandler | None) -> list[Template[Any]]:
         """Return what a query is charged, in order, as far as public parameters say.
@@ -113,9 +122,14 @@ class SealedQuery:
         return self.pad_calls and self.groups.relation is Relation.REPLACE
 
     def resumes(self, budget: PrivacyBudgetHandler) -> bool:
-        """Whether a charge is everybody's and the answer's alone."""
+        """Whether a charge is everybody's and the answer's alone, and all that it drew.
+
+        In stages something of the draw is told before it is stored: that the first
+        block was not clear. A second draw for that charge would be a second release,
+        and with a fresh sample it might find a unit in another block.
+        """
         is_first = self.gate is None and self.groups.threshold_template is None
-        return is_first and budget.scope == "corpus"
+        return is_first and self.stages is None and budget.scope == "corpus"
 
     def release(
         self,
@@ -230,7 +244,11 @@ class SealedQuery:
             if answers is None:
                 yield self._asking(asked)
             try:
-                outcome = yield self._merge(asked, bought, answers, place)
+                if self.stages is None:
+                    outcome = yield self._merge(asked, bought, answers, place)
+                else:
+                    stages = StagedAsking(self, self.stages, asked, bought, place)
+                    outcome = yield from stages.steps()
             except LedgerError:
                 # What could not be stored was dropped whatever it is.
                 raise
@@ -296,7 +314,7 @@ class SealedQuery:
         """Return the public record of a release."""
         if released.is_again and released.entry is not None:
             return record_again(released, released.entry, status)
-        return privacy_record(
+        record = privacy_record(
             status=status,
             parser=self.parser,
             groups=self.groups,
@@ -306,6 +324,9 @@ class SealedQuery:
             details=released.asked.details,
             mechanism=released.mechanism,
         )
+        if self.stages is not None:
+            record["parameters"].update(self.stages.public_parameters())
+        return record
 
     def _charge(self, asked: PreparedQuery, template: Template[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
@@ -367,15 +388,35 @@ class SealedQuery:
         return sealed(merge)
 
     def _answers(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
+        drawn = yield from self.draw_groups(asked, paid)
+        return (yield from self.ask_groups(asked, drawn, range(self.groups.n_groups)))
+
+    def draw_groups(
+        self, asked: PreparedQuery, paid: PaidCharge[Any]
+    ) -> Flow[list[list[Document]]]:
+        """Let the units pay, and draw the groups. For the sealed region alone."""
         payment = UnitCharging.of(paid)
         arguments = payment.arguments
-        drawn = yield Do(
+        drawn: list[list[Document]] = yield Do(
             partial(self.groups.draw_prepared, asked.embedded, **arguments),
             partial(self.groups.adraw_prepared, asked.embedded, **arguments),
         )
         payment.require_made(self.groups, most=1)
-        prompts = self._group_prompts(drawn, asked)
-        with self.progress.asking(prompts.calls, self.groups.n_groups) as done:
+        return drawn
+
+    def ask_groups(
+        self, asked: PreparedQuery, drawn: Sequence[Sequence[Document]], places: range
+    ) -> Flow[list[Slot]]:
+        """Ask the groups at some places; return their slots. For the sealed region.
+
+        Args:
+            asked: The question.
+            drawn: Those groups.
+            places: Their public places, to which the calls are padded.
+        """
+        pad_to = len(places) if self.pad_calls else 0
+        prompts = GroupPrompts(drawn, self.prompting, asked.question, pad_to=pad_to)
+        with self.progress.asking(prompts.calls, len(places)) as done:
             answers = yield Do(
                 partial(self.sealed.answer, prompts.prompts, done),
                 partial(self.sealed.aanswer, prompts.prompts, done),
@@ -383,7 +424,8 @@ class SealedQuery:
         return prompts.slots(answers)
 
     def _asking(self, asked: PreparedQuery) -> Step:
-        asked.use.calls += self.groups.n_groups
+        if self.stages is None:
+            asked.use.calls += self.groups.n_groups
         return Step("groups", {"groups": self.groups.n_groups})
 
     def _payers(self) -> dict[str, Any]:
@@ -412,12 +454,6 @@ class SealedQuery:
         if paid.charge_units is not None or self.groups.sampling_rate < 1:
             return None
         return Hidden(hidden.value[1])
-
-    def _group_prompts(
-        self, drawn: Sequence[Sequence[Document]], asked: PreparedQuery
-    ) -> GroupPrompts:
-        pad_to = self.groups.n_groups if self.pad_calls else 0
-        return GroupPrompts(drawn, self.prompting, asked.question, pad_to=pad_to)
 
     def _terms(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
         return {

@@ -136,6 +136,20 @@ class GroupSource(ABC):
         return False
 
     @property
+    def keeps_places(self) -> bool:
+        """Whether every slot keeps its public place: needed to ask in stages.
+
+        Privacy:
+            True is a promise. A draw has `n_groups` slots, always, in an order in which
+            one unit more or less changes the slot at one place, and moves no other slot
+            to another place. The place follows from the unit's own id, or from
+            randomness of its own. Slots that are listed by priority, by score, or
+            without the empty ones keep no place: one unit more moves those behind it,
+            some of them from the last place of one block to the first of the next.
+        """
+        return False
+
+    @property
     def threshold_template(self) -> EventTemplate[Any] | None:
         """What `release_threshold` releases before a draw, if anything."""
         return None
@@ -323,6 +337,18 @@ class TermedSource(Frozen, GroupSource):
         """Public slot count: the number of model calls that the chain pads to."""
         n_groups: int = self._terms.n_groups
         return n_groups
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether every slot keeps its public place: shards do, by their number.
+
+        Privacy:
+            A unit's shard is a hash of its id, or a fresh draw of its own
+            (`SampledGroups`); shard i is slot i, empty or not. Slots of one unit each
+            are ordered by random priorities, and one more moves others, with
+            `max_groups` too.
+        """
+        return bool(self._terms.grouping == "shard")
 
     @property
     def unit_key(self) -> str:

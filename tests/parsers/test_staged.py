@@ -110,7 +110,11 @@ def test_failed_calls_are_held_against_those_that_were_asked() -> None:
 async def test_one_block_is_the_release_of_all(name: str) -> None:
     parser = PARSERS[name]()
     prepared = parser.prepare(PublicInput())
-    terms = {"paid": paid(parser), "relation": Relation.REPLACE, "prepared": prepared}
+    terms: dict[str, Any] = {
+        "paid": paid(parser),
+        "relation": Relation.REPLACE,
+        "prepared": prepared,
+    }
     slots = [answered(text) for text in ANSWERS]
     staged: Any = parser
     each = (
@@ -126,7 +130,11 @@ async def test_one_block_is_the_release_of_all(name: str) -> None:
 
 def test_blocks_add_up_to_the_votes_of_all() -> None:
     slots = [answered(text) for text in ("a", "b", "a", "none of these")] + [FAILED]
-    terms = {"paid": paid(GIVEN), "relation": Relation.REPLACE, "prepared": ("a", "b")}
+    terms: dict[str, Any] = {
+        "paid": paid(GIVEN),
+        "relation": Relation.REPLACE,
+        "prepared": ("a", "b"),
+    }
     parts = [result(GIVEN.noisy(slots[i : i + 2], **terms)) for i in (0, 2, 4)]
     assert np.round(np.sum(parts, axis=0)).tolist() == [2, 1, 1, 1]
 
