@@ -17,6 +17,7 @@ from langchain_dpicl import (
     KSAJointOutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
+    VoteOutputParser,
 )
 from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, TokenPrompt
 from langchain_dpicl.offline import HashingEmbeddings
@@ -66,9 +67,9 @@ class Words(NextTokenModel):
         return [np.log([0.8, 0.1, 0.1]) for _ in prompts]
 
 
-def budget(url: str) -> PrivacyBudgetHandler:
+def budget(url: str, queries: int = 1) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(
-        epsilon=8, delta=1e-6, queries=1, ledger=url, account=ACCOUNT
+        epsilon=8, delta=1e-6, queries=queries, ledger=url, account=ACCOUNT
     )
 
 
@@ -132,6 +133,31 @@ def _answer(url: str) -> Any:
     return [message.content, message.response_metadata["privacy"]["keywords"]]
 
 
+class Agreed(Chat):
+    """Says the same for every group with notes."""
+
+    def _call(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> str:
+        return "cough" if "It was" in str(messages[-1].content) else "unknown"
+
+
+def _staged(url: str) -> Any:
+    notes = [Document("It was so.", metadata={"patient": n}) for n in range(200)]
+    chain = DPChain(
+        groups=RetrievedGroups.from_documents(
+            notes, HashingEmbeddings(), unit_key="patient", n_groups=60
+        ),
+        model=Agreed(),
+        parser=VoteOutputParser(labels=["cough", "rash"]),
+        budget=budget(url, queries=2),
+        cache=True,
+        stages=3,
+        stop_at=99.0,
+    )
+    message = chain.invoke("What was it?")
+    details = message.response_metadata["privacy"]["details"]
+    return [message.content, details["noisy_votes"]]
+
+
 KINDS: dict[str, Callable[[str], Any]] = {
     "answer": _answer,
     "table": _table,
@@ -140,7 +166,12 @@ KINDS: dict[str, Callable[[str], Any]] = {
 }
 
 
+STAGED = "staged"
+"""A release that is not resumed: what was told of its draw stands in no ledger."""
+
+
 def release(kind: str, url: str) -> str:
     """Make a release, or resume it; return a digest of what is given out."""
-    text = json.dumps(KINDS[kind](url), sort_keys=True)
+    made = _staged if kind == STAGED else KINDS[kind]
+    text = json.dumps(made(url), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -121,7 +121,7 @@ def stop_at(
         _arm(log, url, point, stop)
         accounts.open_account(SQLLedger(url), name)
         return
-    if work in releases.KINDS:
+    if work in {*releases.KINDS, releases.STAGED}:
         _arm(log, url, point, stop)
         log.write(announced=releases.release(work, url))
         return

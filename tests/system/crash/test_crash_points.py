@@ -155,6 +155,39 @@ def test_what_was_paid_for_is_resumed_after_death_at_any_write(
         database.check()
 
 
+def test_what_was_begun_in_stages_is_never_drawn_for_after_death(
+    database: Database, nursery: Nursery
+) -> None:
+    work = {"name": releases.ACCOUNT, "work": releases.STAGED}
+    points = points_of(nursery, url=database.fresh(), **work)
+    lost = set()
+    for point in [p for p, what in enumerate(points.names) if _changes(what)]:
+        url = database.fresh()
+        die(nursery, point, url=url, **work)
+        database.settle()
+        ledger = SQLLedger(url)
+        begun = stored_steps(ledger)
+        first = releases.release(releases.STAGED, url)
+        after, charges = stored_steps(ledger), ledger.charges(releases.ACCOUNT)
+        is_lost = begun == [0]
+        # A charge without a stored draw stays so; what was drawn is for another one.
+        assert after[: len(begun)] == begun, points.names[point]
+        assert len(charges) == len(after) == 1 + is_lost, points.names[point]
+        ledger.verify(releases.ACCOUNT)
+        assert releases.release(releases.STAGED, url) == first, "it was drawn again"
+        lost.add(is_lost)
+        ledger.dispose()
+        database.check()
+    assert lost == {True, False}
+
+
+def stored_steps(ledger: SQLLedger) -> list[int]:
+    """Return how many steps each answer has in the ledger, in the order of charges."""
+    if releases.ACCOUNT not in ledger.accounts():
+        return []
+    return [len(one.steps) for one in ledger.releases(releases.ACCOUNT)]
+
+
 def test_a_server_that_crashes_under_a_charge_makes_it_fail_or_stand(
     crash_server: PostgresServer, nursery: Nursery, tmp_path: Path
 ) -> None:
