@@ -196,9 +196,10 @@ class DPChain(
 
     stop_at: float | None = None
     """By how many deviations a lead is clear: of the noise so far, and of what the
-    groups that are still to be asked may say. None: so many that one of two answers
-    with the same votes comes out in about 5 % of questions at most, over all stages
-    together: 2.24 of them with two stages, 2.49 with four."""
+    groups that are still to be asked may say. None: with drafted labels so many that
+    one of two answers with the same votes comes out in about 5 % of questions at most,
+    over all stages together (2.24 of them with two stages, 2.49 with four); otherwise
+    1.64."""
 
     progress: bool = False
     """Whether to draw a progress bar of the group calls on standard error: for your own

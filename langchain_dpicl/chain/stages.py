@@ -91,7 +91,9 @@ class Stages:
                 'RetrievedGroups or SampledGroups with grouping="shard", or, for a '
                 "source of your own, see GroupSource.keeps_places."
             )
-        return cls(count, usual_stop(count) if stop_at is None else float(stop_at))
+        if stop_at is None:
+            stop_at = usual_stop(count, lets_ties_out=parser.lets_ties_out)
+        return cls(count, float(stop_at))
 
     def public_parameters(self) -> dict[str, Any]:
         """Return the terms for an answer's record and for its cache key."""

@@ -57,6 +57,11 @@ class StagedOutputParser(DPOutputParser[NoiseT]):
         """Whether what is released is a noisy sum."""
         return True
 
+    @property
+    def lets_ties_out(self) -> bool:
+        """Whether one of two answers with the same votes always comes out."""
+        return True
+
     @abstractmethod
     def noisy(
         self,

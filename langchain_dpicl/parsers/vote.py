@@ -294,6 +294,12 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         """Permute-and-flip releases a winner, and no counts."""
         return self.mechanism == "gaussian"
 
+    @property
+    @override
+    def lets_ties_out(self) -> bool:
+        """Of given labels the larger count comes out, of drafted ones a clear lead."""
+        return self.labels != DRAFT
+
     @override
     def release(
         self,

@@ -101,6 +101,20 @@ def test_a_tie_comes_out_in_five_percent_over_all_looks(
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
+def test_where_ties_come_out_each_look_is_wrong_in_five_percent(sigma: float) -> None:
+    """Of a tie, one of the two is behind by nothing: both are counted here."""
+    stop = usual_stop(4, lets_ties_out=True)
+    for stage in range(1, 4):
+
+        def at_one_look(asked: Asked, noise: float, own: int = stage) -> float:
+            if asked.stages != own:
+                return math.inf
+            return stop * asked.deviation(noise)
+
+        assert comes_out(sigma, at_one_look) <= 2 * 0.05 + 2 * ERROR
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
 def test_twins_other_rules_let_more_ties_out(sigma: float) -> None:
     """Each leaves one thing out of the usual rule."""
 
