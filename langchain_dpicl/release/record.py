@@ -126,7 +126,8 @@ class ReleaseRecord(BaseModel):
 
     calls: Annotated[int, Field(ge=0)] | None = None
     """How many calls of the model an answer took, by public numbers: one for each
-    padded slot, and the public ones. Absent where calls are not padded."""
+    padded slot that was asked, and the public ones. Absent where calls are not
+    padded."""
 
 
 def release_record(  # noqa: D417, PLR0913  # the fields of a record

@@ -236,6 +236,7 @@ class LeakyEmbeddings(Embeddings):
 
 
 GATED = "gate"
+STAGED = "stages"
 """Like `vote`, with a public-first gate: two charges, and answers between them."""
 
 PARSERS: dict[str, Callable[[bool], DPOutputParser]] = {
@@ -247,6 +248,10 @@ PARSERS: dict[str, Callable[[bool], DPOutputParser]] = {
     "ptr": lambda _failing: KSAPTROutputParser(k=1),
     "threshold": lambda _failing: KSAThresholdOutputParser(),
     GATED: lambda _failing: VoteOutputParser(labels=("cough", "rash")),
+    STAGED: lambda failing: ESAOutputParser(
+        embedding=LeakyEmbeddings(failing=failing),
+        candidates=["A dry cough.", "A skin rash."],
+    ),
     "joint": lambda _failing: KSAJointOutputParser(
         k=1, domain=["cough", "rash", "nausea"]
     ),

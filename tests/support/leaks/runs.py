@@ -213,6 +213,8 @@ def _chain(
         parser=made,
         cache=True,
         gate=gate,
+        stages=2 if parser == parts.STAGED else 1,
+        stop_at=99.0,
         prompts_per_call=4 if model_class is parts.LeakyLLM else 1,
     )
     stage.parts |= {

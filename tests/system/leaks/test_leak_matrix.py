@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.leaks.collector import Collector
 from support.leaks.faces import ASYNC_FACES, SYNC_FACES
-from support.leaks.parts import GATED, PARSERS, AsyncLeakyChat
+from support.leaks.parts import GATED, PARSERS, STAGED, AsyncLeakyChat
 from support.leaks.runs import ALONE, BASIC, COMPANIES, WAYS, watch
 
 from langchain_dpicl.exceptions import UnsealableModelError
@@ -38,7 +38,7 @@ def answered() -> Iterator[Any]:
     turns = itertools.cycle(WATCHED)
     for way in WAYS:
         for parser in PARSERS:
-            if way in BASIC and parser != GATED:
+            if way in BASIC and parser not in {GATED, STAGED}:
                 for company in WATCHED:
                     yield pytest.param(way, parser, company)
             # The faces ask by `invoke` and `ainvoke`, which all parsers have had.
@@ -72,8 +72,8 @@ def test_nobody_sees_who_is_in_a_sample(
 
 def failing() -> Iterator[Any]:
     for failure in RAISED:
-        for parser in ["esa"] if failure == "embedding" else PARSERS:
-            for way in BASIC if parser != GATED else BASIC[:2]:
+        for parser in ["esa", STAGED] if failure == "embedding" else PARSERS:
+            for way in BASIC if parser not in {GATED, STAGED} else BASIC[:2]:
                 yield pytest.param(failure, way, parser, ALONE)
         for way in ("invoke", "astream"):
             for company in WATCHED:
