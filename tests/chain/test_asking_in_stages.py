@@ -523,6 +523,13 @@ def test_what_can_not_be_asked_in_stages_is_refused(case: str) -> None:
         made(**changes)
 
 
+def test_a_copy_is_held_to_the_same() -> None:
+    copy = made().model_copy(update={"stages": 2})
+    assert record(copy.invoke(QUESTION))["parameters"]["stages"] == 2
+    with pytest.raises(InvalidParameterError, match="between 1 and 100"):
+        copy.model_copy(update={"stages": 200})
+
+
 def test_a_source_of_your_own_may_promise() -> None:
     public = record(made(groups=Promises()).invoke(QUESTION))
     assert public["details"]["stages_asked"] == 1

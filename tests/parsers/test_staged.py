@@ -171,6 +171,32 @@ def test_twin_a_lead_for_one_blocks_noise_lets_a_fifth_of_ties_out() -> None:
     assert ties_out(DRAFTED, lambda z: z / 2) > 0.15
 
 
+def noise_answers(parser: Any, stop_at: float, looks: int = 4) -> float:
+    """Return how often some label comes out where no group says anything."""
+    draws, out, runs = np.random.default_rng(5), 0, 6000
+    for _ in range(runs):
+        total = np.zeros(4)
+        for stage in range(1, 5):
+            total += draws.normal(0, SIGMA, 4)
+            asked = Asked(25 * stage, 100, min(stage, looks), looks)
+            found = said(parser, total.tolist(), asked)
+            is_last = stage == 4
+            if is_last or (found.is_answer and found.lead >= stop_at):
+                out += found.outcome.text is not None
+                break
+    return out / runs
+
+
+@pytest.mark.parametrize("parser", [DRAFTED, GIVEN])
+def test_noise_alone_makes_an_answer_in_one_percent_over_all_looks(parser: Any) -> None:
+    stop_at = usual_stop(4, lets_ties_out=parser.lets_ties_out)
+    assert noise_answers(parser, stop_at) <= 0.01 + 4 * math.sqrt(0.01 / 6000)
+
+
+def test_twin_one_blocks_noise_makes_many_answers_of_nothing() -> None:
+    assert noise_answers(GIVEN, 1.64, looks=1) > 0.05
+
+
 # -- candidates ------------------------------------------------------------------------
 
 TEXTS = ("A dry cough.", "A skin rash.", "Swollen ankles.")
