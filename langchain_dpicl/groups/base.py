@@ -344,7 +344,8 @@ class TermedSource(Frozen, GroupSource):
 
         Privacy:
             A unit's shard is a hash of its id, or a fresh draw of its own
-            (`SampledGroups`); shard i is slot i, empty or not. Slots of one unit each
+            (`SampledGroups`); shard i, or one of group i's shards, is slot i, empty or
+            not. Slots of one unit each
             are ordered by random priorities, and one more moves others, with
             `max_groups` too.
         """

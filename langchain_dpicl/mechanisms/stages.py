@@ -23,9 +23,10 @@ the Y that were released, above all of their sum.
    before. It is parallel composition [McSherry 2009] in which each block may be chosen
    by the releases of those before it.
 
-   *Sampling.* One Poisson sample of the units serves all blocks. Given the sample, and
-   the place that each of its units has by its own id or its own randomness, the
-   above holds: the event is the sampled Gaussian (z, q). With a sample for each block a
+   *Sampling.* One sample of the units serves all blocks, of Poisson or of fixed size.
+   Given the sample, and the place that each of its units has by its own id or its own
+   randomness, the above holds: Y takes the place of the release in the argument for the
+   sample, and the event is the sampled Gaussian (z, q). With a sample for each block a
    unit could stand in two, and would have a coin for each.
 
    *Places.* A unit more must move no other slot to another place: across the border of

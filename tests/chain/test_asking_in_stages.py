@@ -10,6 +10,7 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessageChunk
+from langchain_core.vectorstores import InMemoryVectorStore
 from support.chain_parts import EMBEDDING, QUESTION, every_way, record
 from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 
@@ -27,7 +28,7 @@ from langchain_dpicl import (
     UnsoundStoreError,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.accounting import FixedSampleGaussianEvent, GaussianEvent
 from langchain_dpicl.chain.answers import AnswerStore
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.groups import GroupSource
@@ -238,6 +239,26 @@ def sampled_over(**changes: Any) -> SampledGroups:
     )
 
 
+def searched_over(sampling: Any) -> RetrievedGroups:
+    store = InMemoryVectorStore(EMBEDDING)
+    store.add_documents(notes(400))
+    return RetrievedGroups.from_vectorstore(
+        store,
+        unit_key="patient",
+        n_groups=20,
+        docs_per_group=20,
+        sampling_rate=0.5,
+        sampling=sampling,
+    )
+
+
+SAMPLED: dict[str, Callable[[], Any]] = {
+    "dealt": sampled_over,
+    "units": lambda: searched_over("units"),
+    "shards": lambda: searched_over("shards"),
+}
+
+
 def units_in_two_blocks(chain: DPChain, spied: Spied) -> int:
     chain.invoke(QUESTION)
     assert len(spied.blocks) == 4
@@ -245,15 +266,34 @@ def units_in_two_blocks(chain: DPChain, spied: Spied) -> int:
     return sum(len(a & b) for i, a in enumerate(each) for b in each[:i])
 
 
-def test_one_sample_serves_all_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", list(SAMPLED))
+def test_one_sample_serves_all_blocks(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spied = Spied(monkeypatch)
-    chain = made(groups=sampled_over(), reply=says_its_notes, stop_at=99.0)
+    chain = made(groups=SAMPLED[kind](), reply=says_its_notes, stop_at=99.0)
     assert units_in_two_blocks(chain, spied) == 0
     assert chain.budget is not None
     (charge,) = chain.budget.ledger.charges("default")
     (event,) = charge.charge.events
-    assert isinstance(event, GaussianEvent)
+    assert isinstance(event, GaussianEvent | FixedSampleGaussianEvent)
     assert event.sampling_rate == 0.5
+
+
+@pytest.mark.parametrize("kind", list(SAMPLED))
+def test_the_groups_are_drawn_once_a_question(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, draws = SAMPLED[kind](), []
+    real = type(groups).draw_prepared
+
+    def counted(source: Any, prepared: Any, **given: Any) -> Any:
+        draws.append(prepared)
+        return real(source, prepared, **given)
+
+    monkeypatch.setattr(type(groups), "draw_prepared", counted)
+    made(groups=groups, stop_at=99.0).invoke(QUESTION)
+    assert len(draws) == 1
 
 
 def test_twin_a_sample_for_each_block_has_units_in_two(
