@@ -43,6 +43,7 @@ def verdict(
     min_lead: float,
     over_none: float,
     looks: int = 1,
+    prior: Sequence[float] = (),
 ) -> Verdict:
     """Return the label that a noisy vote releases, if it releases one.
 
@@ -53,6 +54,8 @@ def verdict(
         min_lead: Least noisy lead over every other label.
         over_none: Least noisy lead over "none of them".
         looks: How often a noisy vote is looked at, until one is released.
+        prior: Public votes of the labels, which decide who leads, and by how much; that
+            groups chose a label at all has to show without them.
 
     Example:
         >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0, over_none=9.0).winner
@@ -60,13 +63,15 @@ def verdict(
         >>> verdict([4.2, 3.1], 49.0, sigma=4.0, min_lead=11.0, over_none=9.0).reason
         'most groups chose none of the labels'
     """
-    best = max(range(len(noisy)), key=noisy.__getitem__)
-    lead = noisy[best] - max([*noisy[:best], *noisy[best + 1 :]], default=-math.inf)
-    ahead = noisy[best] - none
+    all_votes = [a + b for a, b in zip(noisy, prior or [0] * len(noisy), strict=True)]
+    best = max(range(len(noisy)), key=all_votes.__getitem__)
+    others = [*all_votes[:best], *all_votes[best + 1 :]]
+    lead = all_votes[best] - max(others, default=-math.inf)
+    ahead = all_votes[best] - none
     first = abs(min(lead, ahead))
     least = least_votes(sigma, len(noisy), looks)
     said = Verdict(None, round(first / (sigma * math.sqrt(2)), 2), lead=first)
-    if none >= max(noisy[best], least):
+    if none >= max(all_votes[best], least):
         return replace(said, reason=NONE)
     if noisy[best] < least:
         return replace(said, reason="too few groups chose a label")

@@ -11,7 +11,7 @@ import numpy as np
 from langchain_core.prompts import BasePromptTemplate
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, SkipValidation
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
@@ -56,6 +56,18 @@ VoteNoise = GaussianNoise | PureNoise
 """The noise of a vote, by mechanism."""
 
 
+class _Favoring(tuple[str, ...]):  # noqa: SLOT001  # a tuple has no room for more
+    """Labels, and which of them the model names from the question alone."""
+
+    favored: int | None
+
+    def __new__(cls, labels: tuple[str, ...], favored: int | None) -> Self:
+        """Return the labels with a favored one."""
+        made = super().__new__(cls, labels)
+        made.favored = favored
+        return made
+
+
 def _kept(labels: Any) -> Any:
     """Return labels as ones that stay as they are."""
     return labels if labels == DRAFT else tuple(labels)
@@ -87,10 +99,11 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         `mechanisms.selection`, pure epsilon. A slot adds 1 to one bin at most, by its
         own text alone: a label, "none of these", or a failed call. Slots without
         records are in no bin. Labels are fixed before the charge, from public input:
-        a draft sees the question and no record. Which label comes out, and whether
-        one does, is post-processing of the noisy histogram; asked in stages, of the
-        histograms of blocks (`mechanisms.stages`). So is whether `then=` goes
-        on, whose release has its own charge (or its own events in the charge), its own
+        a draft sees the question and no record, and so does the answer that `prior`
+        favors: a public number is added to a noisy count. Which label comes out, and
+        whether one does, is post-processing of the noisy histogram; asked in stages, of
+        the histograms of blocks (`mechanisms.stages`). So is whether `then=` goes on,
+        whose release has its own charge (or its own events in the charge), its own
         sample and its own noise: the two compose.
 
     Raises:
@@ -127,6 +140,11 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     chooses the larger count; among drafted ones it is such that of two labels with the
     same votes one comes out in at most 5 % of questions, as it always is over "none of
     these"."""
+
+    prior: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Votes that the label of the model's own answer has beforehand, in groups: its
+    answer to the question alone, which is public. They decide close races, and cost
+    nothing; a label that no group chose does not come out by them."""
 
     then: SkipValidation[DPOutputParser[Any] | None] = None
     """The parser that a chain goes on to where no label comes out."""
@@ -169,6 +187,11 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             raise InvalidParameterError(
                 "then must be one private output parser, such as KSAPTROutputParser(), "
                 "without a then= of its own."
+            )
+        if self.prior and self.mechanism != "gaussian":
+            raise InvalidParameterError(
+                "prior goes with mechanism='gaussian', whose noisy votes show whether "
+                "groups chose a label at all."
             )
         if self.mechanism == "gaussian" and self.epsilon is not None:
             raise InvalidParameterError(
@@ -250,9 +273,22 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             return None
         return self.draft_template.partial(max_labels=str(self.max_labels))
 
+    @property
+    @override
+    def zero_shot_answers(self) -> int:
+        """One, where the model's own answer has votes."""
+        return int(self.prior > 0)
+
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
         """Return this question's labels; none where the model drafted none."""
+        labels = self._listed(public)
+        if not self.prior or not public.zero_shot:
+            return labels
+        favored = self._choice(public.zero_shot[0], labels)
+        return _Favoring(labels, favored if isinstance(favored, int) else None)
+
+    def _listed(self, public: PublicInput) -> tuple[str, ...]:
         if self.labels != DRAFT:
             return tuple(self.labels)
         if not public.question and not self.extra_labels:
@@ -359,7 +395,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         min_lead = over_none = self.min_lead
         if min_lead is None or over_none is None:
             tie = partial(mechanisms.lead_over_a_tie, sigma, looks=looks)
-            min_lead = tie() if drafted else 0.0
+            min_lead = tie() if self.labels == DRAFT else 0.0
             over_none = max(min_lead, tie(labels=1))
         said = verdict(
             votes,
@@ -368,6 +404,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             min_lead=min_lead,
             over_none=over_none,
             looks=looks,
+            prior=self._prior(labels),
         )
         lead = said.lead / asked.deviation(math.sqrt(2) * one)
         details = {
@@ -388,7 +425,14 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
 
     def _drafted(self, labels: tuple[str, ...]) -> dict[str, Any]:
-        return {"labels": list(labels)} if self.labels == DRAFT else {}
+        """Return what is public about this question's labels."""
+        shown = {"labels": list(labels)} if self.labels == DRAFT else {}
+        favored = labels.favored if isinstance(labels, _Favoring) else None
+        return {**shown, **({} if favored is None else {"prior": labels[favored]})}
+
+    def _prior(self, labels: tuple[str, ...]) -> list[float]:
+        favored = labels.favored if isinstance(labels, _Favoring) else None
+        return [self.prior * (place == favored) for place in range(len(labels))]
 
     def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
         counts = [0] * (len(labels) + 2)
@@ -455,6 +499,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             "labels": DRAFT if self.labels == DRAFT else list(self.labels),
             "mechanism": self.mechanism,
             "min_lead": self.min_lead,
+            **({"prior": self.prior} if self.prior else {}),
             **(drafted if self.labels == DRAFT else {}),
         }
 

@@ -266,3 +266,55 @@ def test_twin_a_failed_call_that_also_counts_as_none_moves_more(
     exchanged, added = moved("vote")
     assert exchanged > 2
     assert added > 1
+
+
+def favoring(prior: float, zero_shot: str = "Rash, I think.", **terms: Any) -> Any:
+    parser = VoteOutputParser(
+        labels=["cough", "rash", "nausea"],
+        prior=prior,
+        random=SeededRandom(3),
+        **terms,
+    )
+    public = PublicInput(question="Which?", zero_shot=(zero_shot,) if zero_shot else ())
+    return parser, parser.prepare(public)
+
+
+def close_race(prior: float, zero_shot: str = "Rash, I think.") -> float:
+    """Return how often the runner-up of a close race comes out."""
+    parser, prepared = favoring(prior, zero_shot)
+    slots = [Slot("cough")] * 52 + [Slot("rash")] * 48
+    found = outcomes(parser, slots, prepared=prepared, runs=600)
+    return sum(one.text == "rash" for one in found) / len(found)
+
+
+def test_the_models_own_answer_has_votes_beforehand() -> None:
+    assert favoring(8.0)[0].zero_shot_answers == 1
+    assert favoring(0.0)[0].zero_shot_answers == 0
+    assert close_race(0) < 0.4
+    assert close_race(20) > 0.9
+    # An answer that names no label, or none at all, favors none.
+    assert close_race(20, "I don't know.") < 0.4
+    assert close_race(20, "") < 0.4
+    parser, prepared = favoring(8.0)
+    assert tuple(prepared) == ("cough", "rash", "nausea")
+    assert parser.public_parameters()["prior"] == 8.0
+    found = release(parser, [Slot("rash")] * 60, prepared=prepared)
+    assert found.details["prior"] == "rash"
+    # What is published are the groups' votes, without those beforehand.
+    assert abs(found.details["noisy_votes"]["rash"] - 60) < 30
+    assert "prior" not in VoteOutputParser(labels=["a", "b"]).public_parameters()
+
+
+def test_votes_beforehand_make_no_answer_where_no_group_chose() -> None:
+    parser, prepared = favoring(1000.0)
+    found = outcomes(parser, [ABSTAIN] * 60, prepared=prepared)
+    # Six deviations of the noise more would let every one of these out.
+    assert share_released(found) < 0.02
+
+
+def test_votes_beforehand_need_noisy_votes() -> None:
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="prior"):
+            VoteOutputParser(labels=["a", "b"], prior=wrong)
+    with pytest.raises(InvalidParameterError, match="gaussian"):
+        favoring(1.0, mechanism="permute_and_flip")
