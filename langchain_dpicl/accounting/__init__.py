@@ -24,6 +24,7 @@ from langchain_dpicl.accounting.events import (
     ParallelEvent,
     PlainEvent,
     PureEvent,
+    RenyiEvent,
     ZCDPEvent,
     merge,
     repeat,
@@ -44,6 +45,8 @@ from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 from langchain_dpicl.accounting.stored import event_from_dict, event_to_dict
 from langchain_dpicl.accounting.template import (
+    CurvePart,
+    Divergence,
     EventTemplate,
     ExponentialPart,
     GaussianPart,
@@ -55,7 +58,9 @@ __all__ = [
     "BUDGET_UNITS",
     "Cost",
     "CrossCheck",
+    "CurvePart",
     "DeltaEvent",
+    "Divergence",
     "Event",
     "EventTemplate",
     "ExponentialEvent",
@@ -68,6 +73,7 @@ __all__ = [
     "PrivacyFilter",
     "PureEvent",
     "PurePart",
+    "RenyiEvent",
     "Template",
     "ZCDPEvent",
     "best_order",

@@ -25,6 +25,7 @@ from langchain_dpicl.accounting.events import (
     DeltaEvent,
     Event,
     GaussianEvent,
+    RenyiEvent,
     repeat,
     total_delta0,
 )
@@ -96,7 +97,7 @@ def calibrate(
     Returns:
         t with `spent(events_at(t), uses, delta) <= epsilon`, at most a thousandth above
         the smallest such scale (a billionth if all events are Gaussians without
-        sampling); 1e-6 if every scale will do.
+        sampling, or there is a `RenyiEvent`); 1e-6 if every scale will do.
 
     Raises:
         ParameterError: If an argument is out of its range, or no scale up to 1e6 is
@@ -123,7 +124,9 @@ def calibrate(
         loss = bound(events, delta, resolution)
         return math.log(loss / target) if loss > 0 else -math.inf
 
-    if all(_closed_form(event) for event in last):
+    is_renyi = any(isinstance(event, RenyiEvent) for event in last)
+    if is_renyi or all(_closed_form(event) for event in last):
+        # Resolutions are those of loss distributions, and none is computed.
         stages = [(FINE, EXACT_TOLERANCE)]
     else:
         stages = [(CHEAP, 0.05), (COARSE, 4 * TOLERANCE), (FINE, TOLERANCE)]

@@ -11,6 +11,7 @@ of events alone:
     ... and exponential, pure events    loss distribution, Renyi, sum of the epsilons
                                         added to the Gaussians' bound
     ... and zCDP events                 Renyi
+    ... and Renyi events                Renyi, at orders up to the least of theirs
     ... and parallel events             the largest over their branches (`parallel`)
 
 The failure probabilities of `DeltaEvent`s are subtracted from delta first.
@@ -41,6 +42,7 @@ from langchain_dpicl.accounting.events import (
     GaussianEvent,
     ParallelEvent,
     PureEvent,
+    RenyiEvent,
     ZCDPEvent,
     merge,
     repeat,
@@ -186,7 +188,8 @@ def _plain_bound(events: Sequence[Event], rest: float, resolution: float) -> flo
     kinds = GaussianEvent | FixedSampleGaussianEvent
     gaussians = [e for e in events if isinstance(e, kinds)]
     selections = [e for e in events if isinstance(e, (ExponentialEvent, PureEvent))]
-    others = [e for e in events if isinstance(e, ZCDPEvent)]
+    # What no loss distribution is known of.
+    others = [e for e in events if isinstance(e, (ZCDPEvent, RenyiEvent))]
     sampled = any(event.sampling_rate < 1 for event in gaussians)
     if not (gaussians or selections or others):
         return 0.0

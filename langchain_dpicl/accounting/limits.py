@@ -25,10 +25,11 @@ from langchain_dpicl.accounting.events import (
     FixedSampleGaussianEvent,
     GaussianEvent,
     PureEvent,
+    RenyiEvent,
     ZCDPEvent,
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
-from langchain_dpicl.accounting.renyi import divergence
+from langchain_dpicl.accounting.renyi import RENYI_ONLY, divergence
 from langchain_dpicl.common.parameters import ParameterError
 
 # Covers the rounding of a sum of logarithms, in proportion to its terms: each has at
@@ -52,6 +53,8 @@ def exact_rho(event: Event) -> Fraction:
         return Fraction(event.epsilon) ** 2 / 2
     if isinstance(event, ZCDPEvent):
         return Fraction(event.rho)
+    if isinstance(event, RenyiEvent):
+        raise ParameterError(RENYI_ONLY)
     raise ParameterError(f"A {type(event).__name__} has no loss that can be added up.")
 
 
@@ -59,8 +62,16 @@ def renyi_loss(event: Event, order: float) -> Fraction:
     """Return the Renyi divergence of one use, rounded up.
 
     It is never above order * rho, which is exact; what sampling, or a bound on the
-    loss, saves is a float.
+    loss, saves is a float. A `RenyiEvent` of a lower order is a `ParameterError`:
+    nothing is known of it.
     """
+    if isinstance(event, RenyiEvent):
+        if order > event.order:
+            raise ParameterError(
+                f"Nothing is known of {event!r} at order {order!r}, at which the "
+                "account adds up. Give accounting='renyi' no higher order."
+            )
+        return Fraction(event.divergence)
     line = Fraction(order) * exact_rho(event)
     if isinstance(event, ZCDPEvent):
         return line

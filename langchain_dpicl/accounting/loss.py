@@ -33,8 +33,9 @@ from langchain_dpicl.accounting.discretization import (
     grid_step,
     one_use,
 )
-from langchain_dpicl.accounting.events import Event
+from langchain_dpicl.accounting.events import Event, RenyiEvent, ZCDPEvent
 
+_UNKNOWN = (ZCDPEvent, RenyiEvent)  # Only bounds on Renyi divergences are known.
 _TAIL = 1e-16
 _MAX_STEP = 16.0
 _TOLERATED_NOISE = 3e-3
@@ -65,8 +66,8 @@ def loss_epsilon(
     epsilon-DP. Any resolution (grid step over the standard deviation of one use's loss)
     gives an upper bound; a larger one a looser and faster one. It is infinite where
     double precision can't give one: delta below the numerical error (some 1e-15 for
-    each use), or noise so small that a loss of thousands is common; or more than
-    `MAX_USES`.
+    each use), or noise so small that a loss of thousands is common; for more than
+    `MAX_USES`; and for events of which no loss distribution is known.
 
     Example:
         >>> from langchain_dpicl.accounting import GaussianEvent
@@ -74,6 +75,8 @@ def loss_epsilon(
         >>> round(loss_epsilon([event], 1 / 835), 2)
         0.95
     """
+    if any(isinstance(event, _UNKNOWN) for event in events):
+        return math.inf
     if sum(event.count for event in events) > MAX_USES:
         return math.inf
     step = grid_step(events, resolution)

@@ -11,7 +11,8 @@ Privacy:
     charged, after sampling. A Poisson-sampled Gaussian keeps its sampling rate in the
     event. A pure epsilon (and an exponential mechanism, which is one) under sampling
     rate q is charged as log(1 + q (exp(epsilon) - 1)), and a failure probability
-    delta0 as q delta0 (Balle, Barthe, Gaboardi, 2018, Theorem 8). Sampling is
+    delta0 as q delta0 (Balle, Barthe, Gaboardi, 2018, Theorem 8). A release curve is
+    built for its rate, so that its event is that of the sampled release. Sampling is
     amplified only for a *single* part: two mechanisms on one and the same sample are
     not two independently sampled ones, so such a template is refused.
 """
@@ -22,7 +23,7 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -36,6 +37,7 @@ from langchain_dpicl.accounting.events import (
     GaussianEvent,
     PlainEvent,
     PureEvent,
+    RenyiEvent,
 )
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 from langchain_dpicl.common import parameters
@@ -43,8 +45,13 @@ from langchain_dpicl.common.parameters import ParameterError
 
 # What a mechanism takes of its charge: a dataclass beside the mechanism.
 NoiseT = TypeVar("NoiseT", covariant=True, default=Any)  # noqa: PLC0105  # as it reads
-# The part of delta that a plan sets aside for the releases' own delta0.
 DELTA0_SHARE = 0.5
+"""The part of delta that a plan sets aside for the releases' own delta0."""
+
+CURVE_DELTA0_SHARE = 0.25
+"""The same for release curves, which start at delta0 and leave it behind quickly: their
+lead is least for a share of 0.2 without sampling and 0.4 with it, and nearly as small
+anywhere between."""
 ROUNDING = 1.0 - 1e-12
 """Undoing an amplification in floating point may overshoot by some units in the last
 place; what is handed to the mechanism is rounded toward more noise."""
@@ -140,14 +147,83 @@ class ExponentialPart:
         return PurePart().read(event, rate)
 
 
-Part: TypeAlias = GaussianPart | ExponentialPart | PurePart
+@dataclass(frozen=True)
+class Divergence:
+    """What a `RenyiEvent` has paid for: what a `CurvePart` reads.
+
+    Attributes:
+        order: The order.
+        divergence: The bound on the divergence of that order of one release.
+        sampling_rate: The rate of the Poisson sample of units that it sees.
+    """
+
+    order: float
+    divergence: float
+    sampling_rate: float
+
+
+@dataclass(frozen=True)
+class CurvePart:
+    """A release by a curve of probabilities, of which one Renyi divergence is known.
+
+    `order=None` leaves the order to the account (`at_order`), `divergence=None` the
+    divergence. At a scale t that is q^2 order / (2 t^2), near that of a Gaussian with
+    noise multiplier t on a sample of rate q. Sampling is the release's own: its curve
+    is built for the rate, and the event is what the sampled release costs.
+    """
+
+    order: float | None = None
+    divergence: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.order is not None:
+            parameters.renyi_order(self.order)
+        if self.divergence is not None:
+            parameters.positive("divergence", self.divergence)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether nothing is left to the account."""
+        return self.order is not None and self.divergence is not None
+
+    def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
+        """Return what `uses` such releases are charged at a scale."""
+        if self.order is None:
+            raise ParameterError("A release curve's order is chosen by its account.")
+        loss = self.divergence
+        if loss is None:
+            loss = self.order * (rate / scale) ** 2 / 2
+        return RenyiEvent(self.order, loss, uses)
+
+    def read(self, event: Event, rate: float) -> Divergence:
+        """Return the order and the divergence that an event has paid for."""
+        if not isinstance(event, RenyiEvent):
+            raise misfit()
+        return Divergence(event.order, event.divergence, rate)
+
+
+Part: TypeAlias = GaussianPart | ExponentialPart | PurePart | CurvePart
 
 EventsAt: TypeAlias = Callable[[float], tuple[Event, ...]]
 """The events of a release at a scale."""
 
 
+class Lead(Protocol):
+    """The lead at which a noise releases something in 95 % of cases."""
+
+    def __call__(self, noise: Any, *, is_rough: bool) -> float:
+        """Return the lead; see `Template.lead_of`."""
+
+
 class NoiseRule(Protocol):
     """How an account sets what a template leaves open."""
+
+    def order(self, shape: Template[Any]) -> float:
+        """Return the order of a shape's release curves, where it leaves that open.
+
+        Raises:
+            DPError: If the account can't add up release curves.
+        """
 
     def delta0(self, template: EventTemplate[Any], sharing: int) -> float:
         """Return the delta0 of each use, where `sharing` templates share the failures.
@@ -177,9 +253,41 @@ class Template(ABC, Generic[NoiseT]):
     def is_fixed(self) -> bool:
         """Whether nothing is left to the account."""
 
+    @property
+    def shapes(self) -> tuple[Template[NoiseT], ...]:
+        """The ways to make the release, of which the account takes one."""
+        return (self,)
+
+    def shape_of(self, events: tuple[Event, ...]) -> Template[NoiseT]:  # noqa: ARG002 - overridden
+        """Return the shape that was charged."""
+        return self
+
+    def name_of(self, noise: object) -> str:  # noqa: ARG002 - overridden
+        """Return the public name of the release that a noise is of."""
+        return self.mechanism
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether an order of release curves is left to the account."""
+        return False
+
+    def at_order(self, order: float) -> Template[NoiseT]:  # noqa: ARG002 - overridden
+        """Return the template with the order that was left open."""
+        return self
+
+    def lead_of(self, noise: Any, *, is_rough: bool = False) -> float:  # noqa: ARG002 - overridden
+        """Return the lead at which a noise releases: the smaller, the better.
+
+        A rough one is quick, and goes on between two whole leads: it is for a search.
+        """
+        return 0.0
+
     @abstractmethod
     def filled(self, rule: NoiseRule) -> tuple[Event, ...]:
-        """Return what the release is charged, with what is open set by a rule."""
+        """Return what one shape is charged, with what is open set by a rule.
+
+        Of several shapes it is the first: `budget.choosing` tries them all.
+        """
 
     @abstractmethod
     def read(self, events: tuple[Event, ...]) -> NoiseT:
@@ -216,6 +324,12 @@ class EventTemplate(Template[NoiseT]):
             sample of its own (of few-shot generation: once a token). What is left open
             is the noise of each of them.
         is_fixed_size: Whether the sample is one of fixed size, and no Poisson sample.
+        delta0_share: The part of delta that a plan sets aside for the delta0 of all
+            uses, where the user fixed none.
+        instead: Another shape, by release curves, that the account may take, and takes
+            where its lead is smaller. It has as many events, and another class of
+            noise.
+        lead: The lead at which a noise releases, by a public rule.
 
     Raises:
         ParameterError: If a fixed value is out of range, or several parts would share
@@ -238,6 +352,9 @@ class EventTemplate(Template[NoiseT]):
     share: float = 1.0
     uses: int = 1
     is_fixed_size: bool = False
+    delta0_share: float = DELTA0_SHARE
+    instead: EventTemplate[Any] | None = None
+    lead: Lead | None = None
 
     def __post_init__(self) -> None:
         parameters.sampling_rate(self.sampling_rate)
@@ -250,7 +367,8 @@ class EventTemplate(Template[NoiseT]):
             isinstance(part, Part) for part in self.parts
         ):
             raise ParameterError(
-                "parts must be a tuple of GaussianPart, ExponentialPart and PurePart."
+                "parts must be a tuple of GaussianPart, ExponentialPart, PurePart and "
+                "CurvePart."
             )
         if self.sampling_rate < 1 and len(self.parts) > 1:
             raise ParameterError(
@@ -264,6 +382,47 @@ class EventTemplate(Template[NoiseT]):
         """Whether nothing is left to the account."""
         has_delta0 = self.delta0 is not None or not self.needs_delta0
         return has_delta0 and all(part.is_fixed for part in self.parts)
+
+    @property
+    def shapes(self) -> tuple[Template[NoiseT], ...]:
+        """The release as it is, and the other one, if there is one."""
+        if self.instead is None:
+            return (self,)
+        return (replace(self, instead=None), self.instead)
+
+    def shape_of(self, events: tuple[Event, ...]) -> EventTemplate[NoiseT]:
+        """Return the shape that was charged."""
+        if self.instead is None:
+            return self
+        if any(isinstance(event, RenyiEvent) for event in events):
+            return self.instead
+        return replace(self, instead=None)
+
+    def name_of(self, noise: object) -> str:
+        """Return the public name of the release that a noise is of."""
+        if self.instead is None or not isinstance(self.noise, type):
+            return self.mechanism
+        is_own = isinstance(noise, self.noise)
+        return self.mechanism if is_own else self.instead.mechanism
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether the order of a release curve is left to the account."""
+        return any(isinstance(p, CurvePart) and p.order is None for p in self.parts)
+
+    def at_order(self, order: float) -> EventTemplate[NoiseT]:
+        """Return the template with the order that was left open."""
+        parts = tuple(
+            replace(part, order=order)
+            if isinstance(part, CurvePart) and part.order is None
+            else part
+            for part in self.parts
+        )
+        return replace(self, parts=parts)
+
+    def lead_of(self, noise: Any, *, is_rough: bool = False) -> float:
+        """Return the lead at which a noise releases; 0 where none is given."""
+        return 0.0 if self.lead is None else self.lead(noise, is_rough=is_rough)
 
     @property
     def n_events(self) -> int:
@@ -281,7 +440,7 @@ class EventTemplate(Template[NoiseT]):
         if self.delta0 is not None:
             return self.delta0
         uses = queries * self.uses
-        return min(DELTA0_SHARE * delta / (uses * self.sampling_rate), 0.5)
+        return min(self.delta0_share * delta / (uses * self.sampling_rate), 0.5)
 
     def events(self, scale: float, delta0: float) -> tuple[PlainEvent, ...]:
         """Return what the release is charged at a scale."""
@@ -301,6 +460,8 @@ class EventTemplate(Template[NoiseT]):
 
     def read(self, events: tuple[Event, ...]) -> NoiseT:
         """Return the noise that spends exactly `events`; see `Template.read`."""
+        if (shape := self.shape_of(events)) is not self and self.instead is shape:
+            return shape.read(events)
         rate = self.sampling_rate
         if len(events) != self.n_events:
             raise misfit()
@@ -308,7 +469,7 @@ class EventTemplate(Template[NoiseT]):
             raise misfit()
         if self.is_fixed_size:
             events = tuple(_of_poisson_size(event) for event in events)
-        values = [
+        values: list[Any] = [
             part.read(event, rate)
             for part, event in zip(self.parts, events, strict=False)
         ]

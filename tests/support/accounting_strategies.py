@@ -10,6 +10,7 @@ from langchain_dpicl.accounting import (
     ExponentialEvent,
     GaussianEvent,
     PureEvent,
+    RenyiEvent,
     ZCDPEvent,
 )
 
@@ -37,6 +38,12 @@ any_event = st.one_of(
     st.builds(ExponentialEvent, st.floats(0, 1e300, exclude_min=True), counts),
     st.builds(PureEvent, st.floats(0, 1e300, exclude_min=True), counts),
     st.builds(ZCDPEvent, st.floats(0, 1e300, exclude_min=True), counts),
+    st.builds(
+        RenyiEvent,
+        st.floats(1, 1e6, exclude_min=True),
+        st.floats(0, 1e300, exclude_min=True),
+        counts,
+    ),
     st.builds(DeltaEvent, st.floats(0, 1), counts),
 )
 
