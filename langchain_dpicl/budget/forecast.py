@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
@@ -22,8 +23,10 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     ExponentialNoise,
     GaussianNoise,
+    PTRCurve,
     PTRNoise,
     PureNoise,
+    ThresholdCurve,
     ThresholdNoise,
     VectorNoise,
     sensitivity,
@@ -44,11 +47,19 @@ UNSEEN = (
 )
 """What every forecast leaves open."""
 
-CountNoise = GaussianNoise | ExponentialNoise | PureNoise | PTRNoise | ThresholdNoise
+CountNoise = (
+    GaussianNoise
+    | ExponentialNoise
+    | PureNoise
+    | PTRNoise
+    | ThresholdNoise
+    | PTRCurve
+    | ThresholdCurve
+)
 """The noise of releases that choose by counts of groups."""
 
 THRESHOLD = "ksa/threshold"
-"""The mechanism whose words stand on their own: there is no lead over a next one."""
+"""How mechanisms begin whose words stand alone: there is no lead over a next one."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,7 @@ class Forecast:
                 f"the noise: it takes {lead}. Use more groups (more people), fewer "
                 "queries, or a larger epsilon."
             )
-        if self.mechanism == THRESHOLD:
+        if self.mechanism.startswith(THRESHOLD):
             return (
                 f"A word must be in the answers of {lead} of {self.groups} groups to "
                 f"come out in {PASS_RATE:.0%} of cases."
@@ -211,9 +222,10 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
             also lead by more than one of two equal labels does.
 
     Returns:
-        The forecast. It is exact for propose-test-release with a given k, for one word
-        of a threshold release, and for a vote in which all other groups find no record;
-        for pure and exponential mechanisms it is an upper bound.
+        The forecast, of the shape that the plan takes. It is exact for
+        propose-test-release with a given k, for one word of a threshold release, and
+        for a vote in which all other groups find no record; for pure and exponential
+        mechanisms it is an upper bound.
 
     Raises:
         PlanMismatchError: If there is no such plan.
@@ -233,7 +245,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     choices = checked(parameters.count, choices, "choices", minimum=2)
     public_calls = checked(parameters.count, public_calls, "public_calls", minimum=0)
     events = plan_queries(template, epsilon=epsilon, delta=delta, queries=queries)
-    found = template.read(events)
+    found: Any = template.read(events)
     if isinstance(found, VectorNoise):
         raise InvalidParameterError(
             "What a noisy sum of embeddings can tell apart depends on the candidates: "
@@ -255,6 +267,17 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
             delta0=found.delta0,
             relation=relation,
             pass_rate=PASS_RATE,
+        )
+    elif isinstance(found, ThresholdCurve):
+        lead = mechanisms.curve_count(
+            **vars(found),
+            items_per_answer=items_per_answer,
+            relation=relation,
+            pass_rate=PASS_RATE,
+        )
+    elif isinstance(found, PTRCurve):
+        lead = mechanisms.curve_gap(
+            **vars(found), relation=relation, pass_rate=PASS_RATE
         )
     elif isinstance(found, PTRNoise):
         noise = found.noise_multiplier * sensitivity.keyword_gap(relation)
@@ -282,7 +305,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         odds = others * PASS_RATE / (1 - PASS_RATE)
         lead = 2 * moved / found.epsilon * math.log(odds)
     return Forecast(
-        mechanism=template.mechanism,
+        mechanism=template.shape_of(events).mechanism,
         noise_multiplier=getattr(found, "noise_multiplier", None),
         epsilon=getattr(found, "epsilon", getattr(found, "selection_epsilon", None)),
         delta0=getattr(found, "delta0", None),

@@ -46,13 +46,17 @@ def privacy_record(
     # Two releases of one charge are charged once.
     different = {paid.sequence: paid for paid in charges}.values()
     last = charges[-1] if charges else None
+    template = parser.event_template(groups.sampling_rate)
+    name = template.mechanism
     if last is not None:
+        # Where the account could choose, the noise says what it has chosen.
+        name = template.name_of(last.noise)
         noise = asdict(last.noise)
         parameters.update({k: v for k, v in noise.items() if v is not None})
     return release_record(
         kind="answer",
         status=status.value,
-        mechanism=mechanism or parser.event_template(groups.sampling_rate).mechanism,
+        mechanism=mechanism or name,
         parameters=parameters,
         unit=f"all records with the same {groups.unit_key!r}",
         unit_key=groups.unit_key,

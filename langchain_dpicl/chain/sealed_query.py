@@ -465,7 +465,7 @@ class SealedQuery:
 
 
 def _charged(template: Template[Any], paid: PaidCharge[Any]) -> Step:
-    details = {"mechanism": template.mechanism, "charge": paid.sequence}
+    details = {"mechanism": template.name_of(paid.noise), "charge": paid.sequence}
     return Step("charged", details)
 
 

@@ -22,49 +22,54 @@ from langchain_dpicl.budget.forecast import (
 )
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
     PlanMismatchError,
 )
-from langchain_dpicl.mechanisms import (
-    joint_template,
-    ptr_range_template,
-    ptr_template,
-    threshold_template,
-    vote_template,
+from langchain_dpicl.parsers import (
+    KSAJointOutputParser,
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+    VoteOutputParser,
 )
 
 
 class Method(NamedTuple):
-    """A method to compare: what a release is charged, by the release's public name.
+    """A method to compare: what a release is charged, by the sampling rate of units.
 
     `public_calls` are those of one query, if it is released; `items_per_answer` is how
     many words an answer counts for, where there is a limit; `drafted` whether the model
     drafts the labels.
     """
 
-    template: Callable[..., EventTemplate[Any]]
-    mechanism: str
+    template: Callable[[float], EventTemplate[Any]]
     public_calls: int
     items_per_answer: int = 1
     drafted: bool = False
 
 
-# The methods by name.
+# The methods by name, as their parsers make them.
 METHODS = {
-    "KSA-PTR, one k": Method(ptr_template, "ksa/ptr", 1),
-    "KSA-PTR, range of k": Method(ptr_range_template, "ksa/ptr range", 1),
+    "KSA-PTR, one k": Method(KSAPTROutputParser().event_template, 1),
+    "KSA-PTR, range of k": Method(KSAPTROutputParser(k=(1, 3)).event_template, 1),
     "KSA-threshold, 1 word": Method(
-        threshold_template, "ksa/threshold", 1, items_per_answer=1
+        KSAThresholdOutputParser(items_per_answer=1).event_template,
+        1,
+        items_per_answer=1,
     ),
     "KSA-threshold, 2 words": Method(
-        threshold_template, "ksa/threshold", 1, items_per_answer=2
+        KSAThresholdOutputParser(items_per_answer=2).event_template,
+        1,
+        items_per_answer=2,
     ),
-    "KSA-joint": Method(joint_template, "ksa/joint", 1),
-    "voting, ESA by vote": Method(vote_template, "vote", 0),
-    "voting, drafted labels": Method(vote_template, "vote", 1, drafted=True),
+    "KSA-joint": Method(KSAJointOutputParser(k=1, domain=["a", "b"]).event_template, 1),
+    "voting, ESA by vote": Method(
+        VoteOutputParser(labels=["a", "b"]).event_template, 0
+    ),
+    "voting, drafted labels": Method(
+        VoteOutputParser(labels="draft").event_template, 1, drafted=True
+    ),
 }
 PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 
@@ -131,7 +136,7 @@ def _forecast(
     rate = options.sampling_rate
     try:
         return forecast(
-            checked(method.template, method.mechanism, sampling_rate=rate),
+            method.template(rate),
             epsilon=epsilon,
             delta=options.delta,
             queries=options.queries,

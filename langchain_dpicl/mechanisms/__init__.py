@@ -11,7 +11,9 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `noisy_sum` | `sum_template` | `embedding.py` |
 | `ptr_top_k` | `ptr_template` | `keyword_ptr.py` |
 | `choose_k`, then `ptr_top_k` | `ptr_range_template` | `keyword_ptr.py` |
+| `curve_top_k` | `ptr_curve_template` | `ptr_curve.py` |
 | `threshold_words` | `threshold_template` | `keyword_threshold.py` |
+| `curve_words` | `threshold_curve_template` | `threshold_curve.py` |
 | `joint_top_k` | `joint_template` | `keyword_joint.py` |
 | `exceeds` | `agreement_template` | `agreement.py` |
 | `permute_and_flip` | `flip_template` | `selection.py` |
@@ -22,8 +24,9 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `randomize` | `reports_template` | `randomized_response.py` |
 
 They share one table of sensitivities (`sensitivity.py`), one source of random bits
-(`source.py`), one way to draw Gaussian noise (`rounded_gaussian.py`) and one to draw
-Laplace noise (`discrete_laplace.py`); all draws are exact, so no error term has to be
+(`source.py`), one way to draw Gaussian noise (`rounded_gaussian.py`), one to draw
+Laplace noise (`discrete_laplace.py`), and one table for what comes out or does not
+(`release_curve.py`); all draws are exact, so no error term has to be
 added to a delta or an epsilon.
 """
 
@@ -73,6 +76,13 @@ from langchain_dpicl.mechanisms.noise import (
     PureNoise,
     VectorNoise,
 )
+from langchain_dpicl.mechanisms.ptr_curve import (
+    PTRCurve,
+    curve_gap,
+    curve_top_k,
+    gap_lead,
+    ptr_curve_template,
+)
 from langchain_dpicl.mechanisms.randomized_response import (
     randomize,
     reports_template,
@@ -93,6 +103,13 @@ from langchain_dpicl.mechanisms.table_statistics import (
     noisy_tallies,
     tallies_template,
 )
+from langchain_dpicl.mechanisms.threshold_curve import (
+    ThresholdCurve,
+    WordLead,
+    curve_count,
+    curve_words,
+    threshold_curve_template,
+)
 from langchain_dpicl.mechanisms.voting import (
     lead_over_a_tie,
     least_votes,
@@ -106,17 +123,25 @@ __all__ = [
     "DiscreteLaplace",
     "ExponentialNoise",
     "GaussianNoise",
+    "PTRCurve",
     "PTRNoise",
     "PureNoise",
     "SecureRandom",
     "SeededRandom",
+    "ThresholdCurve",
     "ThresholdNoise",
     "VectorNoise",
+    "WordLead",
     "agreement_template",
     "choose_k",
+    "curve_count",
+    "curve_gap",
+    "curve_top_k",
+    "curve_words",
     "exceeds",
     "exceeds_pass_rate",
     "flip_template",
+    "gap_lead",
     "histograms_template",
     "joint_template",
     "joint_top_k",
@@ -132,6 +157,7 @@ __all__ = [
     "noisy_sum",
     "noisy_tallies",
     "permute_and_flip",
+    "ptr_curve_template",
     "ptr_pass_rate",
     "ptr_range_template",
     "ptr_template",
@@ -145,6 +171,7 @@ __all__ = [
     "sum_template",
     "system_random",
     "tallies_template",
+    "threshold_curve_template",
     "threshold_pass_rate",
     "threshold_template",
     "threshold_words",

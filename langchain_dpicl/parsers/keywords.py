@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import Self, override
 
+from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT
 from langchain_dpicl.common.slots import Slot
@@ -30,6 +32,9 @@ from langchain_dpicl.parsers.words import (
     tokenize,
 )
 
+KeywordMechanism = Literal["curve", "gaussian"]
+"""How words are released: by a table of probabilities, or by noise on counts."""
+
 
 class KeywordOutputParser(DPOutputParser[NoiseT]):
     """Base of the parsers whose words no list has named before.
@@ -39,6 +44,9 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     without stop words and the words of the question and of the prompts. An answer that
     says that it does not know counts for nothing.
     """
+
+    mechanism: KeywordMechanism | None = None
+    noise_multiplier: float | None = None
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
     """From text to the items that it counts for; None is
@@ -62,6 +70,32 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         default=KEYWORD_PROMPT, exclude=True, repr=False
     )
     """The rewriting prompt, with `keywords` and `question`."""
+
+    def require_curve(self, what: str = "") -> None:
+        """Refuse what does not go with `mechanism="curve"`, where that is given.
+
+        Args:
+            what: What of the parser needs the Gaussian besides, if anything does.
+
+        Raises:
+            InvalidParameterError: If something does not.
+        """
+        needs = "noise_multiplier=" if self.noise_multiplier is not None else what
+        if self.mechanism == "curve" and needs:
+            raise InvalidParameterError(
+                f"mechanism='curve' does not go with {needs}: use "
+                "mechanism='gaussian', or leave mechanism out."
+            )
+
+    def made_by(
+        self, gaussian: EventTemplate[Any], curve: EventTemplate[Any]
+    ) -> EventTemplate[Any]:
+        """Return the template of `mechanism`, or one that leaves it to the account."""
+        if self.mechanism == "curve":
+            return curve
+        if self.mechanism == "gaussian" or self.noise_multiplier is not None:
+            return gaussian
+        return replace(gaussian, instead=curve, lead=curve.lead)
 
     def without(self, words: Iterable[str]) -> Self:
         """Return a parser that leaves more words out of longer answers.
@@ -152,9 +186,10 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
 
     @override
     def public_parameters(self) -> dict[str, Any]:
-        """Return whether public words are left out, and which more of them."""
+        """Return whether public words are left out, which more, and what was asked."""
         more = sorted({*self.stop_words} - STOP_WORDS)
         return {
+            **({"mechanism": self.mechanism} if self.mechanism else {}),
             "drop_public_words": self.drop_public_words,
             **({"dropped_words": more} if more else {}),
         }

@@ -16,12 +16,12 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.mechanisms import PTRNoise
+from langchain_dpicl.mechanisms import PTRCurve, PTRNoise
 from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
-from langchain_dpicl.parsers.keywords import KeywordOutputParser
+from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputParser
 
 
-class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
+class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     """Release the k words that nearly all groups used, or nothing.
 
     It needs no list of possible answers. It answers where the groups agree: the k-th
@@ -29,15 +29,25 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
     the outcome is a fallback, which is also what every question about a single person
     ends in.
 
+    Two mechanisms make this release. A *curve* decides with a probability that grows
+    with the gap as fast as a Renyi divergence allows; a *Gaussian* adds noise to the
+    gap. A curve needs about 0.7 of the gap, and a plan or `accounting="renyi"`; a range
+    of k and a `noise_multiplier` of your own need the Gaussian. Where you don't say,
+    the account takes the one with the smaller gap.
+
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
-        `mechanisms.keyword_ptr`, Gaussian(z, q) and q * delta0; a range of k is
-        resolved first, exponential(epsilon). A slot adds 1 to a word's count at most,
+        `mechanisms.ptr_curve`, one Renyi divergence and q * delta0; or
+        `mechanisms.keyword_ptr`, Gaussian(z, q) and q * delta0, where a range of k is
+        resolved first, exponential(epsilon). Which of the two follows from the terms of
+        the account and of the parser, which are public, and stands in the charge. A
+        slot adds 1 to a word's count at most,
         by its own text alone. The words are a set: they are released in alphabetical
         order. The rewriting call sees the question and the released words only.
 
     Raises:
-        InvalidParameterError: If k is not a positive integer or a range of them.
+        InvalidParameterError: If k is not a positive integer or a range of them, or
+            what is given does not go with `mechanism`.
 
     Example:
         >>> from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -56,8 +66,11 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
     choice is private too and costs noise, and it goes for the widest gap, not for the
     most useful number of words: give a number where you can."""
 
+    mechanism: KeywordMechanism | None = None
+    """`curve` or `gaussian`; None takes the one that needs the smaller gap."""
+
     noise_multiplier: float | None = None
-    """z of the test; None leaves it to the budget's plan."""
+    """z of the Gaussian's test; None leaves it to the budget's plan."""
 
     delta0: float | None = None
     """Failure probability of one test; None lets the plan share out half of delta."""
@@ -74,6 +87,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
                 "k must be a number, or a range (first, last) of at most "
                 f"{MAX_CHOICES} such, not {self.k}."
             )
+        self.require_curve("a range of k" if first < last else "")
         self.event_template()
 
     @property
@@ -81,8 +95,10 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
         return (self.k, self.k) if isinstance(self.k, int) else self.k
 
     @override
-    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[PTRNoise]:
-        """Return what one test is charged, and the choice of k before it."""
+    def event_template(
+        self, sampling_rate: float = 1.0
+    ) -> EventTemplate[PTRNoise | PTRCurve]:
+        """Return what one release is charged, and the choice of k before it."""
         first, last = self._range
         if first < last:
             return checked(
@@ -93,12 +109,10 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
                 selection_epsilon=self.selection_epsilon,
                 sampling_rate=sampling_rate,
             )
-        return checked(
-            mechanisms.ptr_template,
-            "ksa/ptr",
-            self.noise_multiplier,
-            delta0=self.delta0,
-            sampling_rate=sampling_rate,
+        terms: dict[str, Any] = {"delta0": self.delta0, "sampling_rate": sampling_rate}
+        return self.made_by(
+            checked(mechanisms.ptr_template, "ksa/ptr", self.noise_multiplier, **terms),
+            checked(mechanisms.ptr_curve_template, "ksa/ptr curve", **terms),
         )
 
     @override
@@ -106,14 +120,19 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[PTRNoise],
+        paid: PaidCharge[PTRNoise | PTRCurve],
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
     ) -> Outcome:
-        """Count words, test the gap, and release the words on a pass."""
+        """Count words, and release the first k if their gap passes."""
         noise, counts = paid.noise, self._counts(slots, prepared)
         k = self._range[0]
+        if isinstance(noise, PTRCurve):
+            top = mechanisms.curve_top_k(
+                counts, k, **vars(noise), relation=relation, random=self.random
+            )
+            return _outcome(top, k)
         if noise.selection_epsilon is not None:
             k = mechanisms.choose_k(
                 counts,
@@ -130,18 +149,22 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
             relation=relation,
             random=self.random,
         )
-        if top is None:
-            return Outcome(
-                Status.FALLBACK,
-                details={
-                    "k": k,
-                    "reason": "the groups did not agree, or their calls failed",
-                },
-            )
-        return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
+        return _outcome(top, k)
 
     @override
     def public_parameters(self) -> dict[str, Any]:
         """Return k, and which public words are left out."""
         k = self.k if isinstance(self.k, int) else list(self.k)
         return {"k": k, **super().public_parameters()}
+
+
+def _outcome(top: frozenset[str] | None, k: int) -> Outcome:
+    if top is None:
+        return Outcome(
+            Status.FALLBACK,
+            details={
+                "k": k,
+                "reason": "the groups did not agree, or their calls failed",
+            },
+        )
+    return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})

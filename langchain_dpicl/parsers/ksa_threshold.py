@@ -14,11 +14,12 @@ from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
-from langchain_dpicl.mechanisms import ThresholdNoise
-from langchain_dpicl.parsers.keywords import KeywordOutputParser
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.mechanisms import ThresholdCurve, ThresholdNoise
+from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputParser
 
 
-class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
+class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCurve]):
     """Release every answer of a few words that enough groups gave.
 
     It is the parser for open answers. It needs no list of possible answers and no gap:
@@ -27,22 +28,33 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     answer of up to three words is one item, of a longer one each word is. *A longer
     answer is cut there*: the words that matter may be those that are cut off.
 
+    Two mechanisms make this release. A *curve* releases each word with a probability
+    that grows with its count as fast as a Renyi divergence allows; a *Gaussian* adds
+    noise to each count. A curve needs about 0.6 of the count, and a plan or
+    `accounting="renyi"`; sampled groups and a `noise_multiplier` of your own need the
+    Gaussian. Where you don't say, the account takes the one with the smaller count.
+
     Use `KSAPTROutputParser` for sentences, and where three words or more belong
-    together and lead the others clearly: its noise does not grow with their number,
-    this one's grows with the square root of `items_per_answer`. Under `REPLACE` it is
-    0.7 times that of `KSAPTROutputParser` for one item and the same for two; under
-    `ADD_REMOVE`, the same for one and 1.4 times for two. `dpicl plan` shows both.
+    together and lead the others clearly: what it needs does not grow with their number,
+    and with the Gaussian this one's noise grows with the square root of
+    `items_per_answer`. Under `REPLACE` a word needs 0.6 times the count that is
+    `KSAPTROutputParser`'s gap for one item, and 0.8 times for two. `dpicl plan` shows
+    both.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
-        `mechanisms.keyword_threshold`, Gaussian(z, q) and q * delta0. Each answer is
+        `mechanisms.threshold_curve`, one Renyi divergence and delta0; or
+        `mechanisms.keyword_threshold`, Gaussian(z, q) and q * delta0. Which of the two
+        follows from the terms of the account and of the parser, which are public, and
+        stands in the charge. Each answer is
         cut to `items_per_answer` items by a public rule on that answer alone. The items
         are a set: they are released in alphabetical order. The rewriting call sees the
         question and the released words only.
 
     Raises:
-        InvalidParameterError: If `items_per_answer` is below 1, or the noise or the
-            failure probability can't be used.
+        InvalidParameterError: If `items_per_answer` is below 1, the noise or the
+            failure probability can't be used, or what is given does not go with
+            `mechanism`.
 
     Example:
         >>> from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -59,8 +71,11 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     """How many different items one answer counts for, its first ones. Groups are asked
     for an answer of up to three words, which is one item; each more costs noise."""
 
+    mechanism: KeywordMechanism | None = None
+    """`curve` or `gaussian`; None takes the one that needs the smaller count."""
+
     noise_multiplier: float | None = None
-    """z of the counts; None leaves it to the budget's plan."""
+    """z of the Gaussian's counts; None leaves it to the budget's plan."""
 
     delta0: float | None = None
     """Probability that words of one answer alone come out; None lets the plan share
@@ -69,6 +84,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     @override
     def check(self) -> None:
         """Refuse what the release would refuse, before anything is paid for it."""
+        self.require_curve()
         self.event_template()
         checked(
             mechanisms.required_count,
@@ -81,32 +97,49 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     @override
     def event_template(
         self, sampling_rate: float = 1.0
-    ) -> EventTemplate[ThresholdNoise]:
+    ) -> EventTemplate[ThresholdNoise | ThresholdCurve]:
         """Return what one release is charged."""
-        return checked(
+        gaussian = checked(
             mechanisms.threshold_template,
             "ksa/threshold",
             self.noise_multiplier,
             delta0=self.delta0,
             sampling_rate=sampling_rate,
         )
+        if sampling_rate < 1:
+            if self.mechanism == "curve":
+                raise InvalidParameterError(
+                    "A release curve for each word has no proof with sampled groups, "
+                    "where all words of one person switch together: use "
+                    "mechanism='gaussian', or KSAPTROutputParser."
+                )
+            return gaussian
+        curve = checked(
+            mechanisms.threshold_curve_template,
+            "ksa/threshold curve",
+            self.items_per_answer,
+            delta0=self.delta0,
+        )
+        return self.made_by(gaussian, curve)
 
     @override
     def release(
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[ThresholdNoise],
+        paid: PaidCharge[ThresholdNoise | ThresholdCurve],
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
     ) -> Outcome:
         """Count the answers' first words and release those above the threshold."""
-        words = mechanisms.threshold_words(
+        release: Any = mechanisms.threshold_words
+        if isinstance(paid.noise, ThresholdCurve):
+            release = mechanisms.curve_words
+        words = release(
             self._counts(slots, prepared, self.items_per_answer),
             self.items_per_answer,
-            noise_multiplier=paid.noise.noise_multiplier,
-            delta0=paid.noise.delta0,
+            **vars(paid.noise),
             relation=relation,
             random=self.random,
         )

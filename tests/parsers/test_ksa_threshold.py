@@ -214,7 +214,7 @@ def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
 
 def test_a_charge_for_another_mechanism_releases_nothing() -> None:
     parser, other = KSAThresholdOutputParser(), PaidCharge(PureNoise(1.0), (), "a", 1)
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError):
         parser.release(
             [Slot("cough")] * 90,
             paid=other,  # type: ignore[arg-type]  # of permute-and-flip: a type error
@@ -232,6 +232,8 @@ def test_parsers_that_differ_have_cache_keys_that_differ() -> None:
         {"delta0": 1e-9},
         {"stop_words": ("the",)},
         {"drop_public_words": False},
+        {"mechanism": "gaussian"},
+        {"mechanism": "curve"},
     ]
     keys = [
         json.dumps(KSAThresholdOutputParser(**terms).cache_parameters(QUESTION))
@@ -283,7 +285,8 @@ async def test_in_a_chain_every_way_answers_and_charges(
         assert answer.content == "They coughed: cough"
         public = record(answer)
         assert public["status"] == "released"
-        assert public["events"][0]["kind"] == "gaussian"
+        assert public["events"][0]["kind"] == "renyi"
+        assert public["mechanism"] == "ksa/threshold curve"
         assert public["events"][1]["delta0"] > 0
         assert json.dumps(public)
     assert budget.spent().queries == 6
