@@ -384,7 +384,7 @@ class EventTemplate(Template[NoiseT]):
         return has_delta0 and all(part.is_fixed for part in self.parts)
 
     @property
-    def shapes(self) -> tuple[Template[NoiseT], ...]:
+    def shapes(self) -> tuple[EventTemplate[NoiseT], ...]:
         """The release as it is, and the other one, if there is one."""
         if self.instead is None:
             return (self,)

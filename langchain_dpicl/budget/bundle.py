@@ -34,7 +34,7 @@ from langchain_dpicl.accounting.template import (
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError
 
-CURVE_WEIGHT = 1.18
+CURVE_WEIGHT = 1.2
 """Scale of a release curve over that of a Gaussian release beside it."""
 
 
