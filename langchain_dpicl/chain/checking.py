@@ -322,7 +322,8 @@ class ChainCheck:
             if len(templates) > 1:
                 budget.require_filter("A chain with a gate or a noisy threshold")
             budget.require_payable(templates[0])
-            events = [event for t in templates for event in budget.price(t)]
+            priced = [(template, budget.price(template)) for template in templates]
+            events = [event for _, own in priced for event in own]
             left = budget.remaining()
             epsilon = accounting.spent(events, 1, budget.delta)
         except (DPError, ParameterError) as error:
@@ -330,7 +331,7 @@ class ChainCheck:
             return None
         return {
             "account": budget.account,
-            "mechanisms": [template.mechanism for template in templates],
+            "mechanisms": [one.shape_of(own).mechanism for one, own in priced],
             "events": [str(event) for event in events],
             "epsilon": epsilon,
             "epsilon_left": left.epsilon,

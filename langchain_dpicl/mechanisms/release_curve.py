@@ -23,12 +23,13 @@ pi(n) and p = pi(n+1) there are four divergences, all at most r:
     the unit adds a step       (1-q) a + q p against a, and a against it
     the unit takes one away    (1-q) p + q a against p, and p against it
 
-*The others' coins.* n and n' depend on who else is in the sample. Each outcome of those
-coins gives one such pair. exp((a-1) D_a(P || Q)) is jointly convex in (P, Q) for a > 1
-(van Erven, Harremoes 2014, Theorem 13), so the mixtures over the coins, which have the
-same weights in both worlds, are no further apart than the worst pair. A unit's bit
-mixes by itself here: *one* bit. Bits of one unit that switch together (several words
-of one answer) do not mix each by itself, and are not covered.
+*The others' coins.* n and n' depend on who else is in the sample, and n' on the slot
+that the unit gets. Each outcome of those coins gives one such pair. exp((a-1) D_a(P ||
+Q)) is jointly convex in (P, Q) for a > 1 (van Erven, Harremoes 2014, Theorem 13), so
+the mixtures over the coins, which have the same weights in both worlds, are no further
+apart than the worst pair. A unit's bit mixes by itself here: *one* bit. Bits of one
+unit that switch together (several words of one answer) do not mix each by itself, and
+are not covered.
 
 **At 0 beside 1** no divergence bounds the pair, as pi(0) = 0. That is the failure: with
 probability first (q first on a sample) it is taken out of both worlds, and what is left

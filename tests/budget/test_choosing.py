@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
+import mpmath as mp
 import pytest
+from support.curve_audit import bit, mixture
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (
@@ -28,6 +31,7 @@ from langchain_dpicl.mechanisms import (
     PTRCurve,
     PTRNoise,
     ThresholdCurve,
+    ptr_curve,
     ptr_curve_template,
     ptr_template,
 )
@@ -316,3 +320,46 @@ def test_a_template_without_an_order_is_charged_nothing() -> None:
 def test_the_least_value_is_found_where_some_are_infinite() -> None:
     found = least(lambda x: math.inf if x < 1 else (x - 1.2) ** 2, -3.0, 4.0)
     assert found == pytest.approx(1.2, abs=0.01)
+
+
+# -- the whole plan, exactly -----------------------------------------------------------
+
+
+def exact_delta(p: Any, q: Any, uses: int, epsilon: float) -> mp.mpf:
+    """Return the exact delta of `uses` bits of one pair, in the worse order."""
+    with mp.workdps(60):
+        worst = mp.mpf(0)
+        for one, other in ((p, q), (q, p)):
+            masses = [
+                mp.binomial(uses, k)
+                * (
+                    one[True] ** k * one[False] ** (uses - k)
+                    - mp.exp(epsilon) * other[True] ** k * other[False] ** (uses - k)
+                )
+                for k in range(uses + 1)
+            ]
+            worst = max(worst, mp.fsum(max(0, mass) for mass in masses))
+        return worst
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+@pytest.mark.parametrize("epsilon", [8, 1])
+def test_a_whole_plan_at_any_pair_is_within_epsilon_and_delta(
+    epsilon: float, rate: float, is_broken: bool
+) -> None:
+    """The twin has twice the divergence that was charged."""
+    template = ptr(rate, mechanism="curve")
+    events = plan_queries(template, epsilon=epsilon, delta=1e-6, queries=20)
+    noise = template.read(events)
+    if is_broken:
+        noise = dataclasses.replace(noise, divergence=2 * noise.divergence)
+    table = ptr_curve._curve(**vars(noise))
+    found = []
+    for n in range(len(table.entries) + 1):
+        low, high = bit(table.probability(n)), bit(table.probability(n + 1))
+        found += [
+            exact_delta(low, mixture(rate, low, high), 20, epsilon),
+            exact_delta(high, mixture(rate, high, low), 20, epsilon),
+        ]
+    assert (max(found) > 1e-6) is is_broken
