@@ -388,15 +388,14 @@ class EventTemplate(Template[NoiseT]):
         """The release as it is, and the other one, if there is one."""
         if self.instead is None:
             return (self,)
-        return (replace(self, instead=None), self.instead)
+        # How the units are sampled is the group source's, of both.
+        other = replace(self.instead, is_fixed_size=self.is_fixed_size)
+        return (replace(self, instead=None), other)
 
     def shape_of(self, events: tuple[Event, ...]) -> EventTemplate[NoiseT]:
         """Return the shape that was charged."""
-        if self.instead is None:
-            return self
-        if any(isinstance(event, RenyiEvent) for event in events):
-            return self.instead
-        return replace(self, instead=None)
+        is_curve = any(isinstance(event, RenyiEvent) for event in events)
+        return self.shapes[-1 if is_curve else 0]
 
     def name_of(self, noise: object) -> str:
         """Return the public name of the release that a noise is of."""
@@ -460,8 +459,8 @@ class EventTemplate(Template[NoiseT]):
 
     def read(self, events: tuple[Event, ...]) -> NoiseT:
         """Return the noise that spends exactly `events`; see `Template.read`."""
-        if (shape := self.shape_of(events)) is not self and self.instead is shape:
-            return shape.read(events)
+        if self.instead is not None:
+            return self.shape_of(events).read(events)
         rate = self.sampling_rate
         if len(events) != self.n_events:
             raise misfit()
@@ -499,6 +498,7 @@ def _of_fixed_size(event: PlainEvent) -> PlainEvent:
     """Return what a release on a Poisson sample costs on one of fixed size.
 
     A pure epsilon is amplified to the same: both curves are 0 where the mechanism's is.
+    So is a release curve: its pairs of worlds are the same.
     """
     if isinstance(event, GaussianEvent):
         return FixedSampleGaussianEvent(**dataclasses.asdict(event))

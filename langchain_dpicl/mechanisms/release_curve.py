@@ -31,12 +31,19 @@ apart than the worst pair. A unit's bit mixes by itself here: *one* bit. Bits of
 unit that switch together (several words of one answer) do not mix each by itself, and
 are not covered.
 
+**On a sample of fixed size** (`accounting.FixedSampleGaussianEvent`) another part of
+the units is chosen instead of the unit's, where that is not. The worlds are (1-q) A + q
+B and (1-q) A + q B'. Any two of A, B and B' are neighbors, so that their n are m or m +
+1, for one m. B and B' differ, and A is like one of them: the same four divergences, and
+the same table.
+
 **At 0 beside 1** no divergence bounds the pair, as pi(0) = 0. That is the failure: with
 probability first (q first on a sample) it is taken out of both worlds, and what is left
 is the same in both. On a sample, n' = 1 beside n = 0: the world without the unit never
 releases, and the other one does with probability q first. n' = 0 beside n = 1: the
 worlds are Bern(first) and Bern((1-q) first). Taking q first from the ones of the first
 and from the zeros of the second leaves (1-q) first ones and 1 - first zeros in both.
+On a sample of fixed size it is q first of B and of B', beside the same (1-q) A.
 
 **In integers.** An entry is an integer t, and the bit is whether 64 bits of the source
 are below t: its probability is t / 2^64, exactly. Floating point proposes an entry. It

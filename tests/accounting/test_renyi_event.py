@@ -15,6 +15,7 @@ from langchain_dpicl.accounting import (
     DeltaEvent,
     Event,
     ExponentialEvent,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     ParallelEvent,
     PrivacyFilter,
@@ -205,6 +206,10 @@ MIXES: dict[str, list[Event]] = {
     "curve": [RenyiEvent(7.6, 0.04, 20)],
     "with a Gaussian": [RenyiEvent(7.6, 0.04, 20), GaussianEvent(9.0, count=20)],
     "sampled": [RenyiEvent(3.4, 0.1, 20), GaussianEvent(1.5, 0.25, 20)],
+    "fixed sample": [
+        RenyiEvent(3.4, 0.1, 20),
+        FixedSampleGaussianEvent(1.5, 0.25, 20),
+    ],
     "near one": [RenyiEvent(1.3, 0.5, 20), GaussianEvent(1.0, 0.5, 3)],
     "far": [RenyiEvent(120.0, 0.005, 20), GaussianEvent(90.0, 0.25, 20)],
 }

@@ -16,6 +16,7 @@ from langchain_dpicl.accounting import (
     CrossCheck,
     DeltaEvent,
     EventTemplate,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     RenyiEvent,
     compose,
@@ -269,6 +270,21 @@ def test_events_of_the_other_shape_are_never_read_as_this_one() -> None:
     assert ptr().read(of_gaussian) == gaussian.read(of_gaussian)
     assert ptr().name_of(curve.read(of_curve)) == "ksa/ptr curve"
     assert ptr().name_of(gaussian.read(of_gaussian)) == "ksa/ptr"
+
+
+def test_on_a_sample_of_fixed_size_both_shapes_are_of_it() -> None:
+    poisson = ptr(0.25)
+    fixed = dataclasses.replace(poisson, is_fixed_size=True)
+    assert [shape.is_fixed_size for shape in fixed.shapes] == [True, True]
+    events = plan_queries(fixed, **TERMS)
+    assert events == plan_queries(poisson, **TERMS)
+    asked = dataclasses.replace(ptr(0.25, mechanism="curve"), is_fixed_size=True)
+    assert fixed.shape_of(events).to_dict() == asked.to_dict()
+    assert fixed.read(events) == asked.read(events)
+    gaussian = fixed.shapes[0]
+    of_gaussian = plan_queries(gaussian, **TERMS)
+    assert isinstance(of_gaussian[0], FixedSampleGaussianEvent)
+    assert fixed.read(of_gaussian) == gaussian.read(of_gaussian)
 
 
 # -- several releases at once ----------------------------------------------------------

@@ -263,6 +263,53 @@ def test_each_coin_of_the_worst_pair_is_within_the_charge(rate: float) -> None:
                 assert worst(own, world, 3.0) <= TERMS["divergence"]
 
 
+Shards = tuple[tuple[frozenset[str], ...], ...]
+
+
+def shard_law(groups: Shards, table_rate: float) -> Law:
+    """Return the law where one shard of each group is searched, secretly chosen."""
+    found: dict[Hashable, mp.mpf] = {}
+    choices = [*itertools.product(*groups)]
+    for slots in choices:
+        for outcome, mass in law_of_set(
+            tuple(sorted(slots, key=sorted)), 1, Relation.REPLACE, table_rate
+        ).items():
+            with mp.workdps(60):
+                found[outcome] = found.get(outcome, mp.mpf(0)) + mass / len(choices)
+    return found
+
+
+def audit_shards(table_rate: float) -> None:
+    """Two shards a group, so that a unit's is searched with probability 1/2."""
+    none, a, b, ab = (frozenset(said) for said in ("", "a", "b", "ab"))
+    others: list[Shards] = [
+        ((a, a),) * 5,
+        ((a, b),) * 4,
+        ((ab, none),) * 3 + ((b, b),),
+        ((a, none),) * 4 + ((b, b),),
+    ]
+    for shared, beside in itertools.product(others, (none, a, b)):
+        for with_unit, without in itertools.combinations((none, a, b, ab), 2):
+            p, q = (
+                shard_law((*shared, (said, beside)), table_rate)
+                for said in (with_unit, without)
+            )
+            for epsilon in EPSILONS:
+                allowed = claimed(
+                    3.0, TERMS["divergence"], 0.5 * TERMS["delta0"], epsilon
+                )
+                assert delta(p, q, epsilon) <= allowed
+
+
+def test_sets_of_sampled_shards_are_within_the_charge() -> None:
+    audit_shards(0.5)
+
+
+def test_twin_shards_by_a_curve_for_a_smaller_rate_are_noticed() -> None:
+    with pytest.raises(AssertionError):
+        audit_shards(0.02)
+
+
 def test_twin_a_curve_for_a_smaller_rate_is_noticed() -> None:
     with pytest.raises(AssertionError):
         audit_samples(0.95, 0.1)
