@@ -43,8 +43,10 @@ EXPECTED = {
     "esa": "A dry cough.",
     "esa-vote": "A dry cough.",
     "ptr": "dry cough",
+    "ptr-gaussian": "dry cough",
     "ptr-range": "dry cough",
     "threshold": "dry cough",
+    "threshold-gaussian": "dry cough",
     "joint": "cough",
 }
 
