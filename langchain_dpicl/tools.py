@@ -262,9 +262,9 @@ class ToolCalls:
     def _templates(self) -> list[EventTemplate[Any]]:
         """Return what one question may be charged for."""
         groups, gate = self.dp_chain.groups, self.dp_chain.gate
-        templates = [self.dp_chain.parser.event_template(groups.sampling_rate)]
+        templates = [groups.charged(self.dp_chain.parser.event_template)]
         if gate is not None:
-            templates.append(gate.event_template(groups.sampling_rate))
+            templates.append(groups.charged(gate.event_template))
         if (first := groups.threshold_template) is not None:
             templates.append(first)
         return templates

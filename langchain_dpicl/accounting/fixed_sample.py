@@ -33,7 +33,7 @@ def curve(noise_multiplier: float, sampling_rate: float, epsilons: Floats) -> Fl
     Example:
         >>> found = curve(1.0, 0.25, np.array([-0.5, 0.0, 0.5]))
         >>> [round(float(delta), 4) for delta in found]
-        [0.4082, 0.0957, 0.0242]
+        [0.406, 0.0957, 0.0207]
     """
     above = _above(noise_multiplier, sampling_rate, np.abs(epsilons))
     below = -np.expm1(-np.abs(epsilons)) + np.exp(-np.abs(epsilons)) * above

@@ -46,7 +46,7 @@ def privacy_record(
     # Two releases of one charge are charged once.
     different = {paid.sequence: paid for paid in charges}.values()
     last = charges[-1] if charges else None
-    template = parser.event_template(groups.sampling_rate)
+    template = groups.charged(parser.event_template)
     name = template.mechanism
     if last is not None:
         # Where the account could choose, the noise says what it has chosen.

@@ -111,7 +111,7 @@ class SealedQuery:
     @property
     def mechanism(self) -> str:
         """The public name of the parser's release."""
-        return self.parser.event_template(self.groups.sampling_rate).mechanism
+        return self.groups.charged(self.parser.event_template).mechanism
 
     @property
     def call_count_is_public(self) -> bool:

@@ -295,11 +295,18 @@ def test_a_source_that_cannot_name_units_is_refused_before_the_charge() -> None:
     budget = unit_handler()
     with pytest.raises(InvalidParameterError, match="score_threshold"):
         budget.charge(VOTE)
-    with pytest.raises(InvalidParameterError, match="sampled"):
-        budget.charge(
-            template("vote", (GaussianPart(),), sampling_rate=0.5), charges_units=True
-        )
     assert budget.spent().queries == 0
+
+
+def test_a_sampled_release_costs_every_unit_the_sampled_price() -> None:
+    budget = unit_handler()
+    sampled = template("vote", (GaussianPart(),), sampling_rate=0.5)
+    paid = budget.charge(sampled, charges_units=True)
+    assert paid.charge_units is not None
+    assert paid.charge_units(["p", "q"]) == [True, True]
+    (event,) = paid.events
+    assert event.sampling_rate == 0.5
+    assert event.noise_multiplier < unit_handler().quote(VOTE).noise_multiplier
 
 
 def test_what_units_have_spent_is_nowhere_but_in_the_export() -> None:
