@@ -8,7 +8,9 @@ seed from all that are about `LEAST_PEOPLE` people or more. 100 groups, 10 recor
 `REPLACE`. Each question is asked by the library's own chain, at each sampling rate, in
 `--runs` runs that draw people and noise anew. The same groups' answers are then
 released at the noise of each account, and once without noise (what most groups say).
-The model is the offline stand-in.
+Of some questions the answer hardly leads in the table (clerks are 13.3 % of the people
+with a low income, helpers 13.1 %): the second table has those where it leads by
+`CLEAR` or more. The model is the offline stand-in.
 
 *Recorded answers.* The answers of a language model (`recorded_answers.py`), 100 of the
 60 groups drawn with replacement in each run: how a group answers does not depend on
@@ -59,6 +61,7 @@ from langchain_dpicl.parsers.base import DPOutputParser
 DELTA = 1e-6
 N_GROUPS, DOCS_PER_GROUP, SCORE_THRESHOLD = 100, 10, 0.3
 QUESTIONS, LEAST_PEOPLE, SEED = 40, 1_600, 0
+CLEAR = 0.1
 COLUMNS = (
     "Sex",
     "Race",
@@ -129,8 +132,8 @@ def asked(
     model: RememberingModel,
     people: People,
     questions: Sequence[Asked],
-) -> Iterator[tuple[Any, str]]:
-    """Ask every question; yield how each account's answer is graded."""
+) -> Iterator[tuple[Any, bool, str]]:
+    """Ask every question; yield account, whether the answer leads, and the grade."""
     rate = groups.sampling_rate
     plain = KSAPTROutputParser(k=1)
     charges = {account: noise_of(plain, rate, *account) for account in ACCOUNTS}
@@ -151,13 +154,15 @@ def asked(
         kept.clear()
         chain.invoke(question.text)
         grader = Grader(people.options(question))
-        truth = people.truth(question).answer
+        true = people.truth(question)
+        is_clear = true.share - true.second >= CLEAR
         for account, outcome in kept:
             if outcome.status is not Status.RELEASED:
-                yield account, "none"
+                yield account, is_clear, "none"
                 continue
             said = {grader.option(word) for word in outcome.keywords} - {None}
-            yield account, "right" if said == {truth} else "wrong"
+            right = said == {true.answer}
+            yield account, is_clear, "right" if right else "wrong"
 
 
 def questions_about(people: People) -> list[Asked]:
@@ -187,7 +192,8 @@ def public_table(data: Path, runs: int, console: Console) -> list[dict[str, Any]
         f"{len(people.rows):,} people; {len(questions)} questions, each about "
         f"{min(about):,} to {max(about):,} (median {statistics.median(about):,.0f})."
     )
-    tallies: dict[tuple[Any, float], Tally] = {}
+    every: dict[tuple[Any, float], Tally] = {}
+    clear: dict[tuple[Any, float], Tally] = {}
     rounds = [(rate, run) for run in range(runs) for rate in RATES]
     for rate, _ in track(rounds, "asking", console=Console(stderr=True)):
         groups = RetrievedGroups.from_documents(
@@ -199,9 +205,21 @@ def public_table(data: Path, runs: int, console: Console) -> list[dict[str, Any]
             score_threshold=SCORE_THRESHOLD,
             sampling_rate=rate,
         )
-        for account, grade in asked(groups, model, people, questions):
-            tallies.setdefault((account, rate), Tally()).found[grade] += 1
-    shown = Table("KSA-PTR, k = 1", box=box.MARKDOWN, title=caveat("offline"))
+        for account, is_clear, grade in asked(groups, model, people, questions):
+            every.setdefault((account, rate), Tally()).found[grade] += 1
+            if is_clear:
+                clear.setdefault((account, rate), Tally()).found[grade] += 1
+    console.print(caveat("offline"))
+    console.print(_shown("KSA-PTR, k = 1, all questions", every))
+    console.print(_shown(f"the answer leads by {CLEAR:.0%} or more", clear))
+    return [
+        {"account": account, "rate": rate, **tally.found}
+        for (account, rate), tally in every.items()
+    ]
+
+
+def _shown(title: str, tallies: dict[tuple[Any, float], Tally]) -> Table:
+    shown = Table("right / wrong / none, %", box=box.MARKDOWN, title=title)
     for rate in RATES:
         shown.add_column(f"q = {rate:g}", justify="right")
     for account in (None, *ACCOUNTS):
@@ -210,11 +228,7 @@ def public_table(data: Path, runs: int, console: Console) -> list[dict[str, Any]
         )
         cells = [_cell(tallies, account, rate) for rate in RATES]
         shown.add_row(name, *cells)
-    console.print(shown)
-    return [
-        {"account": account, "rate": rate, **tally.found}
-        for (account, rate), tally in tallies.items()
-    ]
+    return shown
 
 
 def _cell(tallies: dict[tuple[Any, float], Tally], account: Any, rate: float) -> str:
