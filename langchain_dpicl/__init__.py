@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         KSAThresholdOutputParser,
         VoteOutputParser,
     )
+    from langchain_dpicl.planner import plan
     from langchain_dpicl.released import (
         ReleasedCorpus,
         ReleasedExamples,
@@ -133,6 +134,7 @@ __all__ = [
     "few_shot",
     "mechanisms",
     "offline",
+    "plan",
     "released",
     "tabular",
 ]
@@ -162,6 +164,7 @@ _HOMES = {
     "VoteOutputParser": "parsers",
     "create_dp_tool": "tools",
     "create_question_condenser": "chain",
+    "plan": "planner",
 }
 _SUBPACKAGES = {
     "accounting",

@@ -36,7 +36,12 @@ _LEAST_EXCESS, _LARGEST_EXCESS = 0.03, math.log(4_000.0)
 
 
 def plan_queries(
-    template: Template[Any], *, epsilon: float, delta: float, queries: int
+    template: Template[Any],
+    *,
+    epsilon: float,
+    delta: float,
+    queries: int,
+    confirmed: bool = True,
 ) -> tuple[Event, ...]:
     """Return the events that each of `queries` equal releases may spend.
 
@@ -48,6 +53,8 @@ def plan_queries(
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
         queries: Number of releases.
+        confirmed: Whether the second accountant is asked too. Only what forecasts, and
+            charges nothing, may do without.
 
     Returns:
         The events of one release. Of a disjoint bundle each branch is planned by
@@ -80,6 +87,7 @@ def plan_queries(
         checked(parameters.epsilon, epsilon),
         checked(parameters.delta, delta),
         checked(parameters.count, queries, "queries"),
+        is_search=not confirmed,
     )
     return chosen(template, rule)
 
@@ -96,7 +104,7 @@ class _Plan:
 
     def order(self, shape: Template[Any]) -> float:
         """Return the order at which the shape's lead is least; see `_best_order`."""
-        return _best_order(self, shape)
+        return _best_order(replace(self, is_search=True), shape)
 
     def delta0(self, template: EventTemplate[Any], sharing: int) -> float:
         delta, uses = self.delta, self.queries * template.uses
@@ -164,12 +172,10 @@ def _best_order(plan: _Plan, shape: Template[Any]) -> float:
     of epsilon, and the higher it is, the less a given epsilon buys: between the two
     there is one valley, below the order that is best for many Gaussian releases.
     """
-    trial = replace(plan, is_search=True)
-
     def lead_at(log_excess: float) -> float:
         at_order = shape.at_order(1 + math.exp(log_excess))
         try:
-            noise = at_order.read(at_order.filled(trial))
+            noise = at_order.read(at_order.filled(plan))
         except (PlanMismatchError, ParameterError):
             return math.inf
         return shape.lead_of(noise, is_rough=True)

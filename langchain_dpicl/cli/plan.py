@@ -1,4 +1,4 @@
-"""`dpicl plan`: what a budget buys with each method."""
+"""`dpicl plan`: what a budget buys with each method, or how best to ask with it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from langchain_dpicl.parsers import (
     KSAThresholdOutputParser,
     VoteOutputParser,
 )
+from langchain_dpicl.planner import plan
 
 
 class Method(NamedTuple):
@@ -71,11 +72,33 @@ METHODS = {
         VoteOutputParser(labels="draft").event_template, 1, drafted=True
     ),
 }
+GROUPS = 100
+"""As many where nobody says how many, to compare methods."""
+
+CHOICES = 10
+"""The same for labels."""
+
+GUESSES = ("share", "runner_up", "wanted", "parser")
+"""Options that go with `--people-per-question`."""
+
 PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the table, or JSON, and draw the plot if one is asked for."""
+    if options.people_per_question is not None:
+        return _choose(options)
+    given = [name for name in GUESSES if getattr(options, name) is not None]
+    if given:
+        raise InvalidParameterError(
+            f"--{given[0].replace('_', '-')} goes with --people-per-question: give "
+            "a public guess of how many people have something to say on a question."
+        )
+    options.groups = GROUPS if options.groups is None else options.groups
+    options.choices = CHOICES if options.choices is None else options.choices
+    options.sampling_rate = (
+        1.0 if options.sampling_rate is None else options.sampling_rate
+    )
     _check(options)
     found = {name: _forecast(name, options, options.epsilon) for name in METHODS}
     if options.plot:
@@ -96,6 +119,35 @@ def run(options: argparse.Namespace) -> int:
         )
         return 0
     _print(options, found)
+    return 0
+
+
+def _choose(options: argparse.Namespace) -> int:
+    """Print how best to ask, by a guess of how the groups answer."""
+    if options.plot is not None or options.relation != Relation.REPLACE.value:
+        raise InvalidParameterError(
+            "--people-per-question plans for groups by shard, whose relation is "
+            "replace, and draws no plot: leave out --plot and --relation."
+        )
+    guesses = {name: getattr(options, name) for name in (*GUESSES, "choices")}
+    found = plan(
+        options.people_per_question,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        queries=options.queries,
+        groups=options.groups,
+        sampling_rate=options.sampling_rate,
+        records_per_group=options.records_per_group,
+        tokens_per_record=options.tokens_per_record,
+        price_in=options.price_in,
+        price_out=options.price_out,
+        **{name: value for name, value in guesses.items() if value is not None},
+    )
+    if options.json:
+        told = asdict(found) | {"nothing": found.nothing, "unseen": UNSEEN}
+        print(json.dumps(told, indent=2))  # noqa: T201 - the command's output
+    else:
+        print(found)  # noqa: T201 - the same
     return 0
 
 

@@ -57,6 +57,7 @@ NAMES = [
     "few_shot",
     "mechanisms",
     "offline",
+    "plan",
     "released",
     "tabular",
 ]

@@ -1,0 +1,347 @@
+"""Which parser, sampling rate, groups and stages answer for the fewest model calls."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from langchain_dpicl.budget import Cost, plan_queries
+from langchain_dpicl.budget.forecast import cost_of
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.validation import checked
+from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.groups import RetrievedGroups
+from langchain_dpicl.planner.crowd import Crowd
+from langchain_dpicl.planner.methods import METHODS, Budget
+from langchain_dpicl.planner.result import AnswerPlan, Option
+
+RATES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
+GROUPS = (25, 50, 100, 200)
+MORE_GROUPS = (400, 800)
+MAX_GROUPS = 10_000
+MORE_PEOPLE = (2, 4, 8, 16, 32, 64)
+PARSERS = tuple(METHODS)
+"""Names of the parsers to choose from."""
+
+USUAL = tuple(name for name in PARSERS if name != "vote")
+"""Those that need no list of the possible answers."""
+
+FEWEST = 0.25
+"""Rates that leave fewer people a group than this are not looked at: nearly all of what
+the groups know would be left out."""
+
+ALIKE = 0.005
+"""Rates of right answers that differ by less are taken for the same."""
+
+
+def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
+    people_per_question: int,
+    *,
+    share: float = 0.5,
+    runner_up: float = 0.2,
+    wanted: float = 0.95,
+    epsilon: float = 8.0,
+    delta: float = 1e-6,
+    queries: int = 20,
+    parser: str | Sequence[str] | None = None,
+    groups: int | Sequence[int] | None = None,
+    sampling_rate: float | None = None,
+    choices: int = 8,
+    records_per_group: int | None = None,
+    tokens_per_record: int | None = None,
+    price_in: float | None = None,
+    price_out: float | None = None,
+) -> AnswerPlan:
+    """Return the cheapest way to ask that answers rightly as often as is wanted.
+
+    No record is looked at, and no model is asked: it is arithmetic on your guess of how
+    the groups answer. The guess: on a question N people have something to say. Each of
+    them is in the sample with probability q, and sits in one of m groups at random, so
+    that a group has about Poisson(N q / m) of them. A group of nobody says nothing. Of
+    the groups that have somebody, each by itself, a part `share` names the right
+    answer, a part `runner_up` the best wrong one, and the rest is spread evenly over
+    the other `choices` - 2 answers, none of which gets more than the runner-up; what is
+    left then says that it does not know. Then the parser's own rule is applied, at the
+    noise that a plan for so many questions has, 10,000 times with a fixed seed.
+
+    Give `RetrievedGroups` a `score_threshold`, so that a group of nobody is empty. One
+    that reads other people's records and says "none of these" is counted by a vote, and
+    stands against the answer.
+
+    Args:
+        people_per_question: N: a *public* guess of how many people have something to
+            say on a question. A count of private records must not be published.
+        share: Part of the groups with somebody that names the right answer.
+        runner_up: Part of them that names the best wrong one.
+        wanted: The rate of right answers that is wanted.
+        epsilon: Total privacy loss bound of all questions.
+        delta: Their total failure probability.
+        queries: How many questions the account pays for.
+        parser: The names to choose among: "vote" (you know the possible answers),
+            "draft" (the model lists them, and the right one is among them),
+            "threshold" and "ptr" (the words that the groups use, with k=1). None: all
+            but "vote".
+        groups: The numbers of groups to choose among; None: 25, 50, 100 and 200.
+        sampling_rate: The sampling rate; None: the best of 1, 1/2, 1/4, 1/8 and 1/16.
+        choices: How many answers there are: the labels of a vote, or the words that
+            are used.
+        records_per_group: Records in the prompt of one group, for the cost.
+        tokens_per_record: Tokens of one record, on average, for the cost.
+        price_in: Price of a million tokens that are sent.
+        price_out: Price of a million tokens that come back; both or none.
+
+    Returns:
+        The plan. Of the ways that reach `wanted` it is the one with the fewest model
+        calls; if none does, the one that answers rightly most often, and `advice` says
+        what would be enough. Of rates that are as good, the largest is taken: it
+        leaves the fewest people out.
+
+    Raises:
+        InvalidParameterError: If a number is out of its range, a parser is unknown, or
+            `share` and `runner_up` are more than the whole.
+        PlanMismatchError: If no noise keeps so many questions within the budget.
+
+    Privacy:
+        Everything here is public: nothing is read, released or charged. What is chosen
+        changes no guarantee: each chain's own parser and group source state theirs, and
+        the account charges what is in fact asked.
+
+    Example:
+        >>> found = plan(40, epsilon=1, share=0.8, runner_up=0.1, parser="vote")
+        >>> found.is_enough
+        False
+        >>> print(found.advice)  # doctest: +ELLIPSIS
+        Too few people have something to say: ...
+    """
+    crowd = Crowd.of(people_per_question, share, runner_up, choices)
+    if not 0 < checked(parameters.finite, "wanted", wanted) < 1:
+        raise InvalidParameterError(
+            f"wanted must be strictly between 0 and 1, not {wanted:g}."
+        )
+    budget = Budget(
+        checked(parameters.epsilon, epsilon),
+        checked(parameters.delta, delta),
+        checked(parameters.count, queries, "queries"),
+    )
+    names, sizes = _names(parser), _sizes(groups)
+    if sampling_rate is None:
+        rates: tuple[float, ...] = RATES
+    else:
+        rates = (checked(parameters.sampling_rate, sampling_rate),)
+    cost_terms = _cost_terms(records_per_group, tokens_per_record, price_in, price_out)
+
+    options = _options(crowd, budget, names, sizes, rates)
+    chosen = _confirmed(options, wanted, budget)
+    is_enough = chosen.right >= wanted
+    if is_enough:
+        advice = f"That reaches the wanted {wanted:.0%}."
+    else:
+        advice = _advice(chosen, crowd, budget, wanted, names, sizes, rates)
+    cost: Cost | None = None
+    if cost_terms:
+        asked = chosen.calls - METHODS[chosen.parser].public_calls
+        cost = cost_of(asked, chosen.calls, budget.queries, **cost_terms)
+    return AnswerPlan(
+        **asdict(chosen),
+        code=METHODS[chosen.parser].written(crowd.choices),
+        wanted=wanted,
+        is_enough=is_enough,
+        advice=advice,
+        people_per_question=crowd.people,
+        share=crowd.share,
+        runner_up=crowd.runner_up,
+        choices=crowd.choices,
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        queries=budget.queries,
+        cost=cost,
+        options=_best_rates(options, chosen),
+    )
+
+
+def _names(parser: str | Sequence[str] | None) -> tuple[str, ...]:
+    if parser is None:
+        return USUAL
+    asked = (parser,) if isinstance(parser, str) else tuple(parser)
+    unknown = [name for name in asked if name not in METHODS]
+    if unknown or not asked:
+        known = ", ".join(repr(name) for name in PARSERS)
+        wrong = f", not {unknown[0]!r}" if unknown else ""
+        raise InvalidParameterError(f"parser must be one or more of {known}{wrong}.")
+    return tuple(name for name in PARSERS if name in asked)
+
+
+def _sizes(groups: int | Sequence[int] | None) -> tuple[int, ...]:
+    if groups is None:
+        return GROUPS
+    asked = groups if isinstance(groups, Sequence) else (groups,)
+    sizes = sorted({checked(parameters.count, one, "groups") for one in asked})
+    if not sizes or sizes[-1] > MAX_GROUPS:
+        raise InvalidParameterError(
+            f"groups must be a number from 1 to {MAX_GROUPS}, or several of them."
+        )
+    return tuple(sizes)
+
+
+def _cost_terms(
+    records: int | None,
+    tokens: int | None,
+    price_in: float | None,
+    price_out: float | None,
+) -> dict[str, Any]:
+    """Return the terms of a cost, none where no sizes are given; refuse half of them.
+
+    What is wrong with the numbers is told before anything is computed.
+    """
+    if (price_in is None) != (price_out is None):
+        raise InvalidParameterError("Give both price_in and price_out, or none.")
+    if records is None and tokens is None and price_in is None:
+        return {}
+    if records is None or tokens is None:
+        raise InvalidParameterError(
+            "What the calls cost follows from both records_per_group and "
+            "tokens_per_record."
+        )
+    terms: dict[str, Any] = {
+        "records_per_group": records,
+        "tokens_per_record": tokens,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
+    cost_of(1, 1, 1, **terms)
+    return terms
+
+
+def _options(
+    crowd: Crowd,
+    budget: Budget,
+    names: Iterable[str],
+    sizes: Sequence[int],
+    rates: Sequence[float],
+) -> list[Option]:
+    """Return every way to ask, rated."""
+    found = []
+    for name, size in itertools.product(names, sizes):
+        method = METHODS[name]
+        fewest = RetrievedGroups.rate_for(crowd.people, size, FEWEST)
+        worth = [rate for rate in rates if rate >= fewest] or [max(rates)]
+        for rate, stages in itertools.product(worth, method.stages):
+            if stages > size:
+                continue
+            noise = method.noise(budget, rate)
+            rated = method.rated(method, noise, crowd, size, rate, stages)
+            calls = rated.groups + method.public_calls
+            found.append(
+                Option(name, rate, size, stages, rated.right, rated.wrong, calls)
+            )
+    return found
+
+
+def _chosen(options: Sequence[Option], wanted: float) -> Option:
+    """Return the way with the fewest calls that is enough, or the one right most often.
+
+    Of ways that cost the same the one that is right most often; of those that are as
+    good, the one that leaves the fewest people out.
+    """
+    enough = [one for one in options if one.right >= wanted]
+    if enough:
+        fewest = min(one.calls for one in enough)
+        # The one call for a draft or a wording does not decide.
+        options = [one for one in enough if one.calls <= fewest + 1]
+    most = max(one.right for one in options)
+    return max(
+        (one for one in options if one.right >= most - ALIKE),
+        key=lambda one: (one.sampling_rate, -one.calls, -PARSERS.index(one.parser)),
+    )
+
+
+def _confirmed(options: Sequence[Option], wanted: float, budget: Budget) -> Option:
+    """Return the best way whose plan both accountants agree on, as an account asks."""
+    left = list(options)
+    while True:
+        chosen = _chosen(left, wanted)
+        rate = chosen.sampling_rate
+        try:
+            plan_queries(
+                METHODS[chosen.parser].parser.event_template(rate), **asdict(budget)
+            )
+        except PlanMismatchError:
+            left = [one for one in left if one.sampling_rate != rate]
+            if not left:
+                raise
+        else:
+            return chosen
+
+
+def _best_rates(options: Iterable[Option], chosen: Option) -> tuple[Option, ...]:
+    """Return the best rate of every parser, number of groups and stages."""
+    kinds: dict[tuple[str, int, int], list[Option]] = {}
+    for one in options:
+        kinds.setdefault((one.parser, one.groups, one.stages), []).append(one)
+    return tuple(
+        chosen if chosen in found else _chosen(found, math.inf)
+        for found in kinds.values()
+    )
+
+
+def _advice(
+    chosen: Option,
+    crowd: Crowd,
+    budget: Budget,
+    wanted: float,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    rates: Sequence[float],
+) -> str:
+    """Return what would be enough, where nothing is."""
+
+    def reaches(
+        people: int, spent: Budget, groups: Sequence[int], among: Sequence[float]
+    ) -> bool:
+        others = replace(crowd, people=people)
+        found = _options(others, spent, names, groups, among)
+        return max(one.right for one in found) >= wanted
+
+    short = (
+        f"Nothing here is right in {wanted:.0%} of questions; this comes nearest, with "
+        f"{chosen.right:.0%}."
+    )
+    if crowd.share <= crowd.runner_up:
+        return (
+            "The groups name a wrong answer as often as the right one, or more often: "
+            "no budget and no number of groups makes the right one stand out."
+        )
+    ways = []
+    wider = [size for size in (*GROUPS, *MORE_GROUPS) if size > sizes[-1]]
+    larger = (size for size in wider if reaches(crowd.people, budget, [size], rates))
+    ways += [f"{size} groups" for size in itertools.islice(larger, 1)]
+    halved = [budget.queries >> n for n in range(1, budget.queries.bit_length())]
+    near = sorted({max(rates), chosen.sampling_rate})
+    for queries in halved:
+        # All rates, a search for its noise each, where it decides what is possible.
+        among = rates if queries == 1 else near
+        if reaches(crowd.people, replace(budget, queries=queries), sizes, among):
+            ways.append(f"{queries} questions instead of {budget.queries}")
+            break
+    people = next(
+        (
+            crowd.people * factor
+            for factor in MORE_PEOPLE
+            if reaches(crowd.people * factor, budget, sizes, rates)
+        ),
+        None,
+    )
+    if ways:
+        if people is not None:
+            ways.append(f"about {people:,} people a question")
+        return f"{short} It would take {', or '.join(ways)}; or a larger epsilon."
+    few = (
+        "Too few people have something to say: differential privacy can't answer here "
+        f"at epsilon {budget.epsilon:g}, not even one question, as often as is wanted."
+    )
+    if people is None:
+        return f"{short} Neither more groups, fewer questions nor more people help."
+    return f"{few} It would take about {people:,} people a question."
