@@ -258,6 +258,12 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="rate of right answers that is wanted (default 0.95)",
     )
     guess.add_argument(
+        "--stages",
+        type=int,
+        metavar="N",
+        help="in how many parts votes are asked (default: the best of 1, 2 and 4)",
+    )
+    guess.add_argument(
         "--parser",
         action="append",
         metavar="NAME",

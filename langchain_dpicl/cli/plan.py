@@ -78,7 +78,7 @@ GROUPS = 100
 CHOICES = 10
 """The same for labels."""
 
-GUESSES = ("share", "runner_up", "wanted", "parser")
+GUESSES = ("share", "runner_up", "wanted", "parser", "stages")
 """Options that go with `--people-per-question`."""
 
 PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)

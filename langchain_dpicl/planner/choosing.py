@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from langchain_dpicl.budget import Cost, plan_queries
@@ -20,6 +20,7 @@ from langchain_dpicl.planner.result import AnswerPlan, Option
 
 RATES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
 GROUPS = (25, 50, 100, 200)
+STAGES = (1, 2, 4)
 MORE_GROUPS = (400, 800)
 MAX_GROUPS = 10_000
 MORE_PEOPLE = (2, 4, 8, 16, 32, 64)
@@ -33,7 +34,7 @@ FEWEST = 0.25
 """Rates that leave fewer people a group than this are not looked at: nearly all of what
 the groups know would be left out."""
 
-ALIKE = 0.005
+ALIKE = 0.01
 """Rates of right answers that differ by less are taken for the same."""
 
 
@@ -49,6 +50,7 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
     parser: str | Sequence[str] | None = None,
     groups: int | Sequence[int] | None = None,
     sampling_rate: float | None = None,
+    stages: int | Sequence[int] | None = None,
     choices: int = 8,
     records_per_group: int | None = None,
     tokens_per_record: int | None = None,
@@ -86,6 +88,8 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
             but "vote".
         groups: The numbers of groups to choose among; None: 25, 50, 100 and 200.
         sampling_rate: The sampling rate; None: the best of 1, 1/2, 1/4, 1/8 and 1/16.
+        stages: The numbers of stages to choose among, for votes (`DPChain(stages=)`);
+            None: 1, 2 and 4.
         choices: How many answers there are: the labels of a vote, or the words that
             are used.
         records_per_group: Records in the prompt of one group, for the cost.
@@ -126,20 +130,28 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
         checked(parameters.delta, delta),
         checked(parameters.count, queries, "queries"),
     )
-    names, sizes = _names(parser), _sizes(groups)
-    if sampling_rate is None:
-        rates: tuple[float, ...] = RATES
-    else:
-        rates = (checked(parameters.sampling_rate, sampling_rate),)
+    field = _Field(
+        _names(parser),
+        GROUPS if groups is None else _numbers(groups, "groups"),
+        RATES
+        if sampling_rate is None
+        else (checked(parameters.sampling_rate, sampling_rate),),
+        STAGES if stages is None else _numbers(stages, "stages"),
+    )
     cost_terms = _cost_terms(records_per_group, tokens_per_record, price_in, price_out)
 
-    options = _options(crowd, budget, names, sizes, rates)
+    options = field.options(crowd, budget)
+    if not options:
+        raise InvalidParameterError(
+            "Only votes are asked in stages, and each stage asks one group at least: "
+            'leave stages out, or choose parser="vote" or "draft" and more groups.'
+        )
     chosen = _confirmed(options, wanted, budget)
     is_enough = chosen.right >= wanted
     if is_enough:
         advice = f"That reaches the wanted {wanted:.0%}."
     else:
-        advice = _advice(chosen, crowd, budget, wanted, names, sizes, rates)
+        advice = _advice(chosen, crowd, budget, wanted, field)
     cost: Cost | None = None
     if cost_terms:
         asked = chosen.calls - METHODS[chosen.parser].public_calls
@@ -174,16 +186,14 @@ def _names(parser: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name for name in PARSERS if name in asked)
 
 
-def _sizes(groups: int | Sequence[int] | None) -> tuple[int, ...]:
-    if groups is None:
-        return GROUPS
-    asked = groups if isinstance(groups, Sequence) else (groups,)
-    sizes = sorted({checked(parameters.count, one, "groups") for one in asked})
-    if not sizes or sizes[-1] > MAX_GROUPS:
+def _numbers(value: int | Sequence[int], name: str) -> tuple[int, ...]:
+    asked = value if isinstance(value, Sequence) else (value,)
+    numbers = sorted({checked(parameters.count, one, name) for one in asked})
+    if not numbers or numbers[-1] > MAX_GROUPS:
         raise InvalidParameterError(
-            f"groups must be a number from 1 to {MAX_GROUPS}, or several of them."
+            f"{name} must be a number from 1 to {MAX_GROUPS}, or several of them."
         )
-    return tuple(sizes)
+    return tuple(numbers)
 
 
 def _cost_terms(
@@ -215,29 +225,32 @@ def _cost_terms(
     return terms
 
 
-def _options(
-    crowd: Crowd,
-    budget: Budget,
-    names: Iterable[str],
-    sizes: Sequence[int],
-    rates: Sequence[float],
-) -> list[Option]:
-    """Return every way to ask, rated."""
-    found = []
-    for name, size in itertools.product(names, sizes):
-        method = METHODS[name]
-        fewest = RetrievedGroups.rate_for(crowd.people, size, FEWEST)
-        worth = [rate for rate in rates if rate >= fewest] or [max(rates)]
-        for rate, stages in itertools.product(worth, method.stages):
-            if stages > size:
-                continue
-            noise = method.noise(budget, rate)
-            rated = method.rated(method, noise, crowd, size, rate, stages)
-            calls = rated.groups + method.public_calls
-            found.append(
-                Option(name, rate, size, stages, rated.right, rated.wrong, calls)
-            )
-    return found
+@dataclass(frozen=True)
+class _Field:
+    """What is chosen among: the names of parsers, numbers of groups, rates, stages."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rates: tuple[float, ...]
+    stages: tuple[int, ...]
+
+    def options(self, crowd: Crowd, budget: Budget) -> list[Option]:
+        """Return every way to ask, rated."""
+        found = []
+        for size in self.sizes:
+            fewest = RetrievedGroups.rate_for(crowd.people, size, FEWEST)
+            rates = [rate for rate in self.rates if rate >= fewest] or self.rates[:1]
+            for rate, stages, name in itertools.product(rates, self.stages, self.names):
+                method = METHODS[name]
+                if stages > 1 and not (method.has_stages and stages <= size):
+                    continue
+                noise = method.noise(budget, rate)
+                rated = method.rated(method, noise, crowd, size, rate, stages)
+                calls = rated.groups + method.public_calls
+                found.append(
+                    Option(name, rate, size, stages, rated.right, rated.wrong, calls)
+                )
+        return found
 
 
 def _chosen(options: Sequence[Option], wanted: float) -> Option:
@@ -281,67 +294,63 @@ def _best_rates(options: Iterable[Option], chosen: Option) -> tuple[Option, ...]
     kinds: dict[tuple[str, int, int], list[Option]] = {}
     for one in options:
         kinds.setdefault((one.parser, one.groups, one.stages), []).append(one)
+    order = sorted(kinds, key=lambda kind: (PARSERS.index(kind[0]), *kind[1:]))
+    found = (kinds[kind] for kind in order)
     return tuple(
-        chosen if chosen in found else _chosen(found, math.inf)
-        for found in kinds.values()
+        chosen if chosen in each else _chosen(each, math.inf) for each in found
     )
 
 
 def _advice(
-    chosen: Option,
-    crowd: Crowd,
-    budget: Budget,
-    wanted: float,
-    names: Sequence[str],
-    sizes: Sequence[int],
-    rates: Sequence[float],
+    chosen: Option, crowd: Crowd, budget: Budget, wanted: float, field: _Field
 ) -> str:
     """Return what would be enough, where nothing is."""
 
-    def reaches(
-        people: int, spent: Budget, groups: Sequence[int], among: Sequence[float]
+    def is_enough(
+        *,
+        people: int = crowd.people,
+        queries: int = budget.queries,
+        **others: Any,
     ) -> bool:
-        others = replace(crowd, people=people)
-        found = _options(others, spent, names, groups, among)
-        return max(one.right for one in found) >= wanted
+        found = replace(field, **others).options(
+            replace(crowd, people=people), replace(budget, queries=queries)
+        )
+        return any(one.right >= wanted for one in found)
 
-    short = (
-        f"Nothing here is right in {wanted:.0%} of questions; this comes nearest, with "
-        f"{chosen.right:.0%}."
-    )
     if crowd.share <= crowd.runner_up:
         return (
             "The groups name a wrong answer as often as the right one, or more often: "
             "no budget and no number of groups makes the right one stand out."
         )
     ways = []
-    wider = [size for size in (*GROUPS, *MORE_GROUPS) if size > sizes[-1]]
-    larger = (size for size in wider if reaches(crowd.people, budget, [size], rates))
+    wider = [size for size in (*GROUPS, *MORE_GROUPS) if size > field.sizes[-1]]
+    larger = (size for size in wider if is_enough(sizes=(size,)))
     ways += [f"{size} groups" for size in itertools.islice(larger, 1)]
-    halved = [budget.queries >> n for n in range(1, budget.queries.bit_length())]
-    near = sorted({max(rates), chosen.sampling_rate})
-    for queries in halved:
-        # All rates, a search for its noise each, where it decides what is possible.
-        among = rates if queries == 1 else near
-        if reaches(crowd.people, replace(budget, queries=queries), sizes, among):
-            ways.append(f"{queries} questions instead of {budget.queries}")
-            break
-    people = next(
-        (
-            crowd.people * factor
-            for factor in MORE_PEOPLE
-            if reaches(crowd.people * factor, budget, sizes, rates)
-        ),
-        None,
+    near = tuple(sorted({field.rates[0], chosen.sampling_rate}, reverse=True))
+    halved = (budget.queries >> n for n in range(1, budget.queries.bit_length()))
+    # All rates, a search for its noise each, where it decides what is possible.
+    fewer = (
+        queries
+        for queries in halved
+        if is_enough(queries=queries, rates=field.rates if queries == 1 else near)
+    )
+    for queries in itertools.islice(fewer, 1):
+        few = "one question" if queries == 1 else f"{queries} questions"
+        ways.append(f"{few} instead of {budget.queries}")
+    crowds = (crowd.people * factor for factor in MORE_PEOPLE)
+    enough = (people for people in crowds if is_enough(people=people))
+    more = [f"about {each:,} people a question" for each in itertools.islice(enough, 1)]
+    short = (
+        f"Nothing here is right in {wanted:.0%} of questions; this comes nearest, with "
+        f"{chosen.right:.0%}."
     )
     if ways:
-        if people is not None:
-            ways.append(f"about {people:,} people a question")
-        return f"{short} It would take {', or '.join(ways)}; or a larger epsilon."
-    few = (
-        "Too few people have something to say: differential privacy can't answer here "
-        f"at epsilon {budget.epsilon:g}, not even one question, as often as is wanted."
-    )
-    if people is None:
-        return f"{short} Neither more groups, fewer questions nor more people help."
-    return f"{few} It would take about {people:,} people a question."
+        told = ", or ".join(ways + more)
+        return f"{short} It would take {told}; or a larger epsilon."
+    if more:
+        return (
+            "Too few people have something to say: differential privacy can't answer "
+            f"here at epsilon {budget.epsilon:g}, not even one question, as often as "
+            f"is wanted. It would take {more[0]}."
+        )
+    return f"{short} Neither more groups, fewer questions nor more people help."

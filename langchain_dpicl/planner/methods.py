@@ -9,6 +9,7 @@ thousand runs of each take milliseconds here. The tests hold both against each o
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from langchain_dpicl.mechanisms import (
     ThresholdNoise,
     sensitivity,
 )
+from langchain_dpicl.mechanisms.stages import Asked, blocks, usual_stop
 from langchain_dpicl.parsers import (
     DPOutputParser,
     KSAPTROutputParser,
@@ -76,7 +78,7 @@ class Method:
         rated: From its noise, the crowd, the groups, the rate and the stages to what
             comes out.
         drafted: Whether the model drafts the labels.
-        stages: In how many parts the groups may be asked.
+        has_stages: Whether the groups may be asked in stages.
     """
 
     parser: DPOutputParser[Any]
@@ -84,7 +86,7 @@ class Method:
     public_calls: int
     rated: Callable[[Method, Any, Crowd, int, float, int], Rated]
     drafted: bool = False
-    stages: tuple[int, ...] = (1,)
+    has_stages: bool = False
 
     def written(self, choices: int) -> str:
         """Return how the parser is written, for so many possible answers."""
@@ -123,44 +125,90 @@ def _events(template: EventTemplate[Any], budget: Budget) -> tuple[Event, ...]:
     )
 
 
-def _random(groups: int) -> np.random.Generator:
-    # The same chance for every epsilon and number of people: what differs is they.
-    return np.random.default_rng([SEED, groups])
+@functools.lru_cache(maxsize=64)
+def _counts(crowd: Crowd, groups: int, rate: float, stages: int) -> tuple[Counts, ...]:
+    """Return the counts of each block of groups; every parser reads the same ones."""
+    sizes = tuple(map(len, blocks(groups, stages)))
+    # The same chance for every number of people: what differs is they.
+    random = np.random.default_rng([SEED, groups, stages])
+    return tuple(crowd.counts(groups, rate, sizes, RUNS, random))
+
+
+@functools.lru_cache(maxsize=32)
+def _noises(choices: int, stages: int) -> tuple[Rates, ...]:
+    """Return standard noise for each block: the same one at every scale."""
+    random = np.random.default_rng([SEED, choices, stages, 1])
+    return tuple(random.standard_normal((RUNS, choices + 1)) for _ in range(stages))
 
 
 def _vote(
-    method: Method, noise: GaussianNoise, crowd: Crowd, groups: int, rate: float, _: int
+    method: Method,
+    noise: GaussianNoise,
+    crowd: Crowd,
+    groups: int,
+    rate: float,
+    stages: int,
 ) -> Rated:
-    random = _random(groups)
-    [counts] = crowd.counts(groups, rate, (groups,), RUNS, random)
+    """Rate a vote, asked in stages or at once; see `chain.stages`."""
+    parts = blocks(groups, stages)
     sigma = noise.noise_multiplier * sensitivity.vote_l2(RELATION)
-    noisy = counts + sigma * random.standard_normal(counts.shape)
-    is_out, is_right = _verdict(noisy, sigma, drafted=method.drafted)
-    return Rated.of(is_out & is_right, is_out & ~is_right, groups)
+    stop_at = usual_stop(stages, lets_ties_out=not method.drafted)
+    total = np.zeros((RUNS, crowd.choices + 1))
+    goes_on = np.ones(RUNS, bool)
+    right, wrong, asked = (np.zeros(RUNS) for _ in range(3))
+    counts = _counts(crowd, groups, rate, stages)
+    noises = _noises(crowd.choices, stages)
+    made = zip(parts, counts, noises, strict=True)
+    for number, (block, votes, noise_of_one) in enumerate(made, 1):
+        total += votes + sigma * noise_of_one
+        asked[goes_on] += len(block)
+        part = Asked(block.stop, groups, number, stages)
+        said = _said(total, part, sigma, drafted=method.drafted)
+        is_last = goes_on & ((said.is_answer & (said.lead >= stop_at)) | part.is_whole)
+        right[is_last & said.is_out & said.is_first] = 1
+        wrong[is_last & said.is_out & ~said.is_first] = 1
+        goes_on &= ~is_last
+    return Rated.of(right, wrong, asked)
 
 
-def _verdict(noisy: Rates, sigma: float, *, drafted: bool) -> tuple[Flags, Flags]:
-    """Return where a label comes out, and where the first label leads.
+class _Said(NamedTuple):
+    """What many noisy votes say; see `parsers.staged.Said`."""
 
-    It is `parsers.lead.verdict`, with the least leads of `VoteOutputParser`, for many
-    votes at once. The last column counts "none of these".
+    is_out: Flags
+    is_first: Flags
+    is_answer: Flags
+    lead: Rates
+
+
+def _said(noisy: Rates, asked: Asked, sigma: float, *, drafted: bool) -> _Said:
+    """Return whether a label comes out, whether it is the first, and how clear it is.
+
+    It is `VoteOutputParser.said` for many votes at once. The last column counts "none
+    of these"; sigma is the noise of one block.
     """
     votes, none = noisy[:, :-1], noisy[:, -1]
     second, first = np.partition(votes, -2, axis=1)[:, -2:].T
-    min_lead = mechanisms.lead_over_a_tie(sigma) if drafted else 0.0
-    over_none = max(min_lead, mechanisms.lead_over_a_tie(sigma, labels=1))
+    summed, looks = asked.noise(sigma), asked.of_stages
+    tie = functools.partial(mechanisms.lead_over_a_tie, summed, looks=looks)
+    min_lead = tie() if drafted else 0.0
+    over_none = max(min_lead, tie(labels=1))
+    least = mechanisms.least_votes(summed, votes.shape[1], looks)
+    lead = np.minimum(first - second, first - none)
     is_out = (
-        (first >= mechanisms.least_votes(sigma, votes.shape[1]))
-        & (first - second >= min_lead)
-        & (first - none >= over_none)
+        (first >= least) & (first - second >= min_lead) & (first - none >= over_none)
     )
-    return is_out, votes.argmax(axis=1) == 0
+    return _Said(
+        is_out,
+        votes.argmax(axis=1) == 0,
+        is_out | (none >= np.maximum(first, least)),
+        np.abs(lead) / asked.deviation(math.sqrt(2) * sigma),
+    )
 
 
 def _ptr(
     _: Method, noise: PTRNoise, crowd: Crowd, groups: int, rate: float, __: int
 ) -> Rated:
-    [counts] = crowd.counts(groups, rate, (groups,), RUNS, _random(groups))
+    [counts] = _counts(crowd, groups, rate, 1)
     words = counts[:, :-1]
     second, first = np.partition(words, -2, axis=1)[:, -2:].T
     passes = _by_count(
@@ -180,7 +228,7 @@ def _ptr(
 def _threshold(
     _: Method, noise: ThresholdNoise, crowd: Crowd, groups: int, rate: float, __: int
 ) -> Rated:
-    [counts] = crowd.counts(groups, rate, (groups,), RUNS, _random(groups))
+    [counts] = _counts(crowd, groups, rate, 1)
     passes = _by_count(
         functools.partial(
             mechanisms.threshold_pass_rate,
@@ -206,6 +254,7 @@ METHODS = {
         "VoteOutputParser(labels=[...])",
         0,
         _vote,
+        has_stages=True,
     ),
     "draft": Method(
         VoteOutputParser(labels="draft"),
@@ -213,6 +262,7 @@ METHODS = {
         1,
         _vote,
         drafted=True,
+        has_stages=True,
     ),
     "threshold": Method(
         KSAThresholdOutputParser(), "KSAThresholdOutputParser()", 1, _threshold

@@ -123,13 +123,8 @@ def test_what_the_user_fixes_is_fixed() -> None:
 
 
 def test_rates_that_leave_nearly_nobody_are_not_looked_at() -> None:
-    looked = choosing._options(
-        Crowd.of(100, 0.5, 0.2, 8),
-        Budget(8.0, 1e-6, 20),
-        ["vote"],
-        [25, 200],
-        choosing.RATES,
-    )
+    field = choosing._Field(("vote",), (25, 200), choosing.RATES, (1,))
+    looked = field.options(Crowd.of(100, 0.5, 0.2, 8), Budget(8.0, 1e-6, 20))
     for one in looked:
         fewest = RetrievedGroups.rate_for(100, one.groups, choosing.FEWEST)
         assert one.sampling_rate >= fewest
@@ -140,7 +135,7 @@ def test_rates_that_leave_nearly_nobody_are_not_looked_at() -> None:
 def test_it_costs_what_a_forecast_says() -> None:
     sizes: dict[str, Any] = {"records_per_group": 8, "tokens_per_record": 50}
     prices: dict[str, Any] = {"price_in": 2.0, "price_out": 10.0}
-    found = plan(500, parser="draft", groups=100, **sizes, **prices)
+    found = plan(500, parser="draft", groups=100, stages=1, **sizes, **prices)
     parser = METHODS["draft"].parser
     told = forecast(
         parser.event_template(),
@@ -153,11 +148,39 @@ def test_it_costs_what_a_forecast_says() -> None:
     assert found.cost == told.cost(**sizes, **prices)
     assert "1,204,000 tokens" in str(found)
     assert "3.42 in all" in str(found)
-    without = plan(500, parser="draft", groups=100, **sizes)
+    without = plan(500, parser="draft", groups=100, stages=1, **sizes)
     assert without.cost is not None
     assert without.cost.price is None
     assert "1,204,000 tokens" in str(without)
     assert plan(500, parser="draft", groups=100).cost is None
+
+
+def test_clear_votes_are_asked_in_stages() -> None:
+    clear: dict[str, Any] = {"share": 0.9, "runner_up": 0.05, "parser": "vote"}
+    found = plan(5000, **clear, groups=100, wanted=0.99)
+    assert found.stages > 1
+    assert found.calls < 60
+    assert f"stages={found.stages})" in str(found)
+    at_once = plan(5000, **clear, groups=100, wanted=0.99, stages=1)
+    assert at_once.calls == 100
+    assert {one.stages for one in at_once.options} == {1}
+    sizes: dict[str, Any] = {"records_per_group": 8, "tokens_per_record": 50}
+    costs = [
+        plan(5000, **clear, groups=100, wanted=0.99, stages=stages, **sizes).cost
+        for stages in (1, found.stages)
+    ]
+    assert costs[0] is not None
+    assert costs[1] is not None
+    sent = costs[1].input_tokens / costs[0].input_tokens
+    assert sent == pytest.approx(found.calls / 100, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "terms", [{"parser": ["ptr", "threshold"]}, {"parser": "vote", "groups": 3}]
+)
+def test_what_can_not_be_asked_in_stages_is_refused(terms: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="Only votes are asked in stages"):
+        plan(100, stages=4, **terms)
 
 
 def test_the_same_question_gets_the_same_plan() -> None:
@@ -213,6 +236,8 @@ def test_a_plan_that_the_accountants_disagree_on_is_not_chosen(
         ({"groups": []}, "groups"),
         ({"groups": 10**6}, "groups"),
         ({"groups": 2.5}, "groups"),
+        ({"stages": 0}, "stages"),
+        ({"stages": []}, "stages"),
         ({"sampling_rate": 0}, "sampling_rate"),
         ({"epsilon": 0}, "epsilon"),
         ({"delta": 1}, "delta"),
@@ -232,6 +257,6 @@ def test_numbers_that_can_not_be_are_refused_before_anything_is_computed(
     def never(*_: Any, **__: Any) -> Sequence[Option]:
         raise AssertionError
 
-    monkeypatch.setattr(choosing, "_options", never)
+    monkeypatch.setattr(choosing._Field, "options", never)
     with pytest.raises(InvalidParameterError, match=named):
         plan(**{"people_per_question": 100, **terms})

@@ -142,6 +142,7 @@ def measure(
             model=model_of(crowd),
             parser=parser_of(option.parser, crowd, noise, seed + deal),
             budget=budget,
+            stages=option.stages,
             on_failure="abstain",
         )
         for ask in range(asks // _ROUNDS):
