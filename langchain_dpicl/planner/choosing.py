@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -170,7 +169,7 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
         delta=budget.delta,
         queries=budget.queries,
         cost=cost,
-        options=_best_rates(options, chosen),
+        options=_shown(options, chosen, wanted),
     )
 
 
@@ -289,16 +288,15 @@ def _confirmed(options: Sequence[Option], wanted: float, budget: Budget) -> Opti
             return chosen
 
 
-def _best_rates(options: Iterable[Option], chosen: Option) -> tuple[Option, ...]:
-    """Return the best rate of every parser, number of groups and stages."""
-    kinds: dict[tuple[str, int, int], list[Option]] = {}
+def _shown(
+    options: Iterable[Option], chosen: Option, wanted: float
+) -> tuple[Option, ...]:
+    """Return the best way of every parser and number of groups."""
+    kinds: dict[tuple[int, int], list[Option]] = {}
     for one in options:
-        kinds.setdefault((one.parser, one.groups, one.stages), []).append(one)
-    order = sorted(kinds, key=lambda kind: (PARSERS.index(kind[0]), *kind[1:]))
-    found = (kinds[kind] for kind in order)
-    return tuple(
-        chosen if chosen in each else _chosen(each, math.inf) for each in found
-    )
+        kinds.setdefault((PARSERS.index(one.parser), one.groups), []).append(one)
+    found = (kinds[kind] for kind in sorted(kinds))
+    return tuple(chosen if chosen in each else _chosen(each, wanted) for each in found)
 
 
 def _advice(

@@ -54,7 +54,7 @@ class AnswerPlan(Option):
         delta: Their total failure probability.
         queries: How many questions the account pays for.
         cost: What the model calls take; None without the records' sizes.
-        options: The best sampling rate of every parser, number of groups and stages.
+        options: The best way of every parser and number of groups.
     """
 
     code: str
