@@ -172,6 +172,7 @@ def _best_order(plan: _Plan, shape: Template[Any]) -> float:
     of epsilon, and the higher it is, the less a given epsilon buys: between the two
     there is one valley, below the order that is best for many Gaussian releases.
     """
+
     def lead_at(log_excess: float) -> float:
         at_order = shape.at_order(1 + math.exp(log_excess))
         try:

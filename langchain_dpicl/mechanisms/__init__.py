@@ -79,6 +79,7 @@ from langchain_dpicl.mechanisms.noise import (
 from langchain_dpicl.mechanisms.ptr_curve import (
     PTRCurve,
     curve_gap,
+    curve_gap_pass_rate,
     curve_top_k,
     gap_lead,
     ptr_curve_template,
@@ -107,6 +108,7 @@ from langchain_dpicl.mechanisms.threshold_curve import (
     ThresholdCurve,
     WordLead,
     curve_count,
+    curve_count_pass_rate,
     curve_words,
     threshold_curve_template,
 )
@@ -135,7 +137,9 @@ __all__ = [
     "agreement_template",
     "choose_k",
     "curve_count",
+    "curve_count_pass_rate",
     "curve_gap",
+    "curve_gap_pass_rate",
     "curve_top_k",
     "curve_words",
     "exceeds",

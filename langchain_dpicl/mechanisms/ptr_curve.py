@@ -165,12 +165,11 @@ def curve_top_k(
     """
     ranked = count_mapping(counts)
     k = parameters.count(k, "k")
-    step = sensitivity.keyword_gap(relation)
     curve = _curve(order, divergence, delta0, sampling_rate)
     source = checked_source(random)
 
     gap = count_at(ranked, k) - count_at(ranked, k + 1)
-    if not curve.draw([-(-gap // step)], source)[0]:
+    if not curve.draw([_steps(gap, relation)], source)[0]:
         return None
     # A hash table's order depends on the order of insertion where words collide.
     return frozenset(sorted(word for word, _ in ranked[:k]))
@@ -203,6 +202,35 @@ def curve_gap(
     return _gap_of(curve.steps(rate), relation)
 
 
+def curve_gap_pass_rate(
+    gap: int,
+    *,
+    order: float,
+    divergence: float,
+    delta0: float,
+    relation: Relation | str,
+    sampling_rate: float = 1.0,
+) -> float:
+    """Return the probability that `curve_top_k` releases at a given true gap.
+
+    For planning, on a gap H(k) - H(k+1) that is assumed or public: that of real data is
+    private. The other arguments are those of `curve_top_k`; one that is out of its
+    range is a `ParameterError`.
+
+    Returns:
+        0 for a gap of 0, and at most `delta0` for one of 1 (`ADD_REMOVE`) or 2
+        (`REPLACE`).
+
+    Example:
+        >>> paid = {"order": 8.0, "divergence": 0.25, "delta0": 1e-6}
+        >>> curve_gap_pass_rate(21, **paid, relation="add_remove") >= 0.95
+        True
+    """
+    curve = _curve(order, divergence, delta0, sampling_rate)
+    steps = _steps(parameters.count(gap, "gap", minimum=0), relation)
+    return float(curve.probability(steps))
+
+
 def gap_lead(noise: PTRNoise | PTRCurve, *, is_rough: bool = False) -> float:
     """Return the gap at which either release passes in 95 % of cases, for `REPLACE`.
 
@@ -224,6 +252,11 @@ def gap_lead(noise: PTRNoise | PTRCurve, *, is_rough: bool = False) -> float:
         noise.order, noise.divergence, noise.delta0, PASS_RATE, noise.sampling_rate
     )
     return _gap_of(steps, relation)
+
+
+def _steps(gap: int, relation: Relation | str) -> int:
+    """Return how many steps a gap makes: gap / Delta, rounded up."""
+    return -(-gap // sensitivity.keyword_gap(relation))
 
 
 def _gap_of(steps: float, relation: Relation | str) -> float:

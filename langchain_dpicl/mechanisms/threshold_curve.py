@@ -188,6 +188,35 @@ def curve_count(
     return curve.steps(parameters.delta(pass_rate, "pass_rate"))
 
 
+def curve_count_pass_rate(
+    count: int,
+    *,
+    items_per_answer: int,
+    order: float,
+    divergence: float,
+    delta0: float,
+    relation: Relation | str,
+) -> float:
+    """Return the probability that `curve_words` releases a word of a given count.
+
+    For planning, on a count that is assumed or public: the counts of real data are
+    private. The other arguments are those of `curve_words`; one that is out of its
+    range is a `ParameterError`.
+
+    Returns:
+        0 for a count of 0, and at most `delta0 / items_per_answer` for a count of 1.
+
+    Example:
+        >>> paid = {"order": 8.0, "divergence": 0.5, "delta0": 1e-6}
+        >>> terms = {**paid, "items_per_answer": 1, "relation": "replace"}
+        >>> curve_count_pass_rate(21, **terms) >= 0.95
+        True
+    """
+    curve = _curve(items_per_answer, order, divergence, delta0, relation)
+    number = parameters.count(count, "count", minimum=0)
+    return float(curve.probability(number))
+
+
 @dataclass(frozen=True)
 class WordLead:
     """At how many answers a word comes out in 95 % of cases, for `REPLACE`.

@@ -21,7 +21,8 @@ RATES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
 GROUPS = (25, 50, 100, 200)
 STAGES = (1, 2, 4)
 MORE_GROUPS = (400, 800)
-MAX_GROUPS = 10_000
+MAX_GROUPS = 5_000
+MAX_STAGES = 20
 MORE_PEOPLE = (2, 4, 8, 16, 32, 64)
 PARSERS = tuple(METHODS)
 """Names of the parsers to choose from."""
@@ -131,11 +132,11 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
     )
     field = _Field(
         _names(parser),
-        GROUPS if groups is None else _numbers(groups, "groups"),
+        GROUPS if groups is None else _numbers(groups, "groups", MAX_GROUPS),
         RATES
         if sampling_rate is None
         else (checked(parameters.sampling_rate, sampling_rate),),
-        STAGES if stages is None else _numbers(stages, "stages"),
+        STAGES if stages is None else _numbers(stages, "stages", MAX_STAGES),
     )
     cost_terms = _cost_terms(records_per_group, tokens_per_record, price_in, price_out)
 
@@ -185,12 +186,12 @@ def _names(parser: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name for name in PARSERS if name in asked)
 
 
-def _numbers(value: int | Sequence[int], name: str) -> tuple[int, ...]:
+def _numbers(value: int | Sequence[int], name: str, most: int) -> tuple[int, ...]:
     asked = value if isinstance(value, Sequence) else (value,)
     numbers = sorted({checked(parameters.count, one, name) for one in asked})
-    if not numbers or numbers[-1] > MAX_GROUPS:
+    if not numbers or numbers[-1] > most:
         raise InvalidParameterError(
-            f"{name} must be a number from 1 to {MAX_GROUPS}, or several of them."
+            f"{name} must be a number from 1 to {most}, or several of them."
         )
     return tuple(numbers)
 
@@ -234,8 +235,13 @@ class _Field:
     stages: tuple[int, ...]
 
     def options(self, crowd: Crowd, budget: Budget) -> list[Option]:
-        """Return every way to ask, rated."""
-        found = []
+        """Return every way to ask that a plan can pay for, rated.
+
+        Raises:
+            PlanMismatchError: If there is no way, and for one of them no plan.
+        """
+        found: list[Option] = []
+        refused: PlanMismatchError | None = None
         for size in self.sizes:
             fewest = RetrievedGroups.rate_for(crowd.people, size, FEWEST)
             rates = [rate for rate in self.rates if rate >= fewest] or self.rates[:1]
@@ -243,12 +249,18 @@ class _Field:
                 method = METHODS[name]
                 if stages > 1 and not (method.has_stages and stages <= size):
                     continue
-                noise = method.noise(budget, rate)
+                try:
+                    noise = method.noise(budget, rate)
+                except PlanMismatchError as error:
+                    refused = error
+                    continue
                 rated = method.rated(method, noise, crowd, size, rate, stages)
                 calls = rated.groups + method.public_calls
                 found.append(
                     Option(name, rate, size, stages, rated.right, rated.wrong, calls)
                 )
+        if refused is not None and not found:
+            raise refused
         return found
 
 
@@ -275,13 +287,13 @@ def _confirmed(options: Sequence[Option], wanted: float, budget: Budget) -> Opti
     left = list(options)
     while True:
         chosen = _chosen(left, wanted)
-        rate = chosen.sampling_rate
+        parser, rate = chosen.parser, chosen.sampling_rate
         try:
-            plan_queries(
-                METHODS[chosen.parser].parser.event_template(rate), **asdict(budget)
-            )
+            plan_queries(METHODS[parser].parser.event_template(rate), **asdict(budget))
         except PlanMismatchError:
-            left = [one for one in left if one.sampling_rate != rate]
+            left = [
+                one for one in left if (one.parser, one.sampling_rate) != (parser, rate)
+            ]
             if not left:
                 raise
         else:
@@ -346,9 +358,10 @@ def _advice(
         told = ", or ".join(ways + more)
         return f"{short} It would take {told}; or a larger epsilon."
     if more:
+        by = " or ".join(repr(name) for name in field.names)
         return (
             "Too few people have something to say: differential privacy can't answer "
-            f"here at epsilon {budget.epsilon:g}, not even one question, as often as "
-            f"is wanted. It would take {more[0]}."
+            f"here at epsilon {budget.epsilon:g} by {by}, not even one question, as "
+            f"often as is wanted. It would take {more[0]}."
         )
     return f"{short} Neither more groups, fewer questions nor more people help."

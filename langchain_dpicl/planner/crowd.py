@@ -25,7 +25,7 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 
 Counts = npt.NDArray[np.int64]
-MAX_CHOICES = 1000
+MAX_CHOICES = 100
 _FULL = 16
 """With so many people a group, on average, no group is empty: e^-16 of them are."""
 
@@ -134,8 +134,8 @@ def occupied(people: int, groups: int, rate: float) -> npt.NDArray[np.float64]:
     most = min(people, _FULL * groups)
     sizes = np.arange(most + 1)
     if rate < 1:
-        logs = special.gammaln(people + 1) - special.gammaln(sizes + 1)
-        logs -= special.gammaln(people - sizes + 1)
+        # The logarithm of a binomial coefficient, exact for very many people too.
+        logs = -special.betaln(1.0 + people - sizes, 1.0 + sizes) - np.log1p(people)
         logs += sizes * np.log(rate) + (people - sizes) * np.log1p(-rate)
         weights = np.exp(logs)
         weights[-1] += max(0.0, 1.0 - weights.sum())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,9 @@ from langchain_dpicl.budget import plan_queries
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     GaussianNoise,
+    PTRCurve,
     PTRNoise,
+    ThresholdCurve,
     ThresholdNoise,
     sensitivity,
 )
@@ -102,16 +104,7 @@ class Method:
             PlanMismatchError: If there is no such plan.
         """
         template = self.parser.event_template(rate)
-        return template.read(_events(_plain(template), budget))
-
-
-def _plain(template: EventTemplate[Any]) -> EventTemplate[Any]:
-    """Return the shape alone: parsers whose releases cost the same share a plan."""
-    return replace(template, mechanism="plan", noise=_values)
-
-
-def _values(*values: float) -> tuple[float, ...]:
-    return values
+        return template.read(_events(template, budget))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -125,7 +118,7 @@ def _events(template: EventTemplate[Any], budget: Budget) -> tuple[Event, ...]:
     )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4)
 def _counts(crowd: Crowd, groups: int, rate: float, stages: int) -> tuple[Counts, ...]:
     """Return the counts of each block of groups; every parser reads the same ones."""
     sizes = tuple(map(len, blocks(groups, stages)))
@@ -134,7 +127,7 @@ def _counts(crowd: Crowd, groups: int, rate: float, stages: int) -> tuple[Counts
     return tuple(crowd.counts(groups, rate, sizes, RUNS, random))
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=4)
 def _noises(choices: int, stages: int) -> tuple[Rates, ...]:
     """Return standard noise for each block: the same one at every scale."""
     random = np.random.default_rng([SEED, choices, stages, 1])
@@ -206,46 +199,51 @@ def _said(noisy: Rates, asked: Asked, sigma: float, *, drafted: bool) -> _Said:
 
 
 def _ptr(
-    _: Method, noise: PTRNoise, crowd: Crowd, groups: int, rate: float, __: int
+    _: Method,
+    noise: PTRNoise | PTRCurve,
+    crowd: Crowd,
+    groups: int,
+    rate: float,
+    stages: int,
 ) -> Rated:
-    [counts] = _counts(crowd, groups, rate, 1)
+    [counts] = _counts(crowd, groups, rate, stages)
     words = counts[:, :-1]
     second, first = np.partition(words, -2, axis=1)[:, -2:].T
-    passes = _by_count(
-        functools.partial(
-            mechanisms.ptr_pass_rate,
-            noise_multiplier=noise.noise_multiplier,
-            delta0=noise.delta0,
-            relation=RELATION,
-        ),
-        groups,
-    )
+    if isinstance(noise, PTRCurve):
+        terms: dict[str, Any] = vars(noise)
+        passes = _by_count(mechanisms.curve_gap_pass_rate, groups, **terms)
+    else:
+        terms = {"noise_multiplier": noise.noise_multiplier, "delta0": noise.delta0}
+        passes = _by_count(mechanisms.ptr_pass_rate, groups, **terms)
     out = passes[first - second]
     is_right = words.argmax(axis=1) == 0
     return Rated.of(out * is_right, out * ~is_right, groups)
 
 
 def _threshold(
-    _: Method, noise: ThresholdNoise, crowd: Crowd, groups: int, rate: float, __: int
+    _: Method,
+    noise: ThresholdNoise | ThresholdCurve,
+    crowd: Crowd,
+    groups: int,
+    rate: float,
+    stages: int,
 ) -> Rated:
-    [counts] = _counts(crowd, groups, rate, 1)
-    passes = _by_count(
-        functools.partial(
-            mechanisms.threshold_pass_rate,
-            items_per_answer=1,
-            noise_multiplier=noise.noise_multiplier,
-            delta0=noise.delta0,
-            relation=RELATION,
-        ),
-        groups,
+    [counts] = _counts(crowd, groups, rate, stages)
+    pass_rate = (
+        mechanisms.curve_count_pass_rate
+        if isinstance(noise, ThresholdCurve)
+        else mechanisms.threshold_pass_rate
     )
+    passes = _by_count(pass_rate, groups, items_per_answer=1, **vars(noise))
     out = passes[counts[:, :-1]]
     no_wrong = (1 - out[:, 1:]).prod(axis=1)
     return Rated.of(out[:, 0] * no_wrong, 1 - no_wrong, groups)
 
 
-def _by_count(pass_rate: Callable[[float], float], most: int) -> Rates:
-    return np.array([pass_rate(count) for count in range(most + 1)])
+def _by_count(pass_rate: Callable[..., float], most: int, **terms: Any) -> Rates:
+    """Return how often something comes out, for every count or gap there may be."""
+    rates = [pass_rate(count, relation=RELATION, **terms) for count in range(most + 1)]
+    return np.array(rates)
 
 
 METHODS = {
@@ -270,5 +268,3 @@ METHODS = {
     "ptr": Method(KSAPTROutputParser(k=1), "KSAPTROutputParser(k=1)", 1, _ptr),
 }
 """The parsers to choose from, by name. Of two that are as good the first is taken."""
-
-__all__ = ["METHODS", "RUNS", "Budget", "Counts", "Method", "Rated"]

@@ -18,6 +18,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import InvalidParameterError
@@ -25,7 +26,11 @@ from langchain_dpicl.mechanisms import (
     PTRCurve,
     SeededRandom,
     ThresholdCurve,
+    curve_count_pass_rate,
     curve_gap,
+    curve_gap_pass_rate,
+    curve_top_k,
+    curve_words,
 )
 from langchain_dpicl.mechanisms.ptr_curve import _curve
 from langchain_dpicl.offline import HashingEmbeddings
@@ -116,6 +121,48 @@ def test_a_set_comes_out_as_often_as_its_table_says(is_broken: bool) -> None:
     # 4.9 standard deviations: two-sided 1e-6.
     slack = 4.9 * (rate * (1 - rate) * 800) ** 0.5
     assert (abs(drawn - 800 * rate) > slack) is is_broken
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+def test_what_a_plan_takes_for_the_pass_rate_is_the_release(relation: Relation) -> None:
+    random = SeededRandom(3)
+    for gap in (3, 15, 18, 40):
+        rate = curve_gap_pass_rate(gap, **vars(PAID), relation=relation)
+        drawn = sum(
+            curve_top_k(
+                {"cough": 50 + gap, "rash": 50},
+                1,
+                **vars(PAID),
+                relation=relation,
+                random=random,
+            )
+            is not None
+            for _ in range(400)
+        )
+        assert abs(drawn - 400 * rate) <= 4.9 * (rate * (1 - rate) * 400) ** 0.5
+    terms: dict[str, Any] = {"relation": relation, "items_per_answer": 1}
+    for count in (2, 14, 18, 40):
+        rate = curve_count_pass_rate(count, **vars(WORDS), **terms)
+        asked = {f"word{n}": count for n in range(400)}
+        made = len(
+            curve_words(
+                asked,
+                **vars(WORDS),
+                **terms,
+                random=random,
+            )
+        )
+        assert abs(made - 400 * rate) <= 4.9 * (rate * (1 - rate) * 400) ** 0.5
+    assert curve_gap_pass_rate(0, **vars(PAID), relation=relation) == 0
+    assert curve_count_pass_rate(0, **vars(WORDS), **terms) == 0
+    least = curve_gap(**vars(PAID), relation=relation)
+    for gap, is_enough in ((int(least), True), (int(least) - 1, False)):
+        rate = curve_gap_pass_rate(gap, **vars(PAID), relation=relation)
+        assert (rate >= 0.95) is is_enough
+    with pytest.raises(ParameterError, match="gap"):
+        curve_gap_pass_rate(-1, **vars(PAID), relation=relation)
+    with pytest.raises(ParameterError, match="count"):
+        curve_count_pass_rate(-1, **vars(WORDS), **terms)
 
 
 def test_the_relation_of_the_groups_counts() -> None:

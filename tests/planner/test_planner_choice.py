@@ -202,6 +202,23 @@ def test_it_is_shown_as_a_table_that_says_what_to_write() -> None:
         found.wanted = 0.5  # type: ignore[misc]
 
 
+def test_a_rate_that_no_plan_can_pay_for_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = type(METHODS["vote"]).noise
+
+    def noise(method: Any, budget: Budget, rate: float) -> Any:
+        if rate < 1:
+            raise PlanMismatchError("No such plan.")
+        return real(method, budget, rate)
+
+    monkeypatch.setattr(type(METHODS["vote"]), "noise", noise)
+    found = plan(3000, epsilon=3, parser="vote", groups=100)
+    assert found.sampling_rate == 1.0
+    with pytest.raises(PlanMismatchError, match="No such plan"):
+        plan(3000, epsilon=3, parser="vote", groups=100, sampling_rate=0.5)
+
+
 def test_a_plan_that_the_accountants_disagree_on_is_not_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -238,6 +255,7 @@ def test_a_plan_that_the_accountants_disagree_on_is_not_chosen(
         ({"groups": 2.5}, "groups"),
         ({"stages": 0}, "stages"),
         ({"stages": []}, "stages"),
+        ({"stages": 50}, "stages"),
         ({"sampling_rate": 0}, "sampling_rate"),
         ({"epsilon": 0}, "epsilon"),
         ({"delta": 1}, "delta"),

@@ -39,8 +39,13 @@ def test_everybody_in_the_sample_is_no_special_case() -> None:
 
 
 def test_very_many_people_leave_no_group_empty() -> None:
-    for rate in (1.0, 1 / 16):
-        assert occupied(10**9, 50, rate)[-1] > 0.9999
+    for people in (10**5, 10**9, 10**18):
+        for rate in (1.0, 1 / 16):
+            assert occupied(people, 50, rate)[-1] > 0.9999
+    # Of very many people at a very small rate few are in the sample.
+    few = occupied(10**18, 50, 1e-16)
+    assert few[0] == pytest.approx(np.exp(-100), rel=1e-3)
+    assert few.sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

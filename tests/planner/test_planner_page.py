@@ -30,8 +30,15 @@ def test_the_figures_on_sampling_are_the_planners() -> None:
     found = re.search(r"is right in\n(\d+) % of .*? and in (\d+) % over 50", PAGE)
     assert found is not None
     everybody, sampled = (
-        plan(3000, epsilon=1, parser="vote", groups=groups, stages=1, **terms)
-        for groups, terms in ((200, {"sampling_rate": 1.0}), (50, {}))
+        plan(
+            3000,
+            epsilon=1,
+            parser="vote",
+            groups=groups,
+            stages=1,
+            sampling_rate=rate,
+        )
+        for groups, rate in ((200, 1.0), (50, None))
     )
     told = [f"{one.right * 100:.0f}" for one in (everybody, sampled)]
     assert list(found.groups()) == told

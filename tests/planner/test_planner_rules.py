@@ -32,6 +32,7 @@ GRID: dict[str, tuple[Crowd, Option]] = {
         "a drafted vote": ("draft", 300, (0.5, 0.2, 8), 50, 0.25, 1),
         "a drafted vote in stages": ("draft", 300, (0.6, 0.1, 8), 50, 0.5, 2),
         "words by a threshold": ("threshold", 150, (0.6, 0.15, 6), 50, 0.5, 1),
+        "words of everybody": ("threshold", 80, (0.6, 0.15, 6), 50, 1.0, 1),
         "the words of nearly all": ("ptr", 300, (0.7, 0.1, 4), 50, 0.25, 1),
     }.items()
 }

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,11 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl import DPChain, PrivacyBudgetHandler, RetrievedGroups
+from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common.outcome import Outcome
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.mechanisms import GaussianNoise, SeededRandom
 from langchain_dpicl.parsers import (
     DPOutputParser,
     KSAPTROutputParser,
@@ -86,17 +90,34 @@ def model_of(crowd: Crowd) -> ScriptedModel:
 
 
 def parser_of(name: str, crowd: Crowd, noise: Any, seed: int) -> DPOutputParser[Any]:
-    """Return the parser of an option, with the noise of a plan."""
-    terms = {**vars(noise), "random": SeededRandom(seed)}
-    labels: Any = WORDS[: crowd.choices]
-    terms.pop("selection_epsilon", None)
-    if name == "vote":
-        return VoteOutputParser(labels=labels, **terms)
-    if name == "draft":
-        return VoteOutputParser(labels="draft", max_labels=crowd.choices, **terms)
-    if name == "ptr":
-        return KSAPTROutputParser(k=1, **terms)
-    return KSAThresholdOutputParser(**terms)
+    """Return the parser of an option, which releases with the noise of a plan.
+
+    The account of a world is so large that many questions can be asked; what a chain
+    charges there is not what the plan charges, whatever the noise is.
+    """
+
+    def with_noise(parser: type[Any]) -> type[Any]:
+        class WithNoise(parser):  # type: ignore[misc]  # one of the four
+            def release(
+                self, slots: Sequence[Slot], *, paid: PaidCharge[Any], **terms: Any
+            ) -> Outcome:
+                paid = replace(paid, noise=noise)
+                released: Outcome = super().release(slots, paid=paid, **terms)
+                return released
+
+        return WithNoise
+
+    random = SeededRandom(seed)
+    if isinstance(noise, GaussianNoise):
+        drafted: dict[str, Any] = {"labels": "draft", "max_labels": crowd.choices}
+        given: dict[str, Any] = {"labels": WORDS[: crowd.choices]}
+        terms = drafted if name == "draft" else given
+        return VoteOutputParser(**terms, **vars(noise), random=random)
+    kind = KSAPTROutputParser if name == "ptr" else KSAThresholdOutputParser
+    parser: DPOutputParser[Any] = with_noise(kind)(
+        mechanism="gaussian", noise_multiplier=1.0, delta0=1e-9, random=random
+    )
+    return parser
 
 
 def groups_of(crowd: Crowd, option: Option, seed: int) -> RetrievedGroups:
