@@ -1,0 +1,128 @@
+"""Each release of a chain over sampled groups: charged as its sample, drawn anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.chain_parts import PARSERS, QUESTION, record, reply
+from support.fakes import AsyncScriptedModel
+from support.groups_fakes import Till, note, retrieved
+from support.store_parts import opened, patients, records, searching
+
+from langchain_dpicl import (
+    DPChain,
+    KSAPTROutputParser,
+    NoisyThreshold,
+    PrivacyBudgetHandler,
+    PublicFirstGate,
+    VoteOutputParser,
+)
+from langchain_dpicl.groups import drawing
+from langchain_dpicl.tools import ToolCalls
+
+KINDS = {"units": "gaussian", "shards": "fixed_sample_gaussian"}
+
+
+def ignorant(text: str) -> str:
+    if "suggestions" in text:
+        return "They coughed."
+    if "Lisinopril" not in text:
+        return "rash"
+    return "none of these" if "none of these" in text else "cough"
+
+
+def sampled(sampling: Any) -> Any:
+    return opened(
+        searching(records(400)),
+        sampling_rate=0.5,
+        sampling=sampling,
+        score_threshold=0.3,
+        docs_per_group=99,
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "scope", "accounting"),
+    [
+        ("gate", "corpus", "renyi"),
+        ("gate", "unit", "renyi"),
+        ("then", "corpus", None),
+        ("then", "corpus", "renyi"),
+        ("then", "unit", "renyi"),
+        ("both", "corpus", "renyi"),
+        ("both", "unit", "renyi"),
+    ],
+)
+@pytest.mark.parametrize("sampling", list(KINDS))
+def test_each_release_is_charged_as_its_sample_and_drawn_anew(
+    what: str,
+    scope: Any,
+    accounting: Any,
+    sampling: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[frozenset[str]] = []
+    real = drawing.draw_slots
+
+    def spy(*given: Any, **terms: Any) -> Any:
+        slots = real(*given, **terms)
+        drawn.append(frozenset().union(*patients(slots)))
+        return slots
+
+    monkeypatch.setattr(drawing, "draw_slots", spy)
+    then = None if what == "gate" else KSAPTROutputParser(k=1, mechanism="gaussian")
+    chain = DPChain(
+        groups=sampled(sampling),
+        model=AsyncScriptedModel(reply=ignorant),
+        parser=VoteOutputParser(labels=["fever", "rash"], then=then),
+        gate=None if what == "then" else PublicFirstGate(),
+    )
+    budget = PrivacyBudgetHandler(
+        epsilon=60,
+        delta=1e-6,
+        queries=6,
+        scope=scope,
+        accounting=accounting,
+        ledger=":memory:",
+    )
+    events = record(chain.invoke(QUESTION, {"callbacks": [budget]}))["events"]
+    releases = [event for event in events if event["kind"] != "delta"]
+    assert {event["kind"] for event in releases} == {KINDS[sampling]}
+    assert {event["sampling_rate"] for event in releases} == {0.5}
+    assert len(drawn) == len(releases) == (3 if what == "both" else 2)
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_everybody_in_a_counted_bin_pays_for_a_threshold() -> None:
+    units = [f"u{i}" for i in range(60)]
+    groups = retrieved(
+        [note(unit, "cough") for unit in units],
+        score_threshold=NoisyThreshold(units=40, bins=(-1.0,), noise_multiplier=1.0),
+        sampling_rate=0.25,
+    )
+
+    class Paid:
+        class noise:  # noqa: N801
+            noise_multiplier = 1.0
+
+    paid: Any = Paid()
+    till = Till(poor=[])
+    prepared = groups.prepare("cough")
+    groups.release_threshold(prepared, paid=paid, charge_units=till)
+    (asked,) = till.asked
+    assert asked == sorted(units)
+
+
+@pytest.mark.parametrize("sampling", list(KINDS))
+def test_a_tool_forecasts_what_will_be_charged(sampling: str) -> None:
+    chain = DPChain(
+        groups=sampled(sampling),
+        model=AsyncScriptedModel(reply=reply),
+        parser=PARSERS["vote"](),
+        gate=PublicFirstGate(),
+    )
+    calls = ToolCalls(chain=chain, dp_chain=chain)
+    assert [one.is_fixed_size for one in calls._templates()] == (
+        [sampling == "shards"] * 2
+    )
