@@ -35,6 +35,8 @@ from langchain_dpicl.common.parameters import ParameterError
 # Largest count of one event; float arithmetic on counts stays exact below it.
 MAX_COUNT = 10**12
 MAX_BRANCHES = 10_000  # Most classes of a `ParallelEvent`.
+# Below it the bounds of `fixed_sample` lose their last digits.
+_LEAST_FIXED_RATE = 1e-9
 MAX_NAME = 200  # Most characters of a partition's name.
 
 
@@ -117,10 +119,10 @@ class FixedSampleGaussianEvent:
         z = parameters.positive("noise_multiplier", self.noise_multiplier)
         object.__setattr__(self, "noise_multiplier", z)
         q = parameters.sampling_rate(self.sampling_rate)
-        if q == 1:
+        if not _LEAST_FIXED_RATE <= q < 1:
             raise ParameterError(
-                "sampling_rate must be below 1: where nothing is sampled, the event is "
-                "a GaussianEvent."
+                f"sampling_rate must be at least {_LEAST_FIXED_RATE:g} and below 1: "
+                "where nothing is sampled, the event is a GaussianEvent."
             )
         object.__setattr__(self, "sampling_rate", q)
         object.__setattr__(self, "count", _count(self.count))

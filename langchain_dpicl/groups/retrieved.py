@@ -229,7 +229,7 @@ class RetrievedGroups(RetrievingSource):
                 (PostgreSQL is, and every store that is read out), or a
                 `score_threshold` is needed. `"shards"`: each group has 1 /
                 `sampling_rate` shards, of which one is searched; any store can, and
-                the noise is 1 to 5 % larger.
+                the noise is some percent larger.
             embedding: What the stored vectors were made with; None: the store's own.
             salt: 32 secret bytes, the key that sends units to shards. None: new random
                 ones for a store that is read out; bytes derived from the store's name

@@ -31,6 +31,7 @@ Privacy:
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -58,14 +59,15 @@ class UnitSample:
     """The coins of one draw: each unit is in with probability `rate`, by itself.
 
     An index in this process tosses them (`places`). A store that searches by itself
-    hashes each unit's *canonical* id behind the nonce, and takes those whose first
-    eight bytes are below `bound`; the nonce holds for all calls of the draw.
+    takes the units that the sample `holds`: those of which SHA-256 of the nonce and the
+    *canonical* id begins with eight bytes below `bound`. The nonce is for all calls of
+    one draw.
 
     Privacy:
-        The sample and the nonce are secret, and are forgotten with the draw: they
-        stand in no record, log, key or error. A hash behind a secret nonce of 128 bits
-        is taken for independent coins (a pseudorandom function). No rate is exceeded:
-        `bound` is rounded down.
+        The sample and the nonce are secret, and are forgotten with the draw: this
+        library puts them into no record, log, key or error. A hash behind a secret
+        nonce of 128 bits is taken for independent coins (a pseudorandom function). No
+        rate is exceeded: `bound` is rounded down.
     """
 
     rate: float
@@ -79,6 +81,11 @@ class UnitSample:
     def nonce(self) -> bytes:
         """128 secret bits, the same for all calls of one draw."""
         return self.random.words(2).tobytes()
+
+    def holds(self, unit_id: str) -> bool:
+        """Return whether a unit is in a sample by nonce, by its canonical id."""
+        named = self.nonce + unit_id.encode("utf-8", "surrogatepass")
+        return hashlib.sha256(named).digest()[: _WORD_BITS // 8] < self.bound
 
     @property
     def bound(self) -> bytes:

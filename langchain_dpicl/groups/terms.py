@@ -16,6 +16,7 @@ from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
+_LEAST_RATE = 1e-6
 _NEARLY = 1e-9  # How near a rate of shards must be to one of them in so many.
 
 
@@ -228,6 +229,11 @@ def check_unit_key(unit_key: Any) -> str:
 def check_rate(rate: Any, sampling: Any) -> float:
     """Return a sampling rate, never below the probability that it stands for."""
     found: float = checked(parameters.sampling_rate, rate)
+    if found < _LEAST_RATE:
+        raise InvalidParameterError(
+            f"sampling_rate must be at least {_LEAST_RATE:g}, not {found:g}: hardly "
+            "anybody would be left in a sample."
+        )
     if sampling == "units":
         return found
     if sampling != "shards":

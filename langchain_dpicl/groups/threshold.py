@@ -77,8 +77,9 @@ class NoisyThreshold:
     makes two releases: the threshold, then the answer. The answer's record names the
     threshold.
 
-    The noise of a sum over j bins has standard deviation z sqrt(j). A target below a
-    few times that may be reached by noise alone, at an edge that nobody reaches.
+    The noise of a sum over j bins has standard deviation z sqrt(j), in groups that are
+    sampled at a rate q divided by q. A target below a few times that may be reached by
+    noise alone, at an edge that nobody reaches.
 
     Attributes:
         units: Public target: the number of eligible units to aim for, at least 1.

@@ -128,9 +128,9 @@ class ShardStore(ABC):
         one draw. Without it groups sample by shards, or by a threshold.
 
         Privacy:
-            Whether a unit is in is a function of its own canonical id
-            (`canonical_unit_id`: all spellings of a person are one) and the sample's
-            nonce; see `UnitSample`. Neither the nonce nor who is in may be kept.
+            Exactly the units that `UnitSample.holds`, by their canonical ids: all
+            spellings of a person are one (`canonical_unit_id`). Neither the nonce nor
+            who is in may be kept.
         """
         raise InvalidParameterError(
             f'{type(self).__name__} can\'t sample units: use sampling="shards".'

@@ -39,6 +39,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import UserDefinedType
 
 from langchain_dpicl.common.units import canonical_unit_id
@@ -98,6 +99,7 @@ class PGVectorShards(ShardStore):
         self._shards = ShardTable(self._catalog.schema, self.identity)
         self._n_shards: int | None = None
         self._sample: UnitSample | None = None
+        self._has_persons = True
 
     @property
     def identity(self) -> str:
@@ -147,14 +149,26 @@ class PGVectorShards(ShardStore):
         }
         with self._database.reading() as connection:
             known = self._shards.read(connection, n_shards)
-        if known is None or any(
-            known.get(unit) != kept.shard for unit, kept in wanted.items()
-        ):
-            with self._database.writing() as connection:
-                self._shards.write(connection, wanted, n_shards)
+        if known is None or any(known.get(unit) != own for unit, own in wanted.items()):
+            known = known or {}
+            shards = [(known.get(unit), own) for unit, own in wanted.items()]
+            is_needed = any(
+                one is None or one.shard != own.shard for one, own in shards
+            )
+            try:
+                with self._database.writing() as connection:
+                    self._shards.write(connection, wanted, n_shards)
+            except DBAPIError:
+                # Who may only read can search as before, and can't sample.
+                if is_needed:
+                    raise
+                self._has_persons = False
         self._n_shards = n_shards
 
-    can_sample = True
+    @property
+    def can_sample(self) -> bool:
+        """Whether every unit's person is kept beside its shard."""
+        return self._has_persons
 
     def sampled(self, sample: UnitSample) -> PGVectorShards:
         """Return the store as if it had the sampled units alone."""

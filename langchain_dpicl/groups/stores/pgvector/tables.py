@@ -22,6 +22,7 @@ from sqlalchemy import (
     column,
     delete,
     func,
+    null,
     quoted_name,
     select,
     table,
@@ -121,17 +122,18 @@ class ShardTable:
         columns = table.c
         return (columns.corpus == self.corpus) & (columns.n_shards == n_shards)
 
-    def read(self, connection: Connection, n_shards: int) -> dict[str, int] | None:
-        """Return each unit's shard, by its id; None if there is no table as we need it.
+    def read(self, connection: Connection, n_shards: int) -> dict[str, Kept] | None:
+        """Return what is kept of each spelling; None if there is no table.
 
-        A unit that was written without its person is in no shard.
+        A table of an earlier version has no persons.
         """
-        if not self._exists(connection) or self._is_old(connection):
+        if not self._exists(connection):
             return None
         columns = self.table.c
-        kept = select(columns.unit, columns.shard, columns.person)
+        person = null() if self._is_old(connection) else columns.person
+        kept = select(columns.unit, columns.shard, person.label("person"))
         rows = connection.execute(kept.where(self.mine(self.table, n_shards)))
-        return {row.unit: -1 if row.person is None else row.shard for row in rows}
+        return {row.unit: Kept(row.shard, row.person) for row in rows}
 
     def write(
         self, connection: Connection, wanted: Mapping[str, Kept], n_shards: int
@@ -143,13 +145,9 @@ class ShardTable:
         """
         # Two processes that open the store at once would both make the table.
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-        known = self.read(connection, n_shards)
-        if known is None:
-            self._make(connection)
-            known = self.read(connection, n_shards) or {}
-        if any(
-            known.get(unit, kept.shard) != kept.shard for unit, kept in wanted.items()
-        ):
+        self._make(connection)
+        known = self.read(connection, n_shards) or {}
+        if any(known.get(unit, kept) != kept for unit, kept in wanted.items()):
             connection.execute(
                 delete(self.table).where(self.mine(self.table, n_shards))
             )
@@ -189,12 +187,13 @@ class ShardTable:
             connection.execute(delete(self.table).where(own))
 
     def _make(self, connection: Connection) -> None:
-        if self._exists(connection):
+        """Make the table, or what an earlier version's table lacks."""
+        if not self._exists(connection):
+            self.table.create(connection)
+        elif self._is_old(connection):
             preparer = connection.dialect.identifier_preparer
             name = preparer.format_table(self.table)
             connection.execute(text(f"ALTER TABLE {name} ADD COLUMN person text"))
-        else:
-            self.table.create(connection)
 
     def _exists(self, connection: Connection) -> bool:
         return inspect_database(connection).has_table(NAME, schema=self.table.schema)
