@@ -96,8 +96,8 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     pure and zCDP events are left out on both sides, because prv-accountant has no sound
     class for them; the failure probabilities of `DeltaEvent`s are subtracted from
     `delta` on both sides. Samples of fixed size, for which it has none either, are held
-    against Poisson samples, which they contain: that finds a
-    figure that is far too small, and not a Poisson figure in its place. `agrees` means that the figure is not
+    against Poisson samples, which they contain: that finds a figure that is far too
+    small, and not a Poisson figure in its place. `agrees` means that the figure is not
     below the interval (it would not be an upper bound) and not more than 2 % above it
     (it would be of something else; of fixed size 50 %). With `ParallelEvent`s each
     branch (each way to take one of each) is compared by itself; the result is the one
