@@ -73,7 +73,8 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     """z of the Gaussian's test; None leaves it to the budget's plan."""
 
     delta0: float | None = None
-    """Failure probability of one test; None lets the plan share out half of delta."""
+    """Failure probability of one test; None lets the plan share out half of delta,
+    of curves a quarter."""
 
     selection_epsilon: float | None = None
     """epsilon of choosing k from a range; None leaves it to the plan."""

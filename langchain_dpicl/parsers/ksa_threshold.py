@@ -79,7 +79,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
 
     delta0: float | None = None
     """Probability that words of one answer alone come out; None lets the plan share
-    out half of delta."""
+    out half of delta, of curves a quarter."""
 
     @override
     def check(self) -> None:

@@ -54,8 +54,8 @@ def verdict(
         min_lead: Least noisy lead over every other label.
         over_none: Least noisy lead over "none of them".
         looks: How often a noisy vote is looked at, until one is released.
-        prior: Public votes of the labels, which decide who leads, and by how much; that
-            groups chose a label at all has to show without them.
+        prior: Public votes of the labels, which decide who leads the others, and by how
+            much; that groups chose a label, and not none, has to show without them.
 
     Example:
         >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0, over_none=9.0).winner
@@ -67,11 +67,11 @@ def verdict(
     best = max(range(len(noisy)), key=all_votes.__getitem__)
     others = [*all_votes[:best], *all_votes[best + 1 :]]
     lead = all_votes[best] - max(others, default=-math.inf)
-    ahead = all_votes[best] - none
+    ahead = noisy[best] - none
     first = abs(min(lead, ahead))
     least = least_votes(sigma, len(noisy), looks)
     said = Verdict(None, round(first / (sigma * math.sqrt(2)), 2), lead=first)
-    if none >= max(all_votes[best], least):
+    if none >= max(noisy[best], least):
         return replace(said, reason=NONE)
     if noisy[best] < least:
         return replace(said, reason="too few groups chose a label")

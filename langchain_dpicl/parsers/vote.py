@@ -67,6 +67,10 @@ class _Favoring(tuple[str, ...]):  # noqa: SLOT001  # a tuple has no room for mo
         made.favored = favored
         return made
 
+    def __getnewargs__(self) -> tuple[tuple[str, ...], int | None]:
+        """Return what a copy is made of."""
+        return tuple(self), self.favored
+
 
 def _kept(labels: Any) -> Any:
     """Return labels as ones that stay as they are."""
@@ -142,9 +146,10 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     these"."""
 
     prior: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Votes that the label of the model's own answer has beforehand, in groups: its
-    answer to the question alone, which is public. They decide close races, and cost
-    nothing; a label that no group chose does not come out by them."""
+    """In a chain: votes that the label of the model's own answer to the question alone,
+    which is public, has beforehand, in groups. They decide close races of labels, and
+    cost nothing; neither a label that no group chose comes out by them, nor one where
+    more groups chose "none of these"."""
 
     then: SkipValidation[DPOutputParser[Any] | None] = None
     """The parser that a chain goes on to where no label comes out."""
@@ -404,7 +409,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             min_lead=min_lead,
             over_none=over_none,
             looks=looks,
-            prior=self._prior(labels),
+            prior=self._prior(labels, asked.slots / asked.of_slots),
         )
         lead = said.lead / asked.deviation(math.sqrt(2) * one)
         details = {
@@ -430,9 +435,10 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         favored = labels.favored if isinstance(labels, _Favoring) else None
         return {**shown, **({} if favored is None else {"prior": labels[favored]})}
 
-    def _prior(self, labels: tuple[str, ...]) -> list[float]:
+    def _prior(self, labels: tuple[str, ...], asked: float) -> list[float]:
+        """Return the votes beforehand: of a part of the groups, that part of them."""
         favored = labels.favored if isinstance(labels, _Favoring) else None
-        return [self.prior * (place == favored) for place in range(len(labels))]
+        return [asked * self.prior * (place == favored) for place in range(len(labels))]
 
     def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
         counts = [0] * (len(labels) + 2)

@@ -312,6 +312,12 @@ def test_votes_beforehand_make_no_answer_where_no_group_chose() -> None:
     assert share_released(found) < 0.02
 
 
+def test_votes_beforehand_do_not_outvote_those_who_chose_none() -> None:
+    parser, prepared = favoring(60.0)
+    slots = [Slot("rash")] * 30 + [Slot("none of these")] * 70
+    assert share_released(outcomes(parser, slots, prepared=prepared)) < 0.02
+
+
 def test_votes_beforehand_need_noisy_votes() -> None:
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="prior"):
