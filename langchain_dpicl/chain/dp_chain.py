@@ -72,6 +72,7 @@ class DPChain(
         gate: Whether the model's own answer is released for the price of a test where
             the groups agree with it.
         stages: In how many parts the groups are asked, until one answer leads clearly.
+        stop_at: By how many standard deviations a lead is clear.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -160,9 +161,9 @@ class DPChain(
     """Where the groups do not agree: the public zero-shot answer, or a refusal."""
 
     max_group_concurrency: int | None = None
-    """Most group calls of one query in flight at once. None means all of them, or one
-    where a completion model seems to compute in this process (it takes lists and has no
-    asynchronous call)."""
+    """Most group calls in flight at once, over all questions at a time. None means 32,
+    or one where a completion model seems to compute in this process (it takes lists and
+    has no asynchronous call)."""
 
     prompts_per_call: int = 1
     """Groups' prompts in one call of a completion model. 1 assumes nothing. More is
@@ -195,11 +196,11 @@ class DPChain(
     races are lost more often. For votes and ESA, over groups by shard."""
 
     stop_at: float | None = None
-    """By how many deviations a lead is clear: of the noise so far, and of what the
-    groups that are still to be asked may say. None: with drafted labels so many that
-    one of two answers with the same votes comes out in about 5 % of questions at most,
-    over all stages together (2.24 of them with two stages, 2.49 with four); otherwise
-    1.64."""
+    """By how many standard deviations a lead is clear. They count the noise so far, and
+    what the groups that are still to be asked may say. None is 2.24 with two stages and
+    2.49 with four where labels are drafted: of two answers with the same votes, one
+    then comes out in about 5 % of questions at most, over all stages together. With
+    given labels, and for ESA, None is 1.64."""
 
     progress: bool = False
     """Whether to draw a progress bar of the group calls on standard error: for your own
@@ -309,8 +310,9 @@ class DPChain(
         """Answer one question; the last, public call is streamed.
 
         Before its tokens come empty chunks, each with one step of the query in
-        `response_metadata["privacy_steps"]`: `public`, `charged`, `groups`, `stage`,
-        `threshold`, `gate`, `then`, `merged`. The last chunk carries the record.
+        `response_metadata["privacy_steps"]`: `public`, `drafts`, `charged`, `groups`,
+        `stage`, `threshold`, `gate`, `then`, `merged`. The last chunk carries the
+        record.
         Custom events named `dpicl_step` tell callbacks the same steps, also for the
         other ways to ask.
         """

@@ -53,6 +53,7 @@ class RetrievedGroups(RetrievingSource):
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
     question, and the search sees that sample alone. An answer then costs less of the
     budget; on topics of many people that is worth more than the records left out.
+    `rate_for` computes a rate, `langchain_dpicl.plan` chooses one.
 
     Build it with `from_documents`, `from_vectorstore` or `load`. Adding, deleting and
     drawing may run in different threads: a draw sees the records before or after a
@@ -124,9 +125,9 @@ class RetrievedGroups(RetrievingSource):
                 `NoisyThreshold`, which chooses one for each question.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
-            sampling_rate: Probability with which a unit is searched at all, drawn
-                afresh and secretly for each question, public. Below 1 an answer costs
-                less; `rate_for` computes a rate.
+            sampling_rate: Probability with which a unit is searched at all. It is
+                public; who is in the sample is secret, and drawn afresh for each
+                question. Below 1 an answer costs less; `rate_for` computes a rate.
             embedding_batch_size: How many documents share a call of the embedding,
                 whatever their units; None: those of one unit. A number is sound only
                 where the other texts of a call change no bit of a text's vector; see
@@ -225,11 +226,11 @@ class RetrievedGroups(RetrievingSource):
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
             sampling_rate: See `from_documents`.
-            sampling: `"units"`: each unit by itself, which the store has to be able to
-                (PostgreSQL is, and every store that is read out), or a
-                `score_threshold` is needed. `"shards"`: each group has 1 /
-                `sampling_rate` shards, of which one is searched; any store can, and
-                the noise is some percent larger.
+            sampling: `"units"`: each unit is drawn by itself. PostgreSQL can do that,
+                and so can every store that is read out; others need a
+                `score_threshold`. `"shards"`: each group has 1 / `sampling_rate`
+                shards, of which one is searched. Any store can do that, and the noise
+                is some percent larger.
             embedding: What the stored vectors were made with; None: the store's own.
             salt: 32 secret bytes, the key that sends units to shards. None: new random
                 ones for a store that is read out; bytes derived from the store's name
@@ -319,8 +320,8 @@ class RetrievedGroups(RetrievingSource):
 
         It is n_groups * people_per_group / people_per_question, and 1 at most. It is
         published: `people_per_question` must be a *public* guess of how many people
-        have something to say on a question, not a count. Give two people a group or
-        more: with one, every third group is empty by chance.
+        have something to say on a question, not a count. Without the planner give two
+        people a group or more: with one, every third group is empty by chance.
 
         Raises:
             InvalidParameterError: If an argument is out of range.

@@ -1,8 +1,8 @@
 """A secret sample of units, drawn afresh for each draw, before anything is searched.
 
 Private-kNN (Zhu, Yu, Chandraker, Wang 2020) samples before the neighbors are searched,
-for labels of images. The order matters: a search over everybody, sampled afterwards,
-would let a unit that is not in the sample change who else is found.
+for labels of images. The order matters: in a search over everybody, sampled afterwards,
+a unit that is not in the sample could change who else is found.
 
 Privacy:
     *Unit and relation.* What one value of `unit_key` names; the slots of the sampled

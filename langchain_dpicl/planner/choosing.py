@@ -62,15 +62,15 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
     No record is looked at, and no model is asked: it is arithmetic on your guess of how
     the groups answer. The guess: on a question N people have something to say. Each of
     them is in the sample with probability q, and sits in one of m groups at random, so
-    that a group has about Poisson(N q / m) of them. A group of nobody says nothing. Of
-    the groups that have somebody, each by itself, a part `share` names the right
+    that a group has about Poisson(N q / m) of them. A group with none of them says
+    nothing. Each other group answers by itself: a part `share` of them names the right
     answer, a part `runner_up` the best wrong one, and the rest is spread evenly over
     the other `choices` - 2 answers, none of which gets more than the runner-up; what is
     left then says that it does not know. Then the parser's own rule is applied, at the
     noise that a plan for so many questions has, 10,000 times with a fixed seed.
 
-    Give `RetrievedGroups` a `score_threshold`, so that a group of nobody is empty. One
-    that reads other people's records and says "none of these" is counted by a vote, and
+    Give `RetrievedGroups` a `score_threshold`, so that such a group is empty. One that
+    reads other people's records and says "none of these" is counted by a vote, and
     stands against the answer.
 
     Args:
