@@ -227,10 +227,10 @@ class RetrievedGroups(RetrievingSource):
             max_groups: With `grouping="unit"`, the most slots of one draw.
             sampling_rate: See `from_documents`.
             sampling: `"units"`: each unit is drawn by itself. PostgreSQL can do that,
-                and so can every store that is read out; others need a
-                `score_threshold`. `"shards"`: each group has 1 / `sampling_rate`
-                shards, of which one is searched. Any store can do that, and the noise
-                is some percent larger.
+                and so can every store that is read out and an adapter that has
+                `sampled`; others need a `score_threshold`. `"shards"`: each group has
+                1 / `sampling_rate` shards, of which one is searched. Any store can do
+                that, and the noise is some percent larger.
             embedding: What the stored vectors were made with; None: the store's own.
             salt: 32 secret bytes, the key that sends units to shards. None: new random
                 ones for a store that is read out; bytes derived from the store's name
