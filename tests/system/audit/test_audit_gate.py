@@ -39,7 +39,7 @@ from langchain_dpicl.chain.steps import PreparedQuery
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.parsers.base import PublicAnswer
-from langchain_dpicl.release.flow import in_thread, run
+from langchain_dpicl.release.flow import in_thread, result, run
 from langchain_dpicl.sealed import Hidden
 
 BOTH = ((0.5, 0.5),)
@@ -170,8 +170,7 @@ class TestsForNothing(SealedQuery):
         free: list[list[Document]] = self.groups.draw_prepared(
             asked.embedded, charge_units=lambda unit_ids: [True] * len(unit_ids)
         )
-        prompts = self._group_prompts(free, asked)
-        slots = prompts.slots(self.sealed.answer(prompts.prompts))
+        slots = result(self.ask_groups(asked, free, range(self.groups.n_groups)))
         passed = self._passes(slots, public, paid.paid)
         return in_thread(lambda: (passed, None))
 
