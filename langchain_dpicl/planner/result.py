@@ -97,11 +97,12 @@ class AnswerPlan(Option):
             f"{'parser':<10}{'groups':>8}{'stages':>8}{'rate':>8}{'right':>8}"
             f"{'wrong':>8}{'nothing':>9}{'calls':>8}"
         )
+        groups = f"n_groups={self.groups}{sampled}"
         lines = [
             asked,
             guess,
             "",
-            f"  RetrievedGroups(..., n_groups={self.groups}{sampled})",
+            f"  RetrievedGroups(..., score_threshold=..., {groups})",
             f"  {chain}",
             "",
             expected,
