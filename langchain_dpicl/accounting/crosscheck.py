@@ -136,7 +136,7 @@ def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
     kinds = GaussianEvent | FixedSampleGaussianEvent
     releases = [event for event in own if isinstance(event, kinds)]
     # prv-accountant has no class for samples of fixed size. A Poisson sample is a
-    # special case of one, and nearly as dear: the figure may be a little above.
+    # special case of one that costs nearly as much: the figure may be a little above.
     gaussians = [
         GaussianEvent(e.noise_multiplier, e.sampling_rate, e.count) for e in releases
     ]

@@ -119,9 +119,9 @@ class Bundle(Template[tuple[NoiseT, ...]]):
     def shapes(self) -> tuple[Bundle[NoiseT], ...]:
         """The releases in all combinations of their shapes.
 
-        On samples of units a release is cheap by its loss distribution, and dear at a
-        Renyi order, so none is made dear for another's sake: each has its first
-        shape. Disjoint ones are as given.
+        On samples of units a release costs little by its loss distribution and much at
+        one Renyi order. A curve would put all of them at one order, so each has its
+        first shape. Disjoint ones are as given.
         """
         if self.disjoint:
             return (self,)

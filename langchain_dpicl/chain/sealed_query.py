@@ -124,9 +124,9 @@ class SealedQuery:
     def resumes(self, budget: PrivacyBudgetHandler) -> bool:
         """Whether a charge is everybody's and the answer's alone, and all that it drew.
 
-        In stages something of the draw is told before it is stored: that the first
-        block was not clear. A second draw for that charge would be a second release,
-        and with a fresh sample it might find a unit in another block.
+        A question in stages tells part of its draw before it is stored: that the first
+        block was not clear. A second draw for that charge would be a second release. On
+        a fresh sample it might even find a unit in another block.
         """
         is_first = self.gate is None and self.groups.threshold_template is None
         return is_first and self.stages is None and budget.scope == "corpus"

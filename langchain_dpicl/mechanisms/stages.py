@@ -16,9 +16,10 @@ the Y that were released, above all of their sum.
    z Delta / sqrt(B) a block, so that the sum has z Delta, would be for a unit that is
    spread over all blocks; one that stands in one of them would pay Gaussian(z /
    sqrt(B)).
-3. *Event.* Y is a Gaussian mechanism of noise multiplier z, whatever B is. What is told
-   is Y_1, ..., Y_T, where T follows from what was told before: a function of Y, so
-   post-processing. The templates of `voting.py` and `embedding.py` price it unchanged.
+3. *Event.* Y is a Gaussian mechanism of noise multiplier z, whatever B is. The release
+   is Y_1, ..., Y_T. The number T follows from the blocks released before, so all of it
+   is a function of Y: post-processing. The templates of `voting.py` and `embedding.py`
+   price it unchanged.
    This needs that a block is asked in the same way, if it is asked, whatever came
    before. It is parallel composition [McSherry 2009] in which each block may be chosen
    by the releases of those before it.
@@ -33,7 +34,7 @@ the Y that were released, above all of their sum.
    two blocks it would change both. See `GroupSource.keeps_places`.
 
    *One draw.* A block that is drawn again under the same charge, after its lead could
-   be seen, is a second release. So a question in stages is never gone on with
+   be seen, is a second release. So a question in stages is never resumed
    (`SealedQuery.resumes`).
 
 What follows is public arithmetic on what was released. The sum over j blocks has noise

@@ -15,6 +15,7 @@ from support.store_parts import opened, records, searching
 
 from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.exceptions import UnsoundStoreError
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.stores import ShardStore, check_shard_store
 from langchain_dpicl.groups.stores.known_corpus import known_corpus
@@ -86,18 +87,52 @@ def test_a_rate_of_shards_that_nothing_can_hold_is_refused(rate: float) -> None:
         opened(searching(records()), sampling="shards", sampling_rate=rate)
 
 
+def reader_of(vectors: VectorServer) -> str:
+    """Return the URL of a role that may read what there is, and write nothing."""
+    schema, role = f'"{vectors.schema}"', "only_reads"
+    if not vectors.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{role}'"):
+        vectors.run(f"CREATE ROLE {role} LOGIN")
+    vectors.run(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+    vectors.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    return vectors.url.replace("//postgres@", f"//{role}@")
+
+
+def test_who_may_only_read_samples_no_person_by_two_coins(
+    vectors: VectorServer,
+) -> None:
+    """The persons go wrong after the store was opened, and can't be put right."""
+    spellings = ("s-1", " s-1", "q", "r")
+    store = vectors.by_column(
+        [Document("cough", metadata={"unit": unit}) for unit in spellings]
+    )
+    RetrievedGroups.from_vectorstore(store, **TERMS)
+    shards = PGVectorShards(store, "unit", connection=reader_of(vectors))
+    terms = {**TERMS, "sampling_rate": 0.5, "embedding": EMBEDDING}
+    groups = RetrievedGroups.from_vectorstore(shards, **terms)
+    groups.draw("Who coughs?")
+    table = f'"{vectors.schema}".langchain_dpicl_shards'
+    wrong = f"UPDATE {table} SET person = unit WHERE unit LIKE '%s-1'"
+    vectors.run(wrong)
+    groups.refresh()
+    with pytest.raises(UnsoundStoreError, match="persons"):
+        groups.draw("Who coughs?")
+    with pytest.raises(InvalidParameterError, match="shards"):
+        RetrievedGroups.from_vectorstore(shards, **terms)
+    # A role that may write puts them right, and the reader samples again.
+    RetrievedGroups.from_vectorstore(store, **TERMS)
+    groups.refresh()
+    groups.draw("Who coughs?")
+    shards.close()
+
+
 def test_who_may_only_read_opens_a_table_of_an_earlier_version(
     vectors: VectorServer,
 ) -> None:
     store = vectors.by_column(known_corpus()[:60])
     RetrievedGroups.from_vectorstore(store, **TERMS)
-    schema, role = f'"{vectors.schema}"', "only_reads"
-    vectors.run(f"ALTER TABLE {schema}.langchain_dpicl_shards DROP COLUMN person")
-    vectors.run(f"CREATE ROLE {role} LOGIN")
-    vectors.run(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
-    vectors.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
-    url = vectors.url.replace("//postgres@", f"//{role}@")
-    shards = PGVectorShards(store, "unit", connection=url)
+    table = f'"{vectors.schema}".langchain_dpicl_shards'
+    vectors.run(f"ALTER TABLE {table} DROP COLUMN person")
+    shards = PGVectorShards(store, "unit", connection=reader_of(vectors))
     # Nothing is sampled: the assignments that are there are all that is needed.
     RetrievedGroups.from_vectorstore(shards, embedding=EMBEDDING, **TERMS)
     shards.close()

@@ -43,7 +43,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import UserDefinedType
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.ingest import Vectors
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
@@ -159,10 +159,14 @@ class PGVectorShards(ShardStore):
                 with self._database.writing() as connection:
                     self._shards.write(connection, wanted, n_shards)
             except DBAPIError:
-                # Who may only read can search as before, and can't sample.
+                # A role that may only read can search as before. It can't sample: the
+                # persons that are kept may not be those of the records.
                 if is_needed:
                     raise
                 self._has_persons = False
+                self._n_shards = n_shards
+                return
+        self._has_persons = True
         self._n_shards = n_shards
 
     @property
@@ -172,6 +176,13 @@ class PGVectorShards(ShardStore):
 
     def sampled(self, sample: UnitSample) -> PGVectorShards:
         """Return the store as if it had the sampled units alone."""
+        if not self._has_persons:
+            raise UnsoundStoreError(
+                "The persons in langchain_dpicl_shards are not those of the records, "
+                "and this role may not write them: a person could be sampled more "
+                "often than is charged. Open the store once by a role that may write, "
+                "and call refresh(); or leave sampling_rate=1."
+            )
         same = copy.copy(self)
         same._sample = sample  # noqa: SLF001  # our own
         return same
