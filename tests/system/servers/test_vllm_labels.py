@@ -166,7 +166,7 @@ async def test_the_server_ends_the_calls_of_a_cancelled_query(
     with pytest.raises(asyncio.CancelledError):
         await query
     assert budget.spent().queries == 1
-    assert nobody_is_left()
+    await until(nobody_is_left)
     await until(lambda: not proxy.in_flight and not running())
     assert all(exchange.disconnected for exchange in proxy.exchanges)
     assert ended("length") == before
@@ -192,4 +192,4 @@ async def test_a_killed_server_is_paid_for_and_gives_nothing_away(
     assert record(answer)["status"] == "abstained"
     assert record(answer)["details"]["reason"] == "most group calls failed"
     assert budget.spent().queries == 1
-    assert nobody_is_left()
+    await until(nobody_is_left)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.servers.vllm_server import VLLMServer
-from test_provider_faults import nobody_is_left
+from test_provider_faults import nobody_is_left, until
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
@@ -162,7 +162,7 @@ async def test_one_prompt_that_is_too_long_is_none_and_no_other(
         for prompt, one in zip(prompts, found, strict=True):
             if one is not None:
                 assert one == pytest.approx(exact(prompt)[tokens], abs=1e-4)
-    assert nobody_is_left()
+    await until(nobody_is_left)
 
 
 async def test_more_tokens_than_there_are_are_not_asked_for(
