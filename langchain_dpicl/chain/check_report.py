@@ -37,7 +37,7 @@ class Finding:
     """One thing that a check has found.
 
     Attributes:
-        code: Its name in `docs/troubleshooting.md`.
+        code: Its name in `docs/operate/troubleshooting.md`.
         severity: `error`: the chain will not answer; `warning`: some groups will not;
             `info`: what to know.
         what: What was seen.

@@ -54,7 +54,7 @@ class TriedOut:
 
         Returns:
             What was found: print it, or look at `ok`, `findings` and `charge`. What
-            each finding means stands in `docs/troubleshooting.md`.
+            each finding means stands in `docs/operate/troubleshooting.md`.
 
         Raises:
             InvalidParameterError: If an argument can't be used.

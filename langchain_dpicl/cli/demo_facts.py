@@ -68,7 +68,7 @@ def ask_facts(
     console.print(shown)
     console.print(
         "Nothing was charged for the questions: ask the documents with any model, for "
-        "ever. docs/facts.md says how."
+        "ever. docs/guides/facts.md says how."
     )
     return {"account": budget.public_state(), "answers": answers, **_told(corpus)}
 

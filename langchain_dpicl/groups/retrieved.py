@@ -131,7 +131,7 @@ class RetrievedGroups(RetrievingSource):
             embedding_batch_size: How many documents share a call of the embedding,
                 whatever their units; None: those of one unit. A number is sound only
                 where the other texts of a call change no bit of a text's vector; see
-                `docs/models.md`.
+                `docs/guides/models.md`.
             progress: Whether to draw a progress bar on standard error.
             random: For tests: a random source instead of the operating system's.
                 An insecure one is named so in the repr and the description.

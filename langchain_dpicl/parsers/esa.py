@@ -118,7 +118,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     embedding_batch_size: int = 1
     """How many groups' answers share a call of the embedding. More than 1 is faster
     with most models, and sound only where the other texts of a call change no bit of
-    a text's vector; see `docs/models.md`."""
+    a text's vector; see `docs/guides/models.md`."""
 
     n_candidates: int = 8
     """How many public answers to ask for where `candidates` is not given."""

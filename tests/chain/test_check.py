@@ -393,6 +393,6 @@ def test_a_parser_tells_how_it_reads_a_reply(
 
 
 def test_the_page_lists_every_finding_with_its_way_out() -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    page = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| .+ \| (.+) \|$", page, re.MULTILINE)
     assert {code: (severity, out) for code, severity, out in rows} == FINDINGS

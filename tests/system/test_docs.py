@@ -58,6 +58,6 @@ def test_every_link_between_pages_leads_somewhere() -> None:
 
 
 def test_every_public_name_is_in_the_api_reference() -> None:
-    reference = (ROOT / "docs" / "api.md").read_text()
+    reference = (ROOT / "docs" / "reference" / "api.md").read_text()
     for name in langchain_dpicl.__all__:
         assert f"`{name}`" in reference or f"`{name}(" in reference, name

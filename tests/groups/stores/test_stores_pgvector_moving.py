@@ -17,7 +17,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.stores.known_corpus import DIMENSION
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 
-PAGE = Path(__file__).parents[3] / "docs" / "stores.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "stores.md"
 KEY = "patient_id"
 NOTES = [
     Document(f"Note {n}.", metadata={KEY: str(n % 6), "visit": n}, id=f"note-{n}")
@@ -57,7 +57,7 @@ async def test_a_legacy_store_is_refused_with_the_way_out(
     vectors: VectorServer,
 ) -> None:
     store = vectors.legacy(NOTES)
-    said = "PGVectorStore.*migrate_pgvector_collection.*docs/stores.md"
+    said = "PGVectorStore.*migrate_pgvector_collection.*docs/guides/stores.md"
     with pytest.raises(InvalidParameterError, match=said):
         RetrievedGroups.from_vectorstore(store, unit_key=KEY, n_groups=3)
     with pytest.raises(InvalidParameterError, match=said):
@@ -70,7 +70,7 @@ async def test_a_key_inside_the_json_is_refused_with_the_way_out(
     vectors: VectorServer,
 ) -> None:
     store = vectors.by_json()
-    said = f"'{KEY}' is no metadata column.*add a column.*metadata_columns=.*docs/store"
+    said = f"'{KEY}' is no metadata column.*add a column.*metadata_columns=.*docs/guides/store"
     with pytest.raises(InvalidParameterError, match=said):
         RetrievedGroups.from_vectorstore(store, unit_key=KEY, n_groups=3)
     with pytest.raises(InvalidParameterError, match=said):

@@ -82,7 +82,7 @@ _UNIQUE = text(
     "AND NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent "
     "WHERE c.oid = :oid AND c.relkind <> 'p')"
 )
-_RECIPE = 'docs/stores.md has the recipe, under "The unit id in its own column".'
+_RECIPE = 'docs/guides/stores.md has the recipe, under "The unit id in its own column".'
 
 
 class Kept(NamedTuple):
