@@ -106,7 +106,8 @@ def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
         "VectorReader hands out documents and vectors once: for a store whose search "
         "is approximate or filters late (HNSW, IVF, FAISS, Milvus and most others), "
         "and for a small one. A ShardStore searches every shard exactly by itself. "
-        "docs/guides/stores.md has an example. Or build the groups with from_documents()."
+        "docs/guides/stores.md has an example. Or build the groups with "
+        "from_documents()."
     )
 
 
