@@ -44,8 +44,13 @@ from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
+from langchain_dpicl.chain.telemetry import amark, mark, report_answer, report_error
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.exceptions import BudgetExhaustedError, PublicCallError
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    DPError,
+    PublicCallError,
+)
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
 from langchain_dpicl.release.store import Entry
@@ -130,6 +135,16 @@ class QueryRunner:
     # -- the order of the steps -----------------------------------------------------
 
     def _steps(
+        self, value: Any, run_manager: Any, child: RunnableConfig, *, whole: bool
+    ) -> Flow[None]:
+        """Hand on the steps of a query, and report how it ended."""
+        try:
+            yield from self._ordered(value, run_manager, child, whole=whole)
+        except DPError as error:
+            report_error(error)
+            raise
+
+    def _ordered(
         self, value: Any, run_manager: Any, child: RunnableConfig, *, whole: bool
     ) -> Flow[None]:
         """Hand on the steps of a query, pieces of its wording, and last its message.
@@ -349,6 +364,7 @@ class QueryRunner:
         record, use = self._part(released).record(released, status), released.asked.use
         if self.private.call_count_is_public:
             record["calls"] = use.calls
+        report_answer(record)
         return AIMessage(
             content=text,
             response_metadata={"privacy": record},
@@ -380,6 +396,7 @@ def _tell(step: Step, child: RunnableConfig) -> AIMessageChunk:
     """Tell the run's callbacks of a step, and return it as a piece of a stream."""
     if _is_heard(child):
         dispatch_custom_event(STEP_EVENT, step.to_dict(), config=child)
+    mark(step, child["callbacks"])
     return _step_chunk(step)
 
 
@@ -387,6 +404,7 @@ async def _atell(step: Step, child: RunnableConfig) -> AIMessageChunk:
     """Tell the run's callbacks of a step; see `_tell`."""
     if _is_heard(child):
         await adispatch_custom_event(STEP_EVENT, step.to_dict(), config=child)
+    await amark(step, child["callbacks"])
     return _step_chunk(step)
 
 
