@@ -24,7 +24,7 @@ format: $(DEV)
 	$(BIN)/ruff format .
 
 bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
-	$(BIN)/python benchmarks/run_all.py
+	$(BIN)/python -m benchmarks run --speed
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
 include tests/support/servers/servers.mk

@@ -50,6 +50,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
+from langchain_dpicl.cli.loading import load_model
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR
 from langchain_dpicl.ledger import MemoryLedger
 
@@ -274,12 +275,10 @@ def main() -> None:
         "--groups", type=int, default=N_GROUPS, help="groups, hence calls a question"
     )
     options = parser.parse_args()
-    if options.model != "offline":
-        raise SystemExit("Only the offline stand-in: see RememberingModel.")
     systems = QUICK if options.quick else SYSTEMS
     runs = options.runs or (1 if options.quick else 5)
     console, log = Console(width=200), Console(stderr=True)
-    model = RememberingModel()
+    model = RememberingModel(inner=load_model(options.model))
     service = load_service(options.data)
     streams = [service.stream(N_QUESTIONS, seed) for seed in range(runs)]
     tallies: dict[str, list[Tally]] = {}

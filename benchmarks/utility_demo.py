@@ -17,6 +17,7 @@ from rich.table import Table
 
 from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
 from langchain_dpicl.chain.prompting import Prompting, Question
+from langchain_dpicl.cli.loading import load_model
 from langchain_dpicl.common.prompts import (
     DOCUMENT_PROMPT,
     DOCUMENT_SEPARATOR,
@@ -24,7 +25,7 @@ from langchain_dpicl.common.prompts import (
 )
 from langchain_dpicl.demo import clinic, questions
 from langchain_dpicl.mechanisms import ptr_pass_rate
-from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import KSAPTROutputParser, PublicInput
 from langchain_dpicl.parsers.words import keyword_counts
 from langchain_dpicl.sealed import SealedModel
@@ -34,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--groups", type=int, default=100)
+    parser.add_argument("--model", default="offline", help="or provider:name")
     options = parser.parse_args()
 
     groups = RetrievedGroups.from_documents(
@@ -43,7 +45,7 @@ def main() -> None:
         n_groups=options.groups,
         docs_per_group=8,
     )
-    model = OfflineChatModel()
+    model = load_model(options.model)
     ptr = KSAPTROutputParser(k=1)
     prompting = Prompting(None, None, DOCUMENT_PROMPT, DOCUMENT_SEPARATOR)
     asked = questions()

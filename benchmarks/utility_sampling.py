@@ -53,6 +53,7 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.cli.loading import load_model
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import answered
@@ -183,9 +184,11 @@ def questions_about(people: People) -> list[Asked]:
     return Random(SEED).sample(found, QUESTIONS)
 
 
-def public_table(data: Path, runs: int, console: Console) -> list[dict[str, Any]]:
+def public_table(
+    data: Path, name: str, runs: int, console: Console
+) -> list[dict[str, Any]]:
     """Ask the census at each rate."""
-    people, model = load_table("adult", data), RememberingModel()
+    people, model = load_table("adult", data), RememberingModel(inner=load_model(name))
     questions, embedding = questions_about(people), KnownEmbeddings()
     about = [people.truth(question).rows for question in questions]
     console.print(
@@ -307,14 +310,12 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--answers", type=Path, help="folder of recorded answers")
     options = parser.parse_args()
-    if options.model != "offline":
-        raise SystemExit("Only the offline stand-in: see RememberingModel.")
     runs = options.runs or (1 if options.quick else 10)
     console = Console(width=200)
     few_calls(20 * runs, console)
     if options.answers:
         recorded(options.answers, 20 * runs, console)
-    figures = public_table(options.data, runs, console)
+    figures = public_table(options.data, options.model, runs, console)
     if options.json:
         write_json(options.json, figures)
 

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
 from langchain_core.outputs import ChatResult
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 from utility_people import ADULT, UNIT, load_table
 
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
@@ -176,11 +177,14 @@ class KnownEmbeddings(HashingEmbeddings):
         return self._known[text]
 
 
-class RememberingModel(OfflineChatModel):
-    """The offline stand-in, which answers a prompt the same way each time: keep it.
+class RememberingModel(BaseChatModel):
+    """A model that answers a prompt the same way each time: keep it.
 
-    It saves this benchmark its time and changes no answer. Every call is counted.
+    It saves this benchmark its time. With the offline stand-in it changes no answer; of
+    another model each prompt is asked once. Every call is counted.
     """
+
+    inner: BaseChatModel = Field(default_factory=OfflineChatModel)
 
     _known: dict[str, ChatResult] = PrivateAttr(default_factory=dict)
     _calls: int = PrivateAttr(default=0)
@@ -195,5 +199,9 @@ class RememberingModel(OfflineChatModel):
         self._calls += 1
         prompt = "\0".join(message.text for message in messages)
         if prompt not in self._known:
-            self._known[prompt] = super()._generate(messages, *args, **kwargs)
+            self._known[prompt] = self.inner._generate(messages, *args, **kwargs)  # noqa: SLF001 - a model around a model
         return self._known[prompt]
+
+    @property
+    def _llm_type(self) -> str:
+        return "remembering"

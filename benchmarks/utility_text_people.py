@@ -23,7 +23,7 @@ from rich.table import Table
 from utility_tabular_schemas import adult
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.offline import OfflineChatModel
+from langchain_dpicl.cli.loading import load_model
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema, TextRows
 
 COLUMNS = ("workclass", "marital_status", "occupation", "relationship", "sex")
@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rows", required=True)
     parser.add_argument("--people", type=int)
+    parser.add_argument("--model", default="offline", help="or provider:name")
     options = parser.parse_args()
     with gzip.open(options.rows, "rt") as file:
         people = list(csv.DictReader(file))[: options.people]
@@ -55,7 +56,7 @@ def main() -> None:
     ]
     took: dict[str, float] = {}
     start = time.perf_counter()
-    rows = TextRows(documents, schema, OfflineChatModel(), unit_key="person")
+    rows = TextRows(documents, schema, load_model(options.model), unit_key="person")
     read = list(rows)
     took["reading"] = time.perf_counter() - start
     # Rows come in an order of their own.
