@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_plan(commands)
     _add_ledger(commands)
+    _add_audit(commands)
     return parser
 
 
@@ -323,6 +324,39 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     _json_option(parser)
     parser.set_defaults(run=_runner("ledger"))
+
+
+def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "audit",
+        help="measure what a person could lose: for the operator alone",
+        description=(
+            "Measure what a person could lose by your chain's answers, on records that "
+            "you may see. Nothing is charged. What an audit finds is private. The exit "
+            "status is 1 where it exceeds the claim."
+        ),
+    )
+    audits = parser.add_subparsers(required=True, metavar="AUDIT", dest="audit")
+    del audits
+
+
+def _audit_parser(
+    audits: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    *,
+    words: str,
+    description: str,
+) -> argparse.ArgumentParser:
+    parser = audits.add_parser(name, help=words, description=description)
+    parser.add_argument(
+        "--out",
+        action="append",
+        metavar="FILE",
+        help="save the report as .html or .json; may be given several times",
+    )
+    _json_option(parser)
+    parser.set_defaults(run=_runner("audit"))
+    return parser
 
 
 def _k_range(text: str) -> int | tuple[int, int]:

@@ -1,18 +1,18 @@
-"""The one format of files: of what was released, and of a table's schema.
+"""The one format of files: of what was released, of a table's schema, of audits.
 
 ```
 {
   "format": "langchain-dpicl",
   "version": 1,
-  "kind": "examples", "corpus", "ldp_table" or "schema",
+  "kind": "examples", "corpus", "ldp_table", "schema" or "audit",
   the fields of that kind,
   "sha256": the digest of these fields; a schema, which people write, has none
 }
 ```
 
 It is strict JSON in UTF-8: no field is named twice, every number is one. All of it is
-public. A file appears under its name when it is complete. The digest shows accidents
-and careless edits; it is no signature.
+public, but for an audit, which is the operator's. A file appears under its name when it
+is complete. The digest shows accidents and careless edits; it is no signature.
 
 Compatibility promise: every later version of the library reads version 1; a field that
 means something else gets another version number.
@@ -97,6 +97,28 @@ SCHEMA = Kind(
     error=InvalidParameterError,
     signed=False,
     optional=frozenset({"template"}),
+)
+AUDIT = Kind(
+    "audit",
+    "audit that can be trusted",
+    "AuditReport.load",
+    {
+        "kind_of_audit": str,
+        "title": str,
+        "summary": str,
+        "is_sound": bool,
+        "claimed": dict,
+        "measured": dict,
+        "columns": list,
+        "rows": list,
+        "notes": list,
+        "parameters": dict,
+        "versions": dict,
+        "created": str,
+    },
+    1 << 26,
+    "Load a good copy, or run the audit again.",
+    error=InvalidParameterError,
 )
 
 
@@ -223,7 +245,7 @@ def _other(value: Any, kind: Kind) -> tuple[str, str] | None:
         return f"{reason} {VERSION}", "Upgrade langchain-dpicl."
     if found == kind.name:
         return None
-    for other in (EXAMPLES, LDP_TABLE, SCHEMA):
+    for other in (EXAMPLES, CORPUS, LDP_TABLE, SCHEMA, AUDIT):
         if found == other.name:
             return f"it is of kind {found!r}", f"{other.reader} reads it."
     return f'it has no "kind": "{kind.name}"', kind.way_out

@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 _MAX_DIGITS = 40
 
 
-def put(data: bytes, target: Path, *, overwrite: bool) -> None:
+def put(data: bytes, target: Path, *, overwrite: bool, mode: int | None = None) -> None:
     """Write a file, and its folders; it has its name when it is complete on disk.
+
+    `mode` is who may read and write it, such as 0o600; None: as the system sets it.
 
     Raises:
         FileExistsError: If something is there, or came meanwhile, and `overwrite` is
@@ -28,6 +30,8 @@ def put(data: bytes, target: Path, *, overwrite: bool) -> None:
     draft = target.with_name(f".{secrets.token_hex(8)}.draft")
     try:
         with draft.open("xb") as file:
+            if mode is not None:
+                draft.chmod(mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

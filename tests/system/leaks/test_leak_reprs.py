@@ -77,6 +77,7 @@ PUBLIC = {
         *("CurvePart", "Divergence", "EventTemplate"),
         *("ExponentialPart", "GaussianPart", "PurePart"),
     },
+    "audit.report": {"AuditReport"},  # Its kind and its verdict alone.
     "mechanisms.agreement": {"_AgreementTest"},
     "mechanisms.discrete_laplace": {"DiscreteLaplace"},
     "mechanisms.keyword_ptr": {"PTRNoise", "_GapTest"},
