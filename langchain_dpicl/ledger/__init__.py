@@ -19,8 +19,10 @@ from langchain_dpicl.ledger.base import (
     Ledger,
     Plan,
 )
+from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms
 from langchain_dpicl.ledger.memory import MemoryLedger
 from langchain_dpicl.ledger.opening import open_ledger
+from langchain_dpicl.ledger.periods import next_period, parse_period
 
 if TYPE_CHECKING:
     from langchain_dpicl.ledger.sql.backup import backup_ledger
@@ -32,13 +34,17 @@ __all__ = [
     "AccountState",
     "AccountTerms",
     "Charge",
+    "CorpusState",
+    "CorpusTerms",
     "Ledger",
     "MemoryLedger",
     "Plan",
     "SQLLedger",
     "StandbyWarning",
     "backup_ledger",
+    "next_period",
     "open_ledger",
+    "parse_period",
     "upgrade_ledger",
 ]
 

@@ -28,7 +28,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_dpicl.accounting import (
     Cost,
@@ -39,7 +39,11 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
+from langchain_dpicl.ledger.periods import Period, parse_period
 from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
+
+if TYPE_CHECKING:
+    from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms
 
 NAME_LIMIT = 200
 
@@ -64,6 +68,11 @@ class AccountTerms:
         order: The order of a Renyi filter; else None.
         delta0_share: The part of delta that a filter sets aside for failure
             probabilities; None under a plan.
+        corpus: The corpus whose people the account protects, and whose cap it counts
+            for; None where nobody promised a cap.
+        period: When the account pays, as `periods.parse_period` reads it; None is
+            without an end. Only an account of a corpus has one.
+        purpose: What the answers are for, in the operator's words.
     """
 
     name: str
@@ -74,6 +83,9 @@ class AccountTerms:
     scope: Scope = "corpus"
     order: float | None = None
     delta0_share: float | None = None
+    corpus: str | None = None
+    period: str | None = None
+    purpose: str | None = None
 
     def require_same(self, stored: AccountTerms) -> None:
         """Refuse to use an account under other terms than it was opened with."""
@@ -89,6 +101,11 @@ class AccountTerms:
                 f"{'; '.join(differing)}. A guarantee can't be changed after the "
                 "fact: use the stored terms, or open an account with another name."
             )
+
+    @property
+    def span(self) -> Period | None:
+        """From when to when the account pays; None is without an end."""
+        return None if self.period is None else parse_period(self.period)
 
     @property
     def filter(self) -> PrivacyFilter | None:
@@ -202,6 +219,10 @@ class AccountState:
         closed: Whether an operator has closed the account.
         spent: The charges' costs together. In a per-unit account no unit has spent
             more, and most have spent less.
+        closed_at: When an account of a corpus was closed, by the ledger's time.
+        salt: The fingerprint of the salt that a per-unit account of a corpus is bound
+            to; see `Ledger.bind_salt`.
+        at: The ledger's time when an account of a corpus was read; else None.
     """
 
     terms: AccountTerms
@@ -209,6 +230,18 @@ class AccountState:
     used: int
     closed: bool
     spent: Cost = NOTHING
+    closed_at: datetime | None = None
+    salt: str | None = None
+    at: datetime | None = field(default=None, compare=False)
+
+    @property
+    def left(self) -> float:
+        """The share of the budget that is left, from 1 to 0.
+
+        In a per-unit account it is that of a unit that took part every time.
+        """
+        pairs = zip(self.spent, self.terms.limit, strict=True)
+        return max(0.0, 1.0 - max(s / limit if limit else 0.0 for s, limit in pairs))
 
 
 @dataclass(frozen=True)
@@ -267,8 +300,42 @@ class Ledger(ReleaseStore):
 
         Raises:
             PlanMismatchError: If it is open under other terms.
-            LedgerError: If the ledger can't be used, or the account's journal is
-                damaged.
+            BudgetExhaustedError: If the cap of its corpus has no room for it.
+            LedgerError: If the ledger can't be used, has no such corpus, or the
+                account's journal is damaged.
+        """
+
+    @abstractmethod
+    def create_corpus(self, terms: CorpusTerms) -> CorpusState:
+        """Create a corpus with its cap, or find it with the same terms.
+
+        Raises:
+            PlanMismatchError: If it is there with other terms.
+            LedgerError: If the ledger can't be used.
+        """
+
+    @abstractmethod
+    def corpora(self) -> list[str]:
+        """Return the names of all corpora, sorted."""
+
+    @abstractmethod
+    def corpus(self, name: str) -> CorpusState:
+        """Return a corpus, with its accounts and the ledger's time.
+
+        Raises:
+            LedgerError: If the ledger can't be used or has no such corpus.
+        """
+
+    @abstractmethod
+    def bind_salt(self, name: str, fingerprint: str) -> None:
+        """Bind a per-unit account to the salt with a fingerprint, once.
+
+        The fingerprint is kept in the account's row, and its head covers it.
+
+        Raises:
+            PlanMismatchError: If the account is bound to another salt.
+            LedgerError: If the ledger can't be used, or the account is closed or keeps
+                no balances.
         """
 
     @abstractmethod
@@ -276,6 +343,7 @@ class Ledger(ReleaseStore):
         """Store the plan unless one is stored; return the one that holds.
 
         Raises:
+            PlanMismatchError: If its unit is not that of the account's corpus.
             LedgerError: If the ledger can't be used or has no such account.
         """
 
@@ -300,7 +368,8 @@ class Ledger(ReleaseStore):
                 `start_release`.
 
         Raises:
-            BudgetExhaustedError: If the account can't pay.
+            BudgetExhaustedError: If the account can't pay, or its period is over or has
+                not begun.
             PlanMismatchError: If the events are not the plan's.
             LedgerError: If the ledger can't be used, the account is unknown, closed, or
                 has no plan yet.

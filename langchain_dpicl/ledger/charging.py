@@ -12,6 +12,7 @@ from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     LedgerError,
+    PlanMismatchError,
 )
 from langchain_dpicl.ledger.base import NAME_LIMIT, AccountState, Charge
 
@@ -31,6 +32,7 @@ def charged(
     """
     terms = state.terms
     require_open(state)
+    require_current(state)
     planned = state.plan.events if state.plan else ()
     paid = planned if events is None else tuple(events)
     cost = terms.cost(paid, state.plan)
@@ -61,6 +63,47 @@ def require_open(state: AccountState) -> None:
             f"Account {state.terms.name!r} is closed: it pays for nothing any more. "
             "Open an account with another name if the people in the corpus agree to a "
             "new guarantee."
+        )
+
+
+def require_current(state: AccountState) -> None:
+    """Refuse an account whose period has not begun or is over, by the ledger's time."""
+    terms, span = state.terms, state.terms.span
+    if span is None:
+        return
+    if state.at is None:
+        raise LedgerError(f"Account {terms.name!r} was read without the ledger's time.")
+    if span.start <= state.at < span.end:
+        return
+    said = (
+        f"is over. 'dpicl ledger renew {terms.name}' opens the next one, if the cap of "
+        f"corpus {terms.corpus!r} has room for it"
+        if span.end <= state.at
+        else "has not begun"
+    )
+    raise BudgetExhaustedError(
+        f"Account {terms.name!r} pays for the period {terms.period} (UTC), which "
+        f"{said}; nothing was asked of the model and nothing was released."
+    )
+
+
+def require_unit_known(state: AccountState) -> None:
+    """Refuse to charge an account of a corpus before its plan says what a unit is."""
+    if state.terms.corpus is not None and state.plan is None:
+        raise LedgerError(
+            f"Account {state.terms.name!r} belongs to a corpus: fix a plan that names "
+            "its unit before the first charge."
+        )
+
+
+def require_salt(state: AccountState, fingerprint: str) -> None:
+    """Refuse an account without balances, and one that is bound to another salt."""
+    require_unit_account(state)
+    if state.salt not in (None, fingerprint):
+        raise PlanMismatchError(
+            f"Account {state.terms.name!r} is bound to groups of another salt: its "
+            "units would be dealt anew. Load the saved index (or pass its salt=) "
+            "instead of making a new one."
         )
 
 

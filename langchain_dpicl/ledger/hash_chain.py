@@ -3,8 +3,9 @@
 Every entry of a journal holds the digest of the entry before it: the terms, then the
 plan once it is fixed, then each charge. The account's row holds the *head*: the digest
 of the last entry together with all that changes in that row (counter, sums, digest of
-the balances, whether it is closed). It follows from everything before it, so that an
-entry or a sum that is edited, deleted or added no longer leads to the head:
+the balances, whether and when it is closed, its salt's fingerprint). It follows from
+everything before it, so that an entry or a sum that is edited, deleted or added no
+longer leads to the head:
 
     digest = BLAKE2b-256(JSON array of the previous digest, kind of entry, contents)
 
@@ -36,11 +37,14 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.ledger.base import AccountState, AccountTerms
+
+if TYPE_CHECKING:
+    from langchain_dpicl.ledger.corpus import CorpusTerms
 
 _JOURNAL = b"dpicl.journal"
 _BALANCES = b"dpicl.balances"
@@ -74,6 +78,7 @@ def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
     Of the key of its tags only the hash goes into the chain.
     """
     key = None if unit_key is None else hashlib.sha256(unit_key).hexdigest()
+    promised = (terms.corpus, terms.period, terms.purpose)
     return _entry(
         "",
         "terms",
@@ -84,12 +89,28 @@ def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
         terms.scope,
         *map(_exact, (terms.order, terms.delta0_share)),
         key,
+        # Nothing for an account that has none: its chain is older than these.
+        *(promised if any(one is not None for one in promised) else ()),
     )
 
 
-def after_account(last: str, first: str) -> str:
-    """Return the registry's digest after the account whose terms have a digest."""
-    return _entry(last, "registered", first)
+def after_account(last: str, first: str, corpus: str | None = None) -> str:
+    """Return the registry's digest after the account whose terms have a digest.
+
+    `corpus` is the digest of the terms of its corpus, if it has one.
+    """
+    return _entry(last, "registered", first, *(() if corpus is None else (corpus,)))
+
+
+def corpus_digest(terms: CorpusTerms) -> str:
+    """Return the digest of what a corpus promises."""
+    cap = map(_exact, (terms.epsilon, terms.delta))
+    return _entry("", "corpus", terms.name, terms.unit_key, *cap, terms.window_days)
+
+
+def corpus_head(first: str, at: datetime) -> str:
+    """Return a corpus's head: the digest of its terms, and the last time it saw."""
+    return _entry(first, "seen", _moment(at))
 
 
 def after_plan(last: str, plan: str) -> str:
@@ -108,8 +129,10 @@ def after_charge(
         >>> one == after_charge("", "notes", 1, "[]", Cost(2, 0), at)
         False
     """
-    when = utc(at).isoformat(timespec="microseconds")
-    return _entry(last, "charge", name, sequence, events, cost.loss, cost.failure, when)
+    return _entry(
+        *(last, "charge", name, sequence, events),
+        *(cost.loss, cost.failure, _moment(at)),
+    )
 
 
 def after_release(name: str, charge: int, kind: str, header: str) -> str:
@@ -142,6 +165,8 @@ def head_of(
     `balances` is the digest of its units' balances, `releases` that of its releases;
     None without any.
     """
+    closed_at = None if state.closed_at is None else _moment(state.closed_at)
+    bound = (closed_at, state.salt)
     return _entry(
         last,
         "account",
@@ -151,6 +176,7 @@ def head_of(
         state.closed,
         balances,
         releases,
+        *(bound if any(one is not None for one in bound) else ()),
     )
 
 
@@ -183,6 +209,10 @@ def utc(at: datetime) -> datetime:
     if at.tzinfo is None:
         return at.replace(tzinfo=timezone.utc)
     return at.astimezone(timezone.utc)
+
+
+def _moment(at: datetime) -> str:
+    return utc(at).isoformat(timespec="microseconds")
 
 
 def _exact(number: float | None) -> float | None:

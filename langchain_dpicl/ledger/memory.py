@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger import clock
 from langchain_dpicl.ledger.balances import (
     UnitBalances,
     UnitRows,
@@ -31,10 +32,18 @@ from langchain_dpicl.ledger.charging import (
     repeated_unit,
     require_name,
     require_per_unit,
+    require_salt,
     require_unit_account,
     require_unit_id,
+    require_unit_known,
     require_unused,
     unknown_account,
+)
+from langchain_dpicl.ledger.corpus import (
+    CorpusState,
+    CorpusTerms,
+    require_corpus_terms,
+    unknown_corpus,
 )
 from langchain_dpicl.ledger.release_store import (
     Starts,
@@ -64,6 +73,7 @@ class MemoryLedger(Ledger):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._accounts: dict[str, AccountState] = {}
+        self._corpora: dict[str, tuple[CorpusTerms, datetime]] = {}
         self._journal: dict[str, list[ChargeRecord]] = {}
         self._releases: dict[str, dict[int, StoredRelease]] = {}
         self._rows = UnitRows()
@@ -83,10 +93,13 @@ class MemoryLedger(Ledger):
     def open(self, terms: AccountTerms) -> AccountState:
         """Open an account, or find it open under the same terms."""
         require_name(terms.name)
+        require_corpus_terms(terms)
         with self._lock:
             self._require_same_process()
             state = self._accounts.get(terms.name)
             if state is None:
+                if terms.corpus is not None:
+                    self._note_time(self._corpus(terms.corpus)).require_room(terms)
                 state = AccountState(terms, None, 0, closed=False)
                 self._accounts[terms.name] = state
                 self._journal[terms.name] = []
@@ -96,12 +109,42 @@ class MemoryLedger(Ledger):
         terms.require_same(state.terms)
         return state
 
+    def create_corpus(self, terms: CorpusTerms) -> CorpusState:
+        """Create a corpus with its cap, or find it with the same terms."""
+        with self._lock:
+            self._require_same_process()
+            self._corpora.setdefault(terms.name, (terms, clock.database_time()))
+            found = self._corpus(terms.name)
+        terms.require_same(found.terms)
+        return found
+
+    def corpora(self) -> list[str]:
+        """Return the names of all corpora, sorted."""
+        with self._lock:
+            self._require_same_process()
+            return sorted(self._corpora)
+
+    def corpus(self, name: str) -> CorpusState:
+        """Return a corpus, with its accounts and the ledger's time."""
+        with self._lock:
+            self._require_same_process()
+            return self._corpus(name)
+
+    def bind_salt(self, name: str, fingerprint: str) -> None:
+        """Bind a per-unit account to the salt with a fingerprint, once."""
+        with self._lock:
+            state = self._account(name)
+            require_salt(state, fingerprint)
+            self._accounts[name] = replace(state, salt=fingerprint)
+
     def fix_plan(self, name: str, plan: Plan) -> Plan:
         """Store the plan unless one is stored; return the one that holds."""
         with self._lock:
             state = self._account(name)
             if state.plan is None:
                 require_unused(state)
+                if state.terms.corpus is not None:
+                    self._corpus(state.terms.corpus).terms.require_unit(name, plan)
                 state = replace(state, plan=plan)
                 self._accounts[name] = state
         return state.plan or plan
@@ -115,13 +158,15 @@ class MemoryLedger(Ledger):
     ) -> Charge:
         """Charge one release, or raise."""
         with self._lock:
-            state, charge = charged(self._account(name), events)
+            held = self._account(name)
+            require_unit_known(held)
+            state, charge = charged(held, events)
             if starts is not None:
                 found = StoredRelease(charge.sequence, starts[0], starts[1](charge))
                 self._releases[name][charge.sequence] = found
             self._accounts[name] = state
             journal = self._journal[name]
-            now = datetime.now(timezone.utc)
+            now = self._noted(state) or datetime.now(timezone.utc)
             at = max(now, journal[-1].at) if journal else now
             journal.append(ChargeRecord(charge, at))
         return charge
@@ -146,7 +191,10 @@ class MemoryLedger(Ledger):
     def close_account(self, name: str) -> None:
         """Close an account for good."""
         with self._lock:
-            self._accounts[name] = replace(self._account(name), closed=True)
+            state = self._account(name)
+            if not state.closed:
+                closed_at = self._noted(state)
+                self._accounts[name] = replace(state, closed=True, closed_at=closed_at)
 
     def verify(self, name: str) -> AccountState:
         """Check that the charges add up to what was spent."""
@@ -228,9 +276,30 @@ class MemoryLedger(Ledger):
     def _account(self, name: str) -> AccountState:
         self._require_same_process()
         try:
-            return self._accounts[name]
+            state = self._accounts[name]
         except KeyError:
             raise unknown_account(name) from None
+        corpus = state.terms.corpus
+        return state if corpus is None else replace(state, at=self._corpus(corpus).at)
+
+    def _corpus(self, name: str) -> CorpusState:
+        if name not in self._corpora:
+            raise unknown_corpus(name)
+        terms, last = self._corpora[name]
+        held = (one for one in self._accounts.values() if one.terms.corpus == name)
+        return CorpusState(terms, max(last, clock.database_time()), tuple(held))
+
+    def _note_time(self, corpus: CorpusState) -> CorpusState:
+        """Keep the time of an event: no later one is earlier."""
+        self._corpora[corpus.terms.name] = (corpus.terms, corpus.at)
+        return corpus
+
+    def _noted(self, state: AccountState) -> datetime | None:
+        """Keep and return the time at which an account of a corpus was read."""
+        corpus = state.terms.corpus
+        if corpus is not None and state.at is not None:
+            self._corpora[corpus] = (self._corpora[corpus][0], state.at)
+        return state.at
 
     def _require_same_process(self) -> None:
         if os.getpid() != self._pid:

@@ -16,6 +16,7 @@ head and last entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -43,8 +44,14 @@ from langchain_dpicl.ledger.charging import (
     require_unit_id,
     require_units,
 )
+from langchain_dpicl.ledger.corpus import (
+    CorpusState,
+    CorpusTerms,
+    require_corpus_terms,
+)
 from langchain_dpicl.ledger.release_store import Starts, StoredRelease
 from langchain_dpicl.ledger.sql import (
+    corpus_rows,
     postgres_pipeline,
     release_rows,
     statements,
@@ -55,8 +62,10 @@ from langchain_dpicl.ledger.sql.rows import (
     Account,
     Last,
     Opening,
+    bind_salt,
     close_account,
     find_account,
+    has_corpus,
     read_account,
     read_events,
     require_account,
@@ -158,6 +167,7 @@ class SQLLedger(Ledger):
     def open(self, terms: AccountTerms) -> AccountState:
         """Open an account, or find it open under the same terms; check its journal."""
         name = require_name(terms.name)
+        require_corpus_terms(terms)
 
         def find(connection: Connection) -> AccountState | None:
             account = find_account(connection, name)
@@ -175,12 +185,48 @@ class SQLLedger(Ledger):
         terms.require_same(state.terms)
         return state
 
+    def create_corpus(self, terms: CorpusTerms) -> CorpusState:
+        """Create a corpus with its cap, or find it with the same terms."""
+
+        def create(connection: Connection) -> CorpusState:
+            lock_registry(connection)
+            if corpus_rows.find_corpus(connection, terms.name) is None:
+                corpus_rows.write_corpus(connection, terms)
+            return corpus_rows.corpus_state(connection, terms.name)
+
+        found = self._database.run(create)
+        terms.require_same(found.terms)
+        return found
+
+    def corpora(self) -> list[str]:
+        """Return the names of all corpora, sorted."""
+        return sorted(self._database.run(corpus_rows.read_corpora, mode=Mode.READ))
+
+    def corpus(self, name: str) -> CorpusState:
+        """Return a corpus, with its accounts and the ledger's time."""
+        return self._database.run(
+            lambda connection: corpus_rows.corpus_state(connection, name),
+            mode=Mode.READ,
+        )
+
+    def bind_salt(self, name: str, fingerprint: str) -> None:
+        """Bind a per-unit account to the salt with a fingerprint, once."""
+        self._check_first(name)
+        self._database.run(
+            lambda connection: bind_salt(
+                connection, *self._locked(connection, name), fingerprint
+            )
+        )
+
     def fix_plan(self, name: str, plan: Plan) -> Plan:
         """Store the plan unless one is stored; return the one that holds."""
 
         def fix(connection: Connection) -> Plan:
             account, _ = self._locked(connection, name)
             if account.state.plan is None:
+                if (corpus := account.state.terms.corpus) is not None:
+                    found = corpus_rows.require_corpus(connection, corpus)
+                    found.terms.require_unit(name, plan)
                 write_plan(connection, account, plan)
                 account, _ = self._locked(connection, name)
             if account.state.plan is None:
@@ -202,8 +248,7 @@ class SQLLedger(Ledger):
         before = self._last.before(name)
 
         def write(connection: Connection) -> Charge:
-            account, last = self._locked(connection, name)
-            charge = write_charge(connection, account, last, events)
+            charge = write_charge(connection, *self._timed(connection, name), events)
             if starts is not None:
                 account, last = self._locked(connection, name)
                 kind, header = starts[0], starts[1](charge)
@@ -220,7 +265,9 @@ class SQLLedger(Ledger):
             )
 
         charge = None
-        if starts is None and self._database.engine.dialect.name == "postgresql":
+        # An account of a corpus locks its corpus too, in the ordinary way.
+        is_alone = starts is None and not has_corpus(self._checked[name])
+        if is_alone and self._database.engine.dialect.name == "postgresql":
             charge = self._database.attempt(write_quickly)
         charge = charge or self._database.run(write, mode=Mode.CHARGE)
         self._last.require_later(charge, before)
@@ -244,8 +291,8 @@ class SQLLedger(Ledger):
             account, _ = read_account(connection, name)
             if self._checked.get(name, account.opening) != account.opening:
                 # Edited since: its head alone does not show that.
-                return self._whole(connection, account)
-            return account.state
+                self._whole(connection, account)
+            return corpus_rows.timed(connection, account.state, keep=False)
 
         return self._database.run(read, mode=Mode.READ)
 
@@ -253,9 +300,7 @@ class SQLLedger(Ledger):
         """Close an account for good."""
         self._check_first(name)
         self._database.run(
-            lambda connection: close_account(
-                connection, *self._locked(connection, name)
-            )
+            lambda connection: close_account(connection, *self._timed(connection, name))
         )
 
     def verify(self, name: str) -> AccountState:
@@ -391,6 +436,12 @@ class SQLLedger(Ledger):
         if self._checked.get(name) != account.opening:
             self._whole(connection, account)
         return account, last
+
+    def _timed(self, connection: Connection, name: str) -> tuple[Account, Last]:
+        """Lock an account, and its corpus, whose time it is given."""
+        account, last = self._locked(connection, name)
+        state = corpus_rows.timed(connection, account.state, keep=True)
+        return replace(account, state=state), last
 
     def _whole(self, connection: Connection, account: Account) -> AccountState:
         require_chain(connection, account)

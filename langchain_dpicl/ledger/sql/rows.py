@@ -22,9 +22,21 @@ from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.balances import new_key
 from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
-from langchain_dpicl.ledger.charging import charged, require_unused, unknown_account
+from langchain_dpicl.ledger.charging import (
+    charged,
+    require_salt,
+    require_unit_known,
+    require_unused,
+    unknown_account,
+)
+from langchain_dpicl.ledger.corpus import require_corpus_terms
 from langchain_dpicl.ledger.sql import statements
-from langchain_dpicl.ledger.sql.schema import UNREADABLE, account_table, whole
+from langchain_dpicl.ledger.sql.schema import (
+    UNREADABLE,
+    account_table,
+    text,
+    whole,
+)
 
 _ACCOUNTING = ("plan", "zcdp", "gdp", "renyi", "pure")
 _SCOPES = ("corpus", "unit")
@@ -75,6 +87,11 @@ class Last:
     at: datetime | None
 
 
+def has_corpus(opening: Opening) -> bool:
+    """Return whether an account belongs to a corpus."""
+    return opening[8] is not None
+
+
 def damaged(name: str, where: str, why: str) -> LedgerError:
     """Return the error for an account whose rows can't be trusted."""
     return LedgerError(
@@ -103,6 +120,9 @@ def account_of(row: Any) -> Account:
         row.scope,
         row.renyi_order,
         row.delta0_share,
+        row.corpus,
+        row.period,
+        row.purpose,
         row.unit_key,
         row.plan,
     )
@@ -110,6 +130,8 @@ def account_of(row: Any) -> Account:
         terms, plan = _read_opening(opening)
         spent = Cost(whole(row.spent_loss), whole(row.spent_failure))
         used = whole(row.used)
+        closed_at = None if row.closed_at is None else hash_chain.utc(row.closed_at)
+        salt = None if row.salt is None else text(row.salt)
     except (LedgerError, *UNREADABLE):
         raise damaged(
             row.name,
@@ -118,7 +140,7 @@ def account_of(row: Any) -> Account:
         ) from None
     return Account(
         number=row.id,
-        state=AccountState(terms, plan, used, bool(row.closed), spent),
+        state=AccountState(terms, plan, used, bool(row.closed), spent, closed_at, salt),
         opening=opening,
         head=str(row.head),
         unit_key=row.unit_key,
@@ -197,6 +219,9 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
             "scope": terms.scope,
             "renyi_order": _hex(terms.order),
             "delta0_share": _hex(terms.delta0_share),
+            "corpus": terms.corpus,
+            "period": terms.period,
+            "purpose": terms.purpose,
             "head": hash_chain.head_of(start, state, balances, None),
         }
     except (TypeError, ValueError, OverflowError):
@@ -223,12 +248,12 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
 def write_plan(connection: Connection, account: Account, plan: Plan) -> None:
     """Write an account's plan, once, before it is charged or closed."""
     require_unused(account.state)
-    text = hash_chain.canonical(plan.to_dict())
-    start = hash_chain.after_plan(account.start, text)
+    written = hash_chain.canonical(plan.to_dict())
+    start = hash_chain.after_plan(account.start, written)
     connection.execute(
         update(account_table)
         .where(account_table.c.id == account.number)
-        .values(plan=text, head=account.head_after(start, account.state))
+        .values(plan=written, head=account.head_after(start, account.state))
     )
 
 
@@ -258,14 +283,15 @@ def next_charge(
     account: Account, last: Last, events: Sequence[Event] | None
 ) -> tuple[Charge, dict[str, Any]]:
     """Return the next charge of an account, and the values that its statements bind."""
+    require_unit_known(account.state)
     state, charge = charged(account.state, events)
-    text = _events_text(charge.events)
+    written = _events_text(charge.events)
     # Several hosts have several clocks; their order is that of the charges.
-    now = datetime.now(timezone.utc)
+    now = account.state.at or datetime.now(timezone.utc)
     at = now if last.at is None else max(now, last.at)
     name = state.terms.name
     digest = hash_chain.after_charge(
-        last.digest, name, charge.sequence, text, charge.cost, at
+        last.digest, name, charge.sequence, written, charge.cost, at
     )
     return charge, {
         "number": account.number,
@@ -274,7 +300,7 @@ def next_charge(
         "failure": state.spent.failure,
         "digest": digest,
         "head": account.head_after(digest, state),
-        "events": text,
+        "events": written,
         "cost_loss": charge.cost.loss,
         "cost_failure": charge.cost.failure,
         "charged_at": at,
@@ -284,11 +310,29 @@ def next_charge(
 def close_account(connection: Connection, account: Account, last: Last) -> None:
     """Close an account, once; its journal ends here."""
     if not account.state.closed:
-        closed = replace(account.state, closed=True)
+        closed = replace(account.state, closed=True, closed_at=account.state.at)
         connection.execute(
             update(account_table)
             .where(account_table.c.id == account.number)
-            .values(closed=True, head=account.head_after(last.digest, closed))
+            .values(
+                closed=True,
+                closed_at=closed.closed_at,
+                head=account.head_after(last.digest, closed),
+            )
+        )
+
+
+def bind_salt(
+    connection: Connection, account: Account, last: Last, fingerprint: str
+) -> None:
+    """Bind a per-unit account to a salt, once; its journal goes on."""
+    require_salt(account.state, fingerprint)
+    if account.state.salt is None:
+        bound = replace(account.state, salt=fingerprint)
+        connection.execute(
+            update(account_table)
+            .where(account_table.c.id == account.number)
+            .values(salt=fingerprint, head=account.head_after(last.digest, bound))
         )
 
 
@@ -310,7 +354,8 @@ def _events_text(events: tuple[Event, ...]) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
-    name, epsilon, delta, queries, accounting, scope, order, share, key, plan = opening
+    name, epsilon, delta, queries, accounting, scope, order, share = opening[:8]
+    corpus, period, purpose, key, plan = opening[8:]
     if accounting not in _ACCOUNTING or scope not in _SCOPES:
         raise ValueError
     if (scope == "unit") != isinstance(key, bytes):
@@ -324,7 +369,11 @@ def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
         scope=scope,
         order=None if order is None else float.fromhex(order),
         delta0_share=None if share is None else float.fromhex(share),
+        corpus=None if corpus is None else text(corpus),
+        period=None if period is None else text(period),
+        purpose=None if purpose is None else text(purpose),
     )
+    require_corpus_terms(terms)
     if terms.filter is None and queries is None:
         raise ValueError
     return terms, None if plan is None else Plan.from_dict(json.loads(plan))

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
 # What comes of a value that a column can't hold, or that no ledger wrote there. SQLite
 # keeps words, blobs and floats in a column of integers, and the other way round. Only
@@ -95,6 +95,28 @@ account_table = Table(
     Column("balances_digest", String(64), nullable=True),
     # What its charges released in steps, in one digest.
     Column("releases_digest", String(64), nullable=True),
+    Column("library", String(40), nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    # The corpus's name, and what binds an account of one; see `ledger/corpus.py`.
+    Column("corpus", String(200), nullable=True),
+    Column("period", String(40), nullable=True),
+    Column("purpose", Text, nullable=True),
+    Column("closed_at", DateTime(timezone=True), nullable=True),
+    Column("salt", String(64), nullable=True),
+)
+
+corpus_table = Table(
+    "dpicl_corpus",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(200), nullable=False, unique=True),
+    Column("unit_key", Text, nullable=True),
+    Column("epsilon", String(40), nullable=False),
+    Column("delta", String(40), nullable=False),
+    Column("window_days", Integer, nullable=True),
+    # The ledger's time never goes back behind this.
+    Column("last_at", DateTime(timezone=True), nullable=False),
+    Column("head", String(64), nullable=False),
     Column("library", String(40), nullable=False),
     Column("created_at", DateTime(timezone=True), nullable=False),
 )

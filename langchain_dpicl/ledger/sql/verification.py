@@ -24,6 +24,11 @@ from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.base import NOTHING, AccountState, AccountTerms
 from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.sql import statements
+from langchain_dpicl.ledger.sql.corpus_rows import (
+    corpus_state,
+    read_corpora,
+    require_corpus,
+)
 from langchain_dpicl.ledger.sql.release_rows import require_releases
 from langchain_dpicl.ledger.sql.rows import (
     IMPOSSIBLE,
@@ -52,7 +57,7 @@ def require_chain(connection: Connection, account: Account) -> None:
     the account's row.
     """
     state = account.state
-    name = state.terms.name
+    name, span = state.terms.name, state.terms.span
     costs: dict[str, Cost] = {}
     head, at = account.start, None
     sequence = loss = failure = 0
@@ -79,6 +84,8 @@ def require_chain(connection: Connection, account: Account) -> None:
                 costs[row.events] = cost
             _require_paid(state, where, cost, stored)
             at = _require_later(name, where, at, row.charged_at)
+            if span is not None and not span.start <= at < span.end:
+                raise damaged(name, where, "it is not within the account's period")
             loss, failure = loss + stored.loss, failure + stored.failure
     require_end(connection, account)
     spent = Cost(loss, failure)
@@ -86,6 +93,8 @@ def require_chain(connection: Connection, account: Account) -> None:
         raise damaged(name, f"at charge {sequence}", "its charges don't add up")
     if state.terms.scope == "corpus" and not fits(spent, state.terms.limit):
         raise damaged(name, f"at charge {sequence}", "more was charged than it has")
+    if state.terms.corpus is not None:
+        require_corpus(connection, state.terms.corpus)
     require_releases(connection, account)
 
 
@@ -162,12 +171,18 @@ def add_account(connection: Connection, terms: AccountTerms) -> None:
     The transaction holds the registry; see `lock_registry`.
     """
     head = require_registry(connection)
+    corpus = None
+    if terms.corpus is not None:
+        # Its row stays locked: nobody else opens an account before this one is there.
+        held = corpus_state(connection, terms.corpus, lock=True)
+        held.require_room(terms)
+        corpus = hash_chain.corpus_digest(held.terms)
     write_account(connection, terms)
     account = require_account(connection, terms.name)
     connection.execute(
         update(registry_table).values(
             accounts=registry_table.c.accounts + 1,
-            head=_after(head, account),
+            head=_after(head, account, corpus),
         )
     )
 
@@ -180,15 +195,18 @@ def lock_registry(connection: Connection) -> None:
 def require_registry(connection: Connection) -> str:
     """Check that the accounts are those that were opened; return the registry's head.
 
+    A corpus whose cap was edited, or that was replaced, is found too.
+
     It reads every account's terms, and none of their charges.
     """
     kept = connection.execute(
         select(registry_table.c.accounts, registry_table.c.head)
     ).one_or_none()
     head, accounts = hash_chain.NO_ACCOUNTS, 0
+    corpora = {name: one.first for name, one in read_corpora(connection).items()}
     with connection.execute(_ACCOUNTS, execution_options=_STREAM) as rows:
         for row in rows:
-            head = _after(head, account_of(row))
+            head = _after(head, account_of(row), corpora.get(row.corpus))
             accounts += 1
     if kept is None or (accounts, head) != tuple(kept):
         raise LedgerError(
@@ -207,6 +225,6 @@ def start_registry(connection: Connection) -> None:
     )
 
 
-def _after(head: str, account: Account) -> str:
+def _after(head: str, account: Account, corpus: str | None) -> str:
     first = hash_chain.after_terms(account.state.terms, account.unit_key)
-    return hash_chain.after_account(head, first)
+    return hash_chain.after_account(head, first, corpus)

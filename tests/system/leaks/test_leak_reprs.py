@@ -141,7 +141,10 @@ PUBLIC = {
     # what was charged and released
     "few_shot.drafts": {"Draft", "Drafts"},
     "ledger.base": {"AccountState", "AccountTerms", "Charge", "ChargeRecord", "Plan"},
+    "ledger.corpus": {"CorpusState", "CorpusTerms"},
+    "ledger.periods": {"Period"},
     "ledger.release_store": {"StoredRelease"},
+    "ledger.sql.corpus_rows": {"Corpus"},
     "ledger.sql.rows": {"Account", "Last"},
     "common.outcome": {"Outcome"},
     "common.file_format": {"Kind"},
