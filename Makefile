@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench mutations clean
 
 demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
 	$(BIN)/dpicl demo
@@ -25,6 +25,10 @@ format: $(DEV)
 
 bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 	$(BIN)/python -m benchmarks run --speed
+
+mutations: $(DEV)  ## Break the code in a sample of places, and see whether the tests notice: an hour or more.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group mutations
+	$(BIN)/python tests/support/mutations.py $(MUTATIONS)
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
 include tests/support/servers/servers.mk
