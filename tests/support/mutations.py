@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not known and not passes(tree, ["-n", "2", *folders]):
             Console().print("The tests fail as the code stands: nothing was tried.")
             return 2
-        for one in track(mutations, "Breaking the code", Console(stderr=True)):
+        for one in track(mutations, "Breaking the code", console=Console(stderr=True)):
             if one.name not in known:
                 known[one.name] = asdict(tried(one, tree, whole=options.whole))
                 options.out.write_text(json.dumps([*known.values()], indent=1), "utf-8")
