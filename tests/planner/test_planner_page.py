@@ -12,7 +12,7 @@ from langchain_dpicl.cli import main
 from langchain_dpicl.planner import plan
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "guides" / "planner.md").read_text()
+PAGE = (DOCS / "guides" / "choosing-a-method.md").read_text()
 
 
 def test_the_command_of_the_page_prints_what_stands_below_it(
@@ -21,13 +21,12 @@ def test_the_command_of_the_page_prints_what_stands_below_it(
     found = re.search(r"```sh\ndpicl (.*?)\n```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
     assert found is not None
     command, shown = found.groups()
-    assert f"dpicl {command}" in (DOCS / "guides" / "choosing-a-method.md").read_text()
     assert main(shlex.split(command)) == 0
     assert capsys.readouterr().out.startswith(shown)
 
 
 def test_the_figures_on_sampling_are_the_planners() -> None:
-    found = re.search(r"is right in\n(\d+) % of .*? and in (\d+) % over 50", PAGE)
+    found = re.search(r"right in (\d+) % of .*? and\s+in (\d+) % over 50", PAGE)
     assert found is not None
     everybody, sampled = (
         plan(
