@@ -1,10 +1,10 @@
-"""From the groups' answers to vectors: each answer alone, no failure of another's.
+"""Embedding the groups' answers: each by itself, so no failure affects another.
 
 Privacy:
     By default an answer's vector is a function of that answer, whatever the embedding
     does with the texts of one call. An answer that can't be embedded abstains: its call
-    raises, or its vector is zero, not finite or of another length. With more answers a
-    call, a call that fails is made again answer by answer.
+    raises, or its vector is zero, not finite or of another length. If answers share a
+    call that fails, each is embedded again by itself.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def usable_row(vector: Any, size: int) -> Vectors | None:
 
 
 def _rows(vectors: Any, expected: int, size: int) -> list[Vectors | None]:
-    """Return what one call gives for each text, None for a vector of no use."""
+    """Return one call's vector for each text; None where it is not usable."""
     found = list(vectors)
     if len(found) != expected:
         raise GroupCallError("The embedding returned another number of vectors.")

@@ -37,8 +37,8 @@ from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
 
 Reading = Literal["answer", "loose", "nothing", "unreadable"]
-"""What a reply is to a parser: an answer as it asks for, one that counts all the same,
-"I don't know", or something else."""
+"""How a parser reads a reply: an answer in the requested form, another answer that
+counts, "I don't know", or something else."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class PublicInput:
 
 @dataclass(frozen=True)
 class PublicAnswer:
-    """The answer to the question alone, in the form in which groups can agree with it.
+    """The model's public answer, in a form that groups can agree with.
 
     Attributes:
         text: What would be released.
@@ -77,8 +77,8 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
     Privacy:
         `release` is the only place where a slot's text is read. It runs in the sealed
-        region, draws its noise with the noise of a `PaidCharge`, which exists only once
-        the charge is durable, and returns an `Outcome`, all of which may be shown.
+        region, draws the noise that a `PaidCharge` states, which exists only after the
+        charge is durable, and returns an `Outcome`, all of which may be shown.
     """
 
     model_config = ConfigDict(
@@ -86,16 +86,17 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     )
 
     relation: Relation = Relation.REPLACE
-    """Stand-alone use: how neighboring inputs differ. A chain uses its groups'."""
+    """Stand-alone use: how neighboring inputs differ. A chain asks its groups."""
 
     slot_count: int | None = None
-    """Stand-alone use: the public number of groups. Under `REPLACE` the number of
-    candidates is public and is taken; under `ADD_REMOVE` it is private."""
+    """Stand-alone use: the public number of groups. Under `REPLACE` it is by default
+    the number of candidates, which is public there; under `ADD_REMOVE` that number is
+    private."""
 
     budget: SkipValidation[PrivacyBudgetHandler | None] = Field(
         default=None, exclude=True, repr=False
     )
-    """Stand-alone use: who pays, unless the run's config names a handler."""
+    """Stand-alone use: the account, unless the run's config names a handler."""
 
     random: SkipValidation[SecureRandom | None] = Field(default=None, exclude=True)
     """Tests only: another source of randomness; None is the operating system's."""
@@ -117,7 +118,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
     @abstractmethod
     def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[NoiseT]:
-        """Return what one release is charged; its mechanism's file builds it.
+        """Return the event template of one release, which its mechanism's file builds.
 
         Args:
             sampling_rate: Poisson sampling rate of units; 1 without sampling.
@@ -139,7 +140,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     def get_format_instructions(self) -> str:
         """Return how a group should answer.
 
-        It stands in the default group prompt, and in your own where that has
+        The default group prompt contains it. Your own does if it has
         `{format_instructions}`. It is public, and the same for every group.
         """
         return SENTENCE_INSTRUCTIONS
@@ -159,11 +160,11 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
     @property
     def second(self) -> DPOutputParser[Any] | None:
-        """The parser that a chain goes on to where this one tells nothing, if any."""
+        """The parser that a chain uses next if this one releases nothing, if any."""
         return None
 
     def goes_on(self, outcome: Outcome) -> bool:  # noqa: ARG002 - overridden
-        """Return whether a chain goes on to `second` after an outcome."""
+        """Return whether a chain uses `second` after an outcome."""
         return False
 
     @property
@@ -199,13 +200,13 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         return False
 
     def public_answer(self, public: PublicInput) -> PublicAnswer | None:  # noqa: ARG002 - overridden
-        """Return the zero-shot answer as groups can agree with it.
+        """Return the zero-shot answer in a form that groups can agree with.
 
         Args:
             public: What is public about the query, with one zero-shot answer at least.
 
         Returns:
-            None where it says nothing that a group could agree with.
+            None if a group could not agree with it.
 
         Raises:
             InvalidParameterError: If this kind of release has no such form.
@@ -262,7 +263,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         """Return every public parameter that an answer depends on, JSON-able.
 
         Raises:
-            InvalidParameterError: If one can't be told from others, such as a function.
+            InvalidParameterError: If one cannot be compared, such as a function.
         """
         kind = f"{type(self).__module__}.{type(self).__qualname__}"
         return {
@@ -291,7 +292,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
         Args:
             result: The candidates. No unit may have reached more than one of them.
-            partial: Unused: there is no part of a release.
+            partial: Unused: a release has no partial results.
 
         Returns:
             The answer; for keyword parsers the words, separated by commas; if the

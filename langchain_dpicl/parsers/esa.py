@@ -52,7 +52,7 @@ Center = Literal["candidates"] | Sequence[float] | None
 
 
 def _kept(center: Any) -> Any:
-    """Return a vector as one that stays as it is."""
+    """Return an immutable copy of a vector."""
     is_vector = not isinstance(center, str) and isinstance(center, Iterable)
     return tuple(center) if is_vector else center
 
@@ -75,24 +75,24 @@ class Candidates:
 
 
 class ESAOutputParser(StagedOutputParser[GaussianNoise]):
-    """Release the one of several public candidate answers that fits the groups best.
+    """Release the public candidate answer that fits the groups' answers best.
 
     The candidates are the model's own answers to the question alone, or a list you
-    give. It suits answers in free wording: what the groups mean counts, not the words.
-    That the records do not tell is one candidate more: where it fits best, nothing is
-    released. A candidate that no group is near comes out in 1 % of questions.
+    give. Use it for answers in free wording: it compares meanings, not words. "The
+    records do not tell" is one more candidate; if it fits best, nothing is released. A
+    candidate that no group's answer is near comes out in 1 % of questions.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.embedding`, of rows around a public center, Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
-        public candidates and the noisy sum, and so is the whole order of the candidates
-        by it, and whether they reach `min_score`, or what noise alone reaches.
-        With `select="vote"` each answer votes for its nearest candidate:
+        public candidates and the noisy sum. So are the order of the candidates, and
+        whether they reach `min_score` or the score that noise alone reaches. With
+        `select="vote"` each answer votes for its nearest candidate:
         `mechanisms.voting`, the same event. Asked in stages: `mechanisms.stages`. Each
         answer is embedded by a call of its own; one that can't be embedded, or whose
         vector is zero, not finite or of another length, abstains, and no other does. A
-        single candidate is given as a fallback, and nothing is charged.
+        single candidate is returned as a fallback, and nothing is charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -121,7 +121,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     a text's vector; see `docs/guides/models.md`."""
 
     n_candidates: int = 8
-    """How many public answers to ask for where `candidates` is not given."""
+    """How many public answers to ask for if `candidates` is not given."""
 
     candidates: Annotated[Sequence[str], AfterValidator(tuple)] | None = None
     """Public candidate answers."""
@@ -131,22 +131,23 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
 
     radius: float = 1.0
     """Radius R of the ball. With center="candidates" a small R divides the noise, as
-    long as the answers lie within it: farther ones are drawn to its surface. Answers
-    for other candidates then pull away from the best one, so that less of it is left
-    to tell it from noise; see `min_score`."""
+    long as the answers lie within it; answers outside are moved to its surface. Answers
+    for other candidates then count against the best one, which is harder to tell from
+    noise; see `min_score`."""
 
     select: Literal["cosine", "vote"] = "cosine"
-    """`vote` wins where most groups agree on a candidate, `cosine` where answers are
-    diffuse and no candidate says quite the same."""
+    """`vote` is better where most groups agree on a candidate, `cosine` where answers
+    lie between the candidates."""
 
     min_score: float | None = None
-    """Least score that is released. A score is the inner product with the noisy mean:
-    about the mean cosine with the groups' answers, where a group without one counts as
-    the center. What unrelated texts have in common depends on the embedding: try it out
-    on public texts. Where no candidate reaches it, nothing is released, and the ranking
-    has those that do. None: the best must be nearer than noise alone takes it in 1 % of
-    questions, and the ranking has all. With -1 the best comes out, however far it is.
-    It goes with `select="cosine"`."""
+    """Least score of a released candidate. A score is the inner product with the noisy
+    mean: about the mean cosine with the groups' answers, where a group without an
+    answer counts as the center. The score of unrelated texts depends on the embedding:
+    try it on public texts. If no candidate reaches `min_score`, nothing is released.
+    The ranking has only candidates that reach it. None: the best candidate must be
+    nearer than noise alone brings it in 1 % of questions, and the ranking has all
+    candidates. With -1 the best candidate comes out, however far away it is. Needs
+    `select="cosine"`."""
 
     noise_multiplier: float | None = None
     """z; None leaves it to the budget's plan."""
@@ -188,14 +189,14 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     @property
     @override
     def zero_shot_answers(self) -> int:
-        """As many as candidates are wanted, unless they are given."""
+        """The number of candidates to ask for; none if they are given."""
         return 0 if self.candidates is not None else self.n_candidates
 
     @override
     def event_template(
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[GaussianNoise]:
-        """Return what one noisy sum, or vote, is charged."""
+        """Return the event template of one noisy sum, or vote."""
         return checked(
             mechanisms.vote_template
             if self.select == "vote"
@@ -314,7 +315,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             places = [place for place in places if scores[place] >= self.min_score]
             is_far = not places
         else:
-            # Of no answers, how far the sum lies in a direction is noise alone.
+            # Without any answer, the sum's length in a direction is noise alone.
             sigma, looks = asked.noise(one), asked.of_stages
             least = mechanisms.least_votes(sigma, len(places), looks)
             is_far = float(_direction(prepared, best) @ noisy) < least
@@ -333,8 +334,8 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
                 "There is no candidate answer: the model gave none to the question "
                 "alone. Give candidates=[...]."
             )
-        # A candidate that says nothing is what `NOTHING` stands for; alone it is the
-        # public answer.
+        # A candidate that says nothing counts as `NOTHING`; if it is the only one, it
+        # is the public answer.
         return tuple(t for t in texts if not says_nothing(t)) or texts[:1]
 
     def _candidates(
@@ -413,8 +414,7 @@ def _votes(rows: Sequence[Vectors], prepared: Candidates) -> list[int]:
 def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> Said:
     """Return what noisy votes for candidates say, `one` block's noise given.
 
-    Candidates may say the same in other words: a race between two is no reason to be
-    silent.
+    Two candidates may say the same in other words, so a close race still has a winner.
     """
     *votes, none = map(float, noisy)
     sigma, looks = asked.noise(one), asked.of_stages
@@ -452,9 +452,9 @@ def _fallback(reason: str, **details: Any) -> Outcome:
 
 
 def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
-    """Return the answers, and how many more say that they don't know.
+    """Return the answers, and the number of replies that say "I don't know".
 
-    Those count as the public `NOTHING`, however they are worded.
+    Those count as the public `NOTHING`, whatever their wording.
     """
     texts = [slot.text for slot in slots if slot.text and slot.text.strip()]
     known = [text for text in texts if not attempt(partial(_tells_nothing, text))]
@@ -474,8 +474,8 @@ def _direction(prepared: Candidates, place: int) -> Vectors:
 def _nearest(row: Vectors, vectors: Vectors) -> int:
     """Return the index of the candidate nearest to one answer.
 
-    Computed for each answer by itself, and not by a matrix product of all: there the
-    last bits of a row depend on how many rows there are and where it stands, so that
-    one answer more could flip the tied votes of all the others.
+    Computed for each answer by itself, and not by a matrix product of all: there a
+    row's last bits depend on the number of rows and on its place among them, so one
+    more answer could flip tied votes of all the others.
     """
     return int(np.argmax((vectors * row).sum(axis=1)))

@@ -1,4 +1,4 @@
-"""What the parsers share that find their words in the groups' answers."""
+"""Shared parts of the parsers that find their words in the groups' answers."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ KeywordMechanism = Literal["curve", "gaussian"]
 
 
 class KeywordOutputParser(DPOutputParser[NoiseT]):
-    """Base of the parsers whose words no list has named before.
+    """Base of the parsers whose words come from the answers, not from a list.
 
-    Public rules on one answer at a time decide what it counts for. An answer of up to
-    three words is one item, its phrase. Of a longer one each word counts by its lemma,
-    without stop words and the words of the question and of the prompts. An answer that
-    says that it does not know counts for nothing.
+    Public rules decide which items an answer counts for, one answer at a time. An
+    answer of up to three words is one item: its phrase. In a longer answer each word
+    counts, by its lemma, except stop words and the words of the question and of the
+    prompts. An answer that says "I don't know" counts for nothing.
     """
 
     mechanism: KeywordMechanism | None = None
     noise_multiplier: float | None = None
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
-    """From text to the items that it counts for; None is
+    """Maps a text to the items that it counts for; None is
     `langchain_dpicl.parsers.reading.keywords.items_of`."""
 
     language: str | None = "en"
-    """Of the lemmas, as simplemma names it; None counts words as they are."""
+    """Language of the lemmas, by simplemma's code; None counts words without lemmas."""
 
     stop_words: Annotated[Collection[str], AfterValidator(frozenset)] = Field(
         default=STOP_WORDS, repr=False
     )
-    """Public words that a longer answer never counts for. Words that can be an answer
-    ("up", "before", "no") are none of them."""
+    """Public words that never count in a longer answer. Words that can be an answer
+    ("up", "before", "no") are not among them."""
 
     drop_public_words: bool = True
     """Whether words of the question and of the prompts are left out of longer answers:
-    they carry no news and would take the place of words that do. The words of the
-    public zero-shot answer count: often they are the ones to be confirmed."""
+    they carry no information and would displace words that do. The words of the public
+    zero-shot answer do count: often the groups confirm them."""
 
     prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=KEYWORD_PROMPT, exclude=True, repr=False
@@ -72,13 +72,13 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     """The rewriting prompt, with `keywords` and `question`."""
 
     def require_curve(self, what: str = "") -> None:
-        """Refuse what does not go with `mechanism="curve"`, where that is given.
+        """Refuse settings that do not go with `mechanism="curve"`.
 
         Args:
-            what: What of the parser needs the Gaussian besides, if anything does.
+            what: A further setting of the parser that needs the Gaussian, if any.
 
         Raises:
-            InvalidParameterError: If something does not.
+            InvalidParameterError: If a setting does not.
         """
         needs = "noise_multiplier=" if self.noise_multiplier is not None else what
         if self.mechanism == "curve" and needs:
@@ -109,7 +109,7 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
             words: What the model says whatever it is asked.
 
         Raises:
-            InvalidParameterError: If it is one string, and no list of them.
+            InvalidParameterError: If `words` is a string, not a list of strings.
         """
         if isinstance(words, str):
             raise InvalidParameterError("words must be a list of words, not a string.")
@@ -154,11 +154,10 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
 
     @override
     def public_answer(self, public: PublicInput) -> PublicAnswer | None:
-        """Return the zero-shot answer; a group agrees that uses mostly its words.
+        """Return the zero-shot answer; a group agrees if it uses mostly the same words.
 
-        Stop words and the words of the question and of the prompts are set aside in
-        both. What is left must have more in common than not: more than half of all
-        words of the two are in both.
+        Stop words and the words of the question and of the prompts are left out of
+        both. Of all remaining words, more than half must be in both.
         """
         text = public.zero_shot[0] if public.zero_shot else ""
         dropped = self.prepare(public)

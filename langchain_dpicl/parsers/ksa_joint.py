@@ -33,7 +33,7 @@ Domain = Sequence[str] | Callable[[str], Sequence[str]]
 
 
 def _kept(domain: Any) -> Any:
-    """Return a list of words as one that stays as it is."""
+    """Return an immutable copy of a list of words."""
     if callable(domain) or isinstance(domain, str):
         return domain
     if not isinstance(domain, Iterable):
@@ -45,9 +45,9 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     """Release the k words of a public domain that most groups used, in rank order.
 
     Use it where you can list what an answer may contain (drugs, product names, options,
-    the words of a public document). "None of the words" is one entry more: only words
-    that rank before it come out. There is no test to fail: where next to no group
-    answers, words come out at random.
+    the words of a public document). "None of the words" is one more entry: only words
+    that rank before it come out. There is no stability test: where hardly any group
+    answers, random words come out.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -81,7 +81,8 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     """epsilon of one release; None leaves it to the budget's plan."""
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
-    """From text to words; None is `words.tokenize`, and words count by their lemmas."""
+    """Maps a text to words; None is `words.tokenize`, and words count by their
+    lemmas."""
 
     prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=RANKED_KEYWORD_PROMPT, exclude=True, repr=False
@@ -119,7 +120,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     def event_template(
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[ExponentialNoise]:
-        """Return what one release is charged."""
+        """Return the event template of one release."""
         return checked(
             mechanisms.joint_template,
             "ksa/joint",
@@ -129,7 +130,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
 
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
-        """Return this question's domain, without entries that are the same words."""
+        """Return this question's domain without duplicate entries."""
         domain = self.domain
         return self._entries(domain(public.question) if callable(domain) else domain)
 

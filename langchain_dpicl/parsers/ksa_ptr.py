@@ -25,15 +25,15 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     """Release the k words that nearly all groups used, or nothing.
 
     It needs no list of possible answers. It answers where the groups agree: the k-th
-    word must lead the next one by a gap that `dpicl plan` states. Where they do not,
-    the outcome is a fallback, which is also what every question about a single person
-    ends in.
+    word must lead the next one by a gap that `dpicl plan` states. If the groups do not
+    agree, the outcome is a fallback. So is the outcome of every question about a single
+    person.
 
     Two mechanisms make this release. A *curve* decides with a probability that grows
     with the gap as fast as a Renyi divergence allows; a *Gaussian* adds noise to the
-    gap. A curve needs about 0.7 of the gap, and a plan or `accounting="renyi"`; a range
-    of k and a `noise_multiplier` of your own need the Gaussian. Where you don't say,
-    the account takes the one with the smaller gap.
+    gap. A curve needs about 0.7 times the gap, and a plan or `accounting="renyi"`; a
+    range of k and a `noise_multiplier` of your own need the Gaussian. By default the
+    account takes the mechanism with the smaller gap.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -63,8 +63,8 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
 
     k: int | tuple[int, int] = 1
     """How many words: a number, or a public range (first, last) to choose from. The
-    choice is private too and costs noise, and it goes for the widest gap, not for the
-    most useful number of words: give a number where you can."""
+    choice is private too, so it costs noise. It takes the widest gap, which is not
+    always the most useful number of words. Give a number where you can."""
 
     mechanism: KeywordMechanism | None = None
     """`curve` or `gaussian`; None takes the one that needs the smaller gap."""
@@ -73,8 +73,8 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     """z of the Gaussian's test; None leaves it to the budget's plan."""
 
     delta0: float | None = None
-    """Failure probability of one test; None lets the plan share out half of delta,
-    of curves a quarter."""
+    """Failure probability of one test; None lets the plan divide half of delta among
+    the tests, or a quarter for curves."""
 
     selection_epsilon: float | None = None
     """epsilon of choosing k from a range; None leaves it to the plan."""
@@ -99,7 +99,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     def event_template(
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[PTRNoise | PTRCurve]:
-        """Return what one release is charged, and the choice of k before it."""
+        """Return the template of one release, and of the choice of k before it."""
         first, last = self._range
         if first < last:
             return checked(

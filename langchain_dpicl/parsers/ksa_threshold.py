@@ -20,26 +20,25 @@ from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputPars
 
 
 class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCurve]):
-    """Release every answer of a few words that enough groups gave.
+    """Release every short answer that enough groups gave.
 
-    It is the parser for open answers. It needs no list of possible answers and no gap:
-    several right items, tied or not, come out side by side, each one by itself. In
-    return an answer counts for its first `items_per_answer` different items only: an
-    answer of up to three words is one item, of a longer one each word is. *A longer
-    answer is cut there*: the words that matter may be those that are cut off.
+    Use it for open answers. It needs no list of possible answers and no gap: several
+    right items come out side by side, tied or not. In return an answer counts only for
+    its first `items_per_answer` different items. An answer of up to three words is one
+    item; in a longer answer each word is an item. *A longer answer is cut there*, and
+    the cut may remove the words that matter.
 
     Two mechanisms make this release. A *curve* releases each word with a probability
     that grows with its count as fast as a Renyi divergence allows; a *Gaussian* adds
-    noise to each count. A curve needs about 0.6 of the count, and a plan or
+    noise to each count. A curve needs about 0.6 times the count, and a plan or
     `accounting="renyi"`; sampled groups and a `noise_multiplier` of your own need the
-    Gaussian. Where you don't say, the account takes the one with the smaller count.
+    Gaussian. By default the account takes the mechanism with the smaller count.
 
-    Use `KSAPTROutputParser` for sentences, and where three words or more belong
-    together and lead the others clearly: what it needs does not grow with their number,
-    and with the Gaussian this one's noise grows with the square root of
-    `items_per_answer`. Under `REPLACE` a word needs 0.6 times the count that is
-    `KSAPTROutputParser`'s gap for one item, and 0.8 times for two. `dpicl plan` shows
-    both.
+    Use `KSAPTROutputParser` for sentences, and where three or more words belong
+    together and lead the others clearly: its gap does not grow with their number. Here
+    the Gaussian's noise grows with the square root of `items_per_answer`. Under
+    `REPLACE` a word needs 0.6 times the count that is `KSAPTROutputParser`'s gap for
+    one item, and 0.8 times for two. `dpicl plan` shows both.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -68,8 +67,8 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
     """
 
     items_per_answer: int = 1
-    """How many different items one answer counts for, its first ones. Groups are asked
-    for an answer of up to three words, which is one item; each more costs noise."""
+    """How many different items one answer counts for: its first ones. Groups are asked
+    for up to three words, which are one item. Each further item costs noise."""
 
     mechanism: KeywordMechanism | None = None
     """`curve` or `gaussian`; None takes the one that needs the smaller count."""
@@ -78,8 +77,8 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
     """z of the Gaussian's counts; None leaves it to the budget's plan."""
 
     delta0: float | None = None
-    """Probability that words of one answer alone come out; None lets the plan share
-    out half of delta, of curves a quarter."""
+    """Probability that words of one answer alone come out; None lets the plan divide
+    half of delta among the releases, or a quarter for curves."""
 
     @override
     def check(self) -> None:
@@ -98,7 +97,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
     def event_template(
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[ThresholdNoise | ThresholdCurve]:
-        """Return what one release is charged."""
+        """Return the event template of one release."""
         gaussian = checked(
             mechanisms.threshold_template,
             "ksa/threshold",

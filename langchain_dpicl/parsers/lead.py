@@ -14,7 +14,7 @@ from langchain_dpicl.mechanisms import least_votes
 from langchain_dpicl.mechanisms.voting import NOBODY
 
 NONE = "most groups chose none of the labels"
-"""Why nothing is released where it is the groups that say so."""
+"""The reason when the groups themselves say that nothing should be released."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Verdict:
         winner: The place of the label that is released; None if none is.
         confidence: By how many deviations of the noise the first bin leads the second
             one, the bin of "none of these" among them.
-        reason: Why nothing is released, where it is so.
+        reason: Why nothing is released, if nothing is.
         lead: By how many votes the first bin leads the second one.
     """
 
@@ -53,9 +53,10 @@ def verdict(
         sigma: Standard deviation of the noise of one count, of all blocks together.
         min_lead: Least noisy lead over every other label.
         over_none: Least noisy lead over "none of them".
-        looks: How often a noisy vote is looked at, until one is released.
-        prior: Public votes of the labels, which decide who leads the others, and by how
-            much; that groups chose a label, and not none, has to show without them.
+        looks: How often noisy votes may be read before one is released.
+        prior: Public votes for the labels. They decide which label leads the others,
+            and by how much. Whether groups chose a label, and not none, is decided
+            without them.
 
     Example:
         >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0, over_none=9.0).winner

@@ -1,8 +1,8 @@
 """Parsers whose release is a noisy sum over the slots, and a public reading of it.
 
-Such a release can be made block by block: each block's sum has noise of its own, and
-what the sums so far say tells whether another block is asked. Where all slots are asked
-at once, they are one block.
+Such a release can be made block by block: each block's sum has its own noise, and the
+sums so far decide whether another block is asked. If all slots are asked at once, they
+are one block.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Said:
     """What noisy sums say. Public.
 
     Attributes:
-        outcome: What is released if no more is asked.
+        outcome: What is released if no further block is asked.
         lead: By how many deviations the first bin, or candidate, leads the others; see
             `mechanisms.stages`.
         is_answer: Whether the outcome says something that a clear lead settles: an

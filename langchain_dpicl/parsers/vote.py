@@ -47,10 +47,10 @@ FAILURE_MARGIN = 3.0
 """Standard deviations by which failed calls must exceed half of all slots."""
 
 CALLS_FAILED = "most group calls failed"
-"""A reason for which asking the groups a second time is no use."""
+"""A reason that makes asking the groups a second time useless."""
 
 DRAFT = "draft"
-"""What `labels` is where the model drafts them."""
+"""The value of `labels` for labels that the model drafts."""
 
 VoteNoise = GaussianNoise | PureNoise
 """The noise of a vote, by mechanism."""
@@ -68,12 +68,12 @@ class _Favoring(tuple[str, ...]):  # noqa: SLOT001  # a tuple has no room for mo
         return made
 
     def __getnewargs__(self) -> tuple[tuple[str, ...], int | None]:
-        """Return what a copy is made of."""
+        """Return the arguments of a copy."""
         return tuple(self), self.favored
 
 
 def _kept(labels: Any) -> Any:
-    """Return labels as ones that stay as they are."""
+    """Return an immutable copy of the labels."""
     return labels if labels == DRAFT else tuple(labels)
 
 
@@ -85,17 +85,17 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     Each group is asked to choose one of them or "none of these". How a reply is read
     is in `langchain_dpicl.parsers.reading.choice`.
 
-    A label comes out if its noisy count is above what noise alone makes of no votes
+    A label comes out if its noisy count is above what noise alone reaches without votes
     (a label that nobody chose comes out in at most 1 % of questions) and leads every
     other bin by `min_lead`. One of the bins is "none of these": groups that chose
     nothing, or whose reply can't be read. A label with as many votes as that bin comes
     out in at most 5 % of questions.
 
-    With `then=` another parser goes on in a `DPChain` where the model lists no possible
-    answer or no label comes out (but not where most group calls failed): the groups are
-    drawn and asked anew, as that parser wants to be answered. An account with a plan
-    holds both releases for every question, and charges them together; one with a
-    filter charges the second where it is made, to the units that are eligible then.
+    With `then=`, a `DPChain` continues with another parser if the model lists no
+    possible answer or no label comes out (but not if most group calls failed). The
+    groups are drawn and asked again, in the form that the second parser needs. A plan
+    holds both releases for every question, and charges them together. A filter charges
+    the second release only when it is made, to the units that are eligible then.
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
@@ -106,9 +106,9 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         a draft sees the question and no record, and so does the answer that `prior`
         favors: a public number is added to a noisy count. Which label comes out, and
         whether one does, is post-processing of the noisy histogram; asked in stages, of
-        the histograms of blocks (`mechanisms.stages`). So is whether `then=` goes on,
-        whose release has its own charge (or its own events in the charge), its own
-        sample and its own noise: the two compose.
+        the histograms of blocks (`mechanisms.stages`). So is whether `then=` is used.
+        Its release has its own charge (or its own events in the charge), its own sample
+        and its own noise: the two compose.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -140,16 +140,16 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     """Further public spellings of a label: {"COPD": ["chronic obstructive ..."]}."""
 
     min_lead: float | None = Field(default=None, ge=0)
-    """Least noisy lead, in groups. None is 0 among given labels, so that a classifier
-    chooses the larger count; among drafted ones it is such that of two labels with the
-    same votes one comes out in at most 5 % of questions, as it always is over "none of
-    these"."""
+    """Least noisy lead, in groups. For given labels None is 0, so a classifier takes
+    the larger count. For drafted labels None is a lead at which one of two labels with
+    the same votes comes out in at most 5 % of questions. The lead over "none of these"
+    is always such a lead."""
 
     prior: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """In a chain: votes that the label of the model's own answer to the question alone,
-    which is public, has beforehand, in groups. They decide close races of labels, and
-    cost nothing; neither a label that no group chose comes out by them, nor one where
-    more groups chose "none of these"."""
+    """In a chain: public votes, in groups, for the label of the model's own answer to
+    the question alone. They decide close races of labels and cost nothing. They do not
+    let out a label that no group chose, or one with fewer votes than "none of
+    these"."""
 
     then: SkipValidation[DPOutputParser[Any] | None] = None
     """The parser that a chain goes on to where no label comes out."""
@@ -212,7 +212,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
 
     @override
     def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[VoteNoise]:
-        """Return what one vote is charged."""
+        """Return the event template of one vote."""
         name = f"vote/{self.mechanism}"
         if self.mechanism == "gaussian":
             return checked(
@@ -233,7 +233,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
 
     @override
     def goes_on(self, outcome: Outcome) -> bool:
-        """Return whether no label came out, but not by failing calls."""
+        """Return whether no label came out for a reason other than failed calls."""
         reason = outcome.details.get("reason")
         is_silent = outcome.status is Status.FALLBACK and reason != CALLS_FAILED
         return self.then is not None and is_silent
@@ -281,7 +281,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     @property
     @override
     def zero_shot_answers(self) -> int:
-        """One, where the model's own answer has votes."""
+        """One, if `prior` gives votes to the model's own answer."""
         return int(self.prior > 0)
 
     @override
@@ -436,7 +436,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         return {**shown, **({} if favored is None else {"prior": labels[favored]})}
 
     def _prior(self, labels: tuple[str, ...], asked: float) -> list[float]:
-        """Return the votes beforehand: of a part of the groups, that part of them."""
+        """Return the prior votes; for a part of the groups, that part of them."""
         favored = labels.favored if isinstance(labels, _Favoring) else None
         return [asked * self.prior * (place == favored) for place in range(len(labels))]
 

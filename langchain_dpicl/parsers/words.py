@@ -81,8 +81,8 @@ def domain_counts(
     """Count in how many answers each entry of a public domain occurs.
 
     An entry of several words counts where they occur one after the other; one with
-    brackets, "silent (no pain)", also where the words outside or inside them do. Such a
-    name of two entries is a name of neither.
+    brackets, "silent (no pain)", also where the words outside or inside them do. A name
+    that two entries share in this way counts for neither.
 
     Args:
         answers: One text per slot that answered.
@@ -150,10 +150,10 @@ def lemmas(text: str) -> list[str]:
 
 
 def refuse_unnamed(tokenizer: Tokenizer | None) -> None:
-    """Refuse to store answers that a tokenizer of the user's had a part in.
+    """Refuse to store answers that depend on a custom tokenizer.
 
     Raises:
-        InvalidParameterError: If there is one: a function can't be told from another.
+        InvalidParameterError: If there is one: functions cannot be compared.
     """
     if tokenizer is not None:
         raise InvalidParameterError(
@@ -180,7 +180,7 @@ def _words(
 ) -> list[str]:
     """Return an answer's first different words; one that can't be read has none.
 
-    The tokenizer may be the user's: what it does with one answer must not stop the
+    The tokenizer may be a custom one: its failure on one answer must not stop the
     release of all the others.
     """
 

@@ -4,15 +4,16 @@ The rules are public and look at one reply alone, in this order:
 
 1. The whole reply is an option: in any letter case, markdown, quotes, simple
    inflection, or order of its words.
-2. It declares its answer: what stands behind "Answer:", "the answer is", "I'd say".
+2. It declares its answer: the text after "Answer:", "the answer is", "I'd say".
 3. It begins with an option that is a clause by itself: "asthma (4 of 6)",
    "asthma, because ...", unless another option is listed beside it.
-4. It says that it does not know: then only what stands behind "but", "if I had to
-   choose" and the like counts.
+4. It says that it does not know: then only the text after "but", "if I had to choose"
+   and the like counts.
 5. It names one option only. Options that are denied ("not asthma"), or named to
    compare ("rather than asthma"), don't count.
-6. Of several, one alone is what it concludes ("so ..."), then what it calls most or
-   main, then what it sets in bold, then what a first sentence without numbers names.
+6. Of several options, the only one that it concludes ("so ..."); else the only one that
+   it calls most or main; else the only one in bold; else the only one in a first
+   sentence without numbers.
 
 Anything else can't be read. Of options that contain another, the longest one counts.
 """
@@ -118,7 +119,7 @@ def read_choice(
     options = options_of(tuple(labels), given)
     exact = options.texts.get(folded(reply).strip(_AROUND))
     if exact is not None:
-        return exact  # As most replies are: none of their words is looked at.
+        return exact  # The fast path, for most replies: no word is parsed.
     read = passage(reply)
     chosen = _whole(read, options)
     if chosen is None:
@@ -198,7 +199,7 @@ class _Reading:
         return parts
 
     def _declared(self) -> int | None:
-        """Return what stands behind the last "Answer:" or "I'd say"."""
+        """Return the text after the last "Answer:" or "I'd say"."""
         tokens = self.read.tokens
         starts = [
             place + 1

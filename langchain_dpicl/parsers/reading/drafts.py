@@ -1,17 +1,17 @@
-"""The options that a model drafted, out of a reply that may hold more than them.
+"""The options that a model drafted, read from a reply that may hold other text.
 
 The rules, in this order:
 
-1. What stands in a code fence is read alone.
+1. If there is a code fence, only its text is read.
 2. A JSON list or object gives its strings, also one that is cut off: of objects the
    "option", "answer", "label", "name", "text" or "value", or else the first string.
 3. Where lines are numbered or have bullets, only these are options.
-4. Other lines are options if they are no remarks: an introduction that ends in a
+4. Other lines are options unless they are remarks: an introduction that ends in a
    colon, a note, a sentence, something said in the first person.
 5. A single line may list its options with commas, semicolons or bars.
 
-A remark behind an option ("asthma - a common one", "COPD: rarer") is cut off. Options
-that differ in case, punctuation or inflection alone are one.
+A remark after an option ("asthma - a common one", "COPD: rarer") is cut off. Options
+that differ only in case, punctuation or inflection are one.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def read_drafts(reply: str, max_labels: int) -> list[str]:
 
 
 def _unfenced(text: str) -> str:
-    """Return what stands in code fences, or the whole text if nothing does."""
+    """Return the text in code fences, or the whole text if there are none."""
     parts = _FENCE.split(text)
     inside = "\n".join(parts[1::2]).strip()
     return inside or "\n".join(parts)
@@ -219,7 +219,7 @@ def _table(lines: list[str]) -> list[str]:
 
 
 def _is_remark(line: str, *, marked: bool) -> bool:
-    """Return whether a line says something about the options and is none."""
+    """Return whether a line is about the options and is not an option."""
     bare = _SPACES.sub(" ", _MARKUP.sub("", line).strip(" \t\"'*_#>"))
     folded = bare.casefold()
     words = folded.split()

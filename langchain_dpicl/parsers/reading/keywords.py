@@ -1,8 +1,8 @@
-"""From an answer to what it is counted for: lemmas, or one phrase.
+"""The items that an answer counts for: lemmas, or one phrase.
 
 Public rules about one answer. An answer of up to three words counts as its phrase, so
-that "no chest pain" is one item and not three. Of a longer one, each word counts by
-its lemma, without the words of the question, function words, and words that models put
+that "no chest pain" is one item and not three. In a longer answer each word counts, by
+its lemma, except the words of the question, function words, and words that models put
 in front of an answer. "None of these" is no answer.
 """
 
@@ -38,7 +38,7 @@ STOP_WORDS: frozenset[str] = word_set(
 )
 """English words that answer no question: of grammar, and of where an answer is from.
 
-Words that can be an answer are none of them; see `ANSWER_WORDS`.
+Words that can be an answer are not among them; see `ANSWER_WORDS`.
 """
 
 ANSWER_WORDS: frozenset[str] = word_set(
@@ -100,12 +100,12 @@ def items_of(
     Args:
         answer: What a group answered. Private.
         question_words: Public words that carry no news in a longer answer.
-        language: Of the lemmas; None for none. Stop words are English.
+        language: Language of the lemmas; None: no lemmas. Stop words are English.
 
     Returns:
         One phrase of lemmas for an answer of up to `MAX_PHRASE` words, without
-        articles, hedges and what stands in brackets; the lemmas of the other words
-        for a longer one; nothing where the answer says that it has none.
+        articles, hedges and text in brackets; the lemmas of the other words for a
+        longer one; nothing where the answer says that it has none.
 
     Example:
         >>> items_of("**No chest pain.**"), items_of("The new routers")

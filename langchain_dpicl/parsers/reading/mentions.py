@@ -60,7 +60,7 @@ _BEFORE = {
     first: tuple(phrase for phrase in _COMPARING if phrase[0] == first)
     for first, *_ in _COMPARING
 }
-"""Phrases behind which a name is only compared, by their first word."""
+"""Phrases after which a name is only compared, by their first word."""
 _LIGHT = ARTICLES | word_set(
     "any by case cases few for in just of one only patients people some those with "
     "because due to"
@@ -383,7 +383,7 @@ def is_negator(word: str) -> bool:
 
 
 def _compared(read: Passage, start: int) -> bool:
-    """Return whether a name stands behind "rather than", "followed by" and the like."""
+    """Return whether a name comes after "rather than", "followed by" and the like."""
     clause = read.tokens[start].clause
     words: list[str] = []
     for place in range(start - 1, max(start - 1 - _LOOK_BACK, -1), -1):

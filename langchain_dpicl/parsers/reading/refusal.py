@@ -270,8 +270,8 @@ def refuses(read: Passage) -> int | None:
 
     Returns:
         None where the reply does not begin by saying that it has no answer. Otherwise
-        the place of the first word behind "but", "if I had to choose" and the like;
-        the number of all words where there is no such turn.
+        the place of the first word after "but", "if I had to choose" and the like; the
+        number of all words where there is no such turn.
     """
     begin = 0
     spoken = clauses(read)
@@ -288,8 +288,8 @@ def refuses(read: Passage) -> int | None:
 def says_nothing(text: str) -> bool:
     """Return whether a reply says that it has no answer, and gives none.
 
-    A public rule about one reply, so it may turn that reply into an abstention. A
-    hedge with an answer behind it is an answer.
+    A public rule about one reply, so it may turn that reply into an abstention. A hedge
+    with an answer after it is an answer.
 
     Example:
         >>> says_nothing("I don't know."), says_nothing("I don't know him.")
@@ -360,7 +360,7 @@ def _is_opening(text: str, clause: list[Token], read: Passage) -> bool:
 
 
 def _turn(rest: list[list[Token]], begin: int) -> int:
-    """Return the place of the first word behind a turn, or of the end."""
+    """Return the place of the first word after a turn, or of the end."""
     place = begin
     total = begin + sum(map(len, rest))
     reason = False

@@ -1,6 +1,6 @@
 """Whether a sentence keeps the words that were released and paid for.
 
-The sentence and the words are public: a model made the one of the others.
+The sentence and the words are public: a model wrote the sentence from the words.
 """
 
 from __future__ import annotations
