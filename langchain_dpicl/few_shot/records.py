@@ -241,8 +241,9 @@ def _unit(found: dict[Any, Any], fields: RecordFields, place: int) -> str:
     unit = canonical_unit_id(found.get(fields.unit))
     if unit is None:
         raise UnitError(
-            f"records[{place}] has no usable unit id under {fields.unit!r}: a non-"
-            "empty string or an integer. No record can stand in for a unit of its own."
+            f"records[{place}] has no usable unit id under {fields.unit!r}: a "
+            "non-empty string or an integer. A record without an id cannot count as a "
+            "unit of its own."
         )
     return unit
 

@@ -1,8 +1,8 @@
 """Group sources: from a question to slots that no unit shares.
 
 A *group source* turns a public question into *slots*, each a list of documents, such
-that one unit (person) touches one slot at most, whatever the other units are. Which
-way it touches it is the source's `relation`, and every sensitivity follows from that.
+that one unit (person) changes one slot at most, whatever the other units are. How it
+can change the slot is the source's `relation`, and every sensitivity follows from that.
 
 | source | grouping | one unit changes | relation |
 |---|---|---|---|
@@ -15,12 +15,12 @@ way it touches it is the source's `relation`, and every sensitivity follows from
 A global top-k of the corpus, split into groups afterwards, is not offered: removing
 one unit lets another document in and can move every later one.
 
-`RetrievedGroups` holds its records itself, or draws from a vector store that is there
-already (`from_vectorstore`; the adapters are in `groups.stores`).
+`RetrievedGroups` holds its records itself, or draws from an existing vector store
+(`from_vectorstore`; the adapters are in `groups.stores`).
 
 `RetrievedGroups` with a threshold can charge each eligible unit, and nobody else, as
-per-unit accounts ask for: eligibility depends on the unit's own documents. Who can't
-name a threshold gives a `NoisyThreshold`, which chooses one for each question.
+per-unit accounts need: eligibility depends on the unit's own documents. A
+`NoisyThreshold` chooses the threshold for each question.
 """
 
 from __future__ import annotations

@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ThresholdRelease:
-    """What `release_threshold` made of a prepared question: public."""
+    """What `release_threshold` returns for a prepared question. Public."""
 
     prepared: Any
     """For the same question, what `draw_prepared` needs."""
 
     details: dict[str, Any]
-    """What was released on the way, ready for JSON, for the answer's record."""
+    """What was released, ready for JSON, for the answer's record."""
 
 
 class GroupSource(ABC):
@@ -54,8 +54,8 @@ class GroupSource(ABC):
 
     Under a per-unit account the chain gives `draw_prepared` (and `release_threshold`) a
     `charge_units`, and the source charges every eligible unit with it; see
-    `charges_units`. Without a per-unit account it gives none, so that a source that
-    can't charge units may leave the argument out of its signature.
+    `charges_units`. Without a per-unit account it passes none, so a source that cannot
+    charge units may leave the argument out of its signature.
 
     Privacy:
         For two corpora that differ by all documents of one unit, the slots differ as
@@ -90,9 +90,9 @@ class GroupSource(ABC):
     def metadata_keys(self) -> frozenset[str] | None:
         """Every key that any record's metadata has: for the operator, not for a query.
 
-        The chain looks, when it is built, whether its document prompt names keys that
-        no record has: every group would fail then, and it would look like disagreement.
-        None means that the source can't tell.
+        When a chain is built, it checks whether its document prompt names keys that no
+        record has. Every group would then fail, which would look like disagreement.
+        None means that the source does not know its keys.
         """
         return None
 
@@ -103,7 +103,7 @@ class GroupSource(ABC):
 
     @property
     def is_fixed_size(self) -> bool:
-        """Whether units share their coins, so that no sample is a Poisson sample.
+        """Whether units are sampled together, so that the sample is not Poisson.
 
         Privacy:
             It is then charged as a `FixedSampleGaussianEvent`, which says what the
@@ -114,12 +114,12 @@ class GroupSource(ABC):
     def charged(
         self, template: Callable[[float], EventTemplate[T]]
     ) -> EventTemplate[T]:
-        """Return what a release of a draw is charged, from its template at a rate."""
+        """Return the event template of a release on a draw."""
         found = template(self.sampling_rate)
         return replace(found, is_fixed_size=True) if self.is_fixed_size else found
 
     def require_accounting(self, accounting: str) -> None:  # noqa: B027  # most refuse none
-        """Refuse accounts in which the source's sampling would be for nothing."""
+        """Refuse accounts in which the source's sampling would save nothing."""
 
     @property
     def charges_units(self) -> bool:
@@ -129,9 +129,9 @@ class GroupSource(ABC):
             True is a promise. Whether a unit is eligible is a function of its own
             documents, the question, public parameters and what was released before,
             of nothing else. Every eligible unit is asked to pay, also one that a cap
-            then leaves out, and one that does not pay changes nothing in the slots.
-            Membership of a ranked list is no such function: charging by it would
-            let a unit that was looked at, and lost, go free.
+            then leaves out. A unit that does not pay changes nothing in the slots.
+            Membership in a ranked list is no such function: a unit that was compared
+            and not ranked would not be charged.
         """
         return False
 
@@ -144,7 +144,7 @@ class GroupSource(ABC):
             one unit more or less changes the slot at one place, and moves no other slot
             to another place. The place follows from the unit's own id, or from
             randomness of its own. Slots that are listed by priority, by score, or
-            without the empty ones keep no place: one unit more moves those behind it,
+            without the empty ones keep no place: one more unit moves the later slots,
             some of them from the last place of one block to the first of the next.
         """
         return False
@@ -167,8 +167,7 @@ class GroupSource(ABC):
             What `draw_prepared` needs; it depends on the question alone.
 
         Raises:
-            InvalidParameterError: If the question, or what the embedding makes of it,
-                cannot be used.
+            InvalidParameterError: If the question or its embedding cannot be used.
         """
 
     async def aprepare(self, question: str) -> Any:
@@ -224,19 +223,18 @@ class GroupSource(ABC):
             prepared: What `prepare` returned for the question, or `release_threshold`
                 where there is a `threshold_template`.
             charge_units: Charges units, under a per-unit account. It is called once for
-                a draw, with all eligible units, and who does not pay is left out as if
-                not in the corpus. None: everyone may take part.
+                a draw, with all eligible units. Units that do not pay are left out, as
+                if not in the corpus. None: every unit may take part.
 
         Raises:
-            InvalidParameterError: If a `charge_units` comes to a source that can't
-            charge.
+            InvalidParameterError: If a source that cannot charge gets a `charge_units`.
         """
 
     async def adraw_prepared(
         self, prepared: Any, *, charge_units: ChargeUnits | None = None
     ) -> list[list[Document]]:
         """Do the private half of a draw; the async twin of `draw_prepared`."""
-        # A source that charges no units may not know the argument.
+        # A source that charges no units may lack the argument.
         given = {} if charge_units is None else {"charge_units": charge_units}
         return await asyncio.to_thread(
             partial(self.draw_prepared, prepared, **given),
@@ -318,7 +316,7 @@ class GroupSource(ABC):
 
 
 class TermedSource(Frozen, GroupSource):
-    """A source whose public face is read off its terms.
+    """A source whose public properties follow from its terms.
 
     A subclass sets `_terms` and `_random` when it is made.
     """
@@ -345,9 +343,8 @@ class TermedSource(Frozen, GroupSource):
         Privacy:
             A unit's shard is a hash of its id, or a fresh draw of its own
             (`SampledGroups`); shard i, or one of group i's shards, is slot i, empty or
-            not. Slots of one unit each
-            are ordered by random priorities, and one more moves others, with
-            `max_groups` too.
+            not. Slots of one unit each are ordered by random priorities, so one more
+            unit moves others, with `max_groups` too.
         """
         return bool(self._terms.grouping == "shard")
 

@@ -41,14 +41,14 @@ class PreparedQuestion:
     """What `RetrievedGroups.prepare` makes of a question. Public throughout."""
 
     vector: Vectors  # The question's vector, scaled to norm 1, shape (1, dimension).
-    # The threshold, or how it is going to be chosen; None: none.
+    # The threshold, or how it will be chosen; None: no threshold.
     threshold: float | NoisyThreshold | None
 
 
 def check_prepared(
     prepared: Any, terms: RetrievalTerms, index: ShardSearch
 ) -> PreparedQuestion:
-    """Return a prepared question, refusing what these groups have not prepared."""
+    """Return a prepared question; refuse anything that these groups did not make."""
     if (
         not isinstance(prepared, PreparedQuestion)
         or not isinstance(prepared.vector, np.ndarray)
@@ -56,8 +56,8 @@ def check_prepared(
         or not _fits(prepared.threshold, terms.score_threshold)
     ):
         raise InvalidParameterError(
-            "draw_prepared() and release_threshold() take what prepare(question) of "
-            "these groups returned, or what release_threshold() made of it."
+            "Pass draw_prepared() and release_threshold() the result of "
+            "prepare(question) of these groups, or of their release_threshold()."
         )
     return prepared
 
@@ -140,7 +140,7 @@ def _by_shard(
     if threshold is None or (
         charge_units is None and (sample is None or index.can_sample)
     ):
-        # Everybody counts: a shard's best can be found without finding all that pass.
+        # Every unit takes part: a shard's best can be found without all that pass.
         return index.top(vector, terms.docs_per_group, threshold, sample)
     found = index.eligible(vector, threshold)
     paid = payers(found, np.arange(len(found.scores)), charge_units)
@@ -166,7 +166,7 @@ class RetrievingSource(TermedSource):
     """Embeds a question and draws from an index, a `search.ShardSearch`.
 
     A subclass sets `_terms` and `_random` when it is made, and says where documents
-    come from. Its `_index` may be another one at any time: a draw reads it once.
+    come from. `_index` may be replaced at any time, so a draw reads it once.
 
     Privacy:
         See `RetrievalTerms.relation` for what one unit changes, and `draw_slots` for
@@ -179,7 +179,7 @@ class RetrievingSource(TermedSource):
     @property
     @abstractmethod
     def _embedding(self) -> Embeddings:
-        """What questions are embedded with."""
+        """The embedding of questions."""
 
     @property
     @abstractmethod
@@ -202,12 +202,12 @@ class RetrievingSource(TermedSource):
         return self._terms.is_sampled and self._terms.sampling == "shards"
 
     def require_accounting(self, accounting: str) -> None:
-        """Refuse an account by zCDP for a sample: it would be charged as everybody."""
+        """Refuse a zCDP account for a sample: it would pay the price of all units."""
         if accounting == "zcdp" and self._terms.is_sampled:
             raise InvalidParameterError(
-                "An account by zcdp charges a sampled release as if everybody had been "
-                "asked. Open one with accounting='renyi', or with queries= alone for a "
-                "plan; or leave sampling_rate=1."
+                "An account with accounting='zcdp' charges a sampled release as if "
+                "nothing were sampled. Use accounting='renyi', or queries= alone for a "
+                "plan; or keep sampling_rate=1."
             )
 
     @property
@@ -221,7 +221,7 @@ class RetrievingSource(TermedSource):
 
     @property
     def threshold_template(self) -> EventTemplate[GaussianNoise] | None:
-        """The choice of a threshold, with a `NoisyThreshold`; else None."""
+        """The template of choosing a threshold, with a `NoisyThreshold`; else None."""
         threshold = self._terms.score_threshold
         if not isinstance(threshold, NoisyThreshold):
             return None
@@ -231,7 +231,7 @@ class RetrievingSource(TermedSource):
         """Embed the question; the public half of a draw.
 
         Raises:
-            InvalidParameterError: If the question is no text, or its vector is zero,
+            InvalidParameterError: If the question is not a text, or its vector is zero,
                 not finite, or of another dimension than the index.
         """
         return result(self._preparing(question))
@@ -254,7 +254,7 @@ class RetrievingSource(TermedSource):
         noisy number of units that reach it.
 
         Raises:
-            InvalidParameterError: If the groups have a threshold already, or an
+            InvalidParameterError: If the groups already have a threshold, or an
                 argument cannot be used.
             LedgerError: If `charge_units` does not answer for each unit.
 
@@ -290,8 +290,8 @@ class RetrievingSource(TermedSource):
             random order. The documents are copies.
 
         Raises:
-            InvalidParameterError: If `prepared` is something else, or a `charge_units`
-                comes to groups without a threshold.
+            InvalidParameterError: If `prepared` comes from elsewhere, or groups without
+                a threshold get a `charge_units`.
             LedgerError: If `charge_units` does not answer for each unit.
         """
         self._check_charging(charge_units)

@@ -1,8 +1,8 @@
 """From the caller's documents to checked copies, unit ids and unit vectors.
 
-The embedding is called here with private text. What it raises is passed on as it is:
-ingest is the operator's own act and no part of an answer, and the operator needs to
-read what the embedding server said.
+The embedding is called here with private text. Its errors are passed on unchanged:
+ingest is the operator's own act and not part of an answer, and the operator needs to
+read the message of the embedding server.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def take_documents(
 ) -> tuple[list[Document], list[str]]:
     """Return copies of the documents, and the unit id of each.
 
-    Copies, because what the caller does to its own objects later must not change what a
-    unit's slot holds.
+    Copies, because later changes to the caller's objects must not change a unit's slot.
 
     Raises:
         InvalidParameterError: If something is not a `Document`, cannot be copied, or
@@ -67,9 +66,9 @@ def take_documents(
 def shallow_copy(document: Document) -> Document:
     """Return a copy for a slot, whose metadata values are shared.
 
-    A draw must not fail for one document's sake, or one unit would fail a whole query:
-    a deep copy ends in a `RecursionError` for metadata nested deeply enough, and where
-    that is depends on the caller's stack.
+    A draw must not fail because of one document, or one unit could fail a whole query:
+    a deep copy of deeply nested metadata raises a `RecursionError`, at a depth that
+    depends on the caller's stack.
     """
     return Document(
         page_content=document.page_content,
@@ -94,10 +93,10 @@ def copy_document(document: Document) -> Document:
 def check_document_ids(documents: Sequence[Document], known: Iterable[str]) -> None:
     """Refuse documents whose `id` is taken already, here or in `known`.
 
-    Two documents with one id are either the same record twice, which would count a
-    record twice, or two records under one name, which nobody could tell apart. To
-    replace a unit's documents, delete the unit and add it again. Documents without an
-    id are never compared. The message names the position, not the id.
+    Two documents with one id are either the same record twice, which would count twice,
+    or two records under one name, which could not be told apart. To replace a unit's
+    documents, delete the unit and add it again. Documents without an id are never
+    compared. The message names the position, not the id.
     """
     seen = set(known)
     for position, document in enumerate(documents):
@@ -148,7 +147,7 @@ def embed_documents(
 
 
 def have_direction(vectors: Sequence[Any]) -> list[bool]:
-    """Return which vectors are finite and not zero; all, where they are no matrix.
+    """Return which vectors are finite and not zero; all, if they are no matrix.
 
     Example:
         >>> have_direction([[3.0, 4.0], [0.0, 0.0], [float("nan"), 1.0]])
@@ -204,8 +203,8 @@ def unit_question(vector: Any, dimension: int) -> Vectors:
     largest, good = _sizes(rows)
     if not good.all():
         raise InvalidParameterError(
-            "The embedding of the question is zero or not finite: there is nothing "
-            "to search with. Ask in words that the embedding covers."
+            "The embedding of the question is zero or not finite: it cannot be "
+            "compared. Rephrase the question in words that the embedding covers."
         )
     return _scaled(rows, largest)
 
@@ -255,7 +254,7 @@ def _sizes(
 
 
 def _scaled(rows: NDArray[np.float64], largest: NDArray[np.float64]) -> Vectors:
-    # By the largest coordinate first, so that squares neither overflow nor vanish.
+    # Divide by the largest coordinate first: squares then neither overflow nor vanish.
     rows = rows / largest
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     scaled: Vectors = rows.astype(np.float32)

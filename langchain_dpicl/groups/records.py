@@ -1,4 +1,4 @@
-"""Where the documents of `RetrievedGroups` are kept: the one part that differs.
+"""Where the documents of `RetrievedGroups` are kept.
 
 `EmbeddedRecords` holds them in this process, in the exact index of `shards`. Records in
 a LangChain vector store are in `stores.snapshot` and `stores.live`.
@@ -47,16 +47,16 @@ class Records(ABC):
     @property
     @abstractmethod
     def embedding(self) -> Embeddings:
-        """What the stored vectors were made with, for the questions."""
+        """The embedding of the stored vectors, for the questions."""
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What the public record says of the place; public throughout."""
+        """The public description of where the records are, for an answer's record."""
         return {}
 
     @property
     def metadata_keys(self) -> frozenset[str] | None:
-        """Every key that any record's metadata has; None where nobody can tell."""
+        """Every key that any record's metadata has; None if unknown."""
         return None
 
     @abstractmethod
@@ -71,11 +71,11 @@ class Records(ABC):
 
     @abstractmethod
     def delete_unit(self, unit_id: str | None) -> int:
-        """Delete a unit by its canonical id; None stands for what can be no id."""
+        """Delete a unit by its canonical id; None stands for a value that is no id."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Look again at what the store holds; see `RetrievedGroups.refresh`."""
+        """Read the store's contents again; see `RetrievedGroups.refresh`."""
 
     @abstractmethod
     def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
@@ -83,7 +83,7 @@ class Records(ABC):
 
 
 class EmbeddedRecords(Records):
-    """Documents in this process, and nowhere else."""
+    """Documents in this process only."""
 
     def __init__(self, unit_key: str, embedding: Embeddings, index: ShardIndex) -> None:
         self.unit_key = unit_key
@@ -121,7 +121,7 @@ class EmbeddedRecords(Records):
 
     @property
     def embedding(self) -> Embeddings:
-        """What documents and questions are embedded with."""
+        """The embedding of documents and questions."""
         return self._embedding
 
     @property
@@ -138,7 +138,7 @@ class EmbeddedRecords(Records):
     ) -> Flow[int]:
         """Embed and add documents: all or, if an error is raised, none."""
         taken, unit_ids = take_documents(documents, self.unit_key)
-        # Before the embedding is paid for; once more when it is done.
+        # Once before the embedding is paid for, once after.
         check_document_ids(taken, self._document_ids)
         if taken:
             vectors = yield from embed_documents(
@@ -161,7 +161,7 @@ class EmbeddedRecords(Records):
         return len(deleted)
 
     def refresh(self) -> None:
-        """Do nothing: nobody else writes here."""
+        """Do nothing: there is no other writer."""
 
     def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
         """Write documents, vectors, terms and salt to a directory."""

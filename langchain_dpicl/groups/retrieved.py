@@ -32,7 +32,7 @@ from langchain_dpicl.release.flow import aresult, result
 
 @hiding_in("documents", "vectorstore", "delete_unit", "refresh")
 class RetrievedGroups(RetrievingSource):
-    """Slots retrieved for a question; one unit touches one slot at most.
+    """Slots retrieved for a question; one unit changes one slot at most.
 
     `grouping="shard"`: units are hashed to `n_groups` shards by a keyed hash of their
     id, and each shard is searched alone for its own best `docs_per_group` documents.
@@ -44,15 +44,15 @@ class RetrievedGroups(RetrievingSource):
     eligible units, fresh for each draw.
 
     Scores are cosines, on their public scale from -1 to 1. A `NoisyThreshold` as
-    `score_threshold` names the number of units that should be eligible instead: the
+    `score_threshold` names instead the number of units that should be eligible. The
     threshold is then chosen for each question, by a release of its own.
 
     With a threshold of either kind the groups can charge each eligible unit alone
-    (`charges_units`), as per-unit accounts ask for.
+    (`charges_units`), as per-unit accounts need.
 
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
-    question, and the search sees that sample alone. An answer then costs less of the
-    budget; on topics of many people that is worth more than the records left out.
+    question, and the search sees only that sample. An answer then costs less of the
+    budget. For topics of many people this is worth more than the records left out.
     `rate_for` computes a rate, `langchain_dpicl.plan` chooses one.
 
     Build it with `from_documents`, `from_vectorstore` or `load`. Adding, deleting and
@@ -208,7 +208,7 @@ class RetrievedGroups(RetrievingSource):
         exact: bool = False,
         random: SecureRandom | None = None,
     ) -> Self:
-        """Draw from the records of a LangChain vector store, which is there already.
+        """Draw from the records of an existing LangChain vector store.
 
         `PGVectorStore` (with the unit id in a column of its own) and a Qdrant server
         search by themselves, every shard exactly. LangChain's in-memory store, `Chroma`
@@ -231,14 +231,14 @@ class RetrievedGroups(RetrievingSource):
                 `sampled`; others need a `score_threshold`. `"shards"`: each group has
                 1 / `sampling_rate` shards, of which one is searched. Any store can do
                 that, and the noise is some percent larger.
-            embedding: What the stored vectors were made with; None: the store's own.
+            embedding: The embedding of the stored vectors; None: the store's own.
             salt: 32 secret bytes, the key that sends units to shards. None: new random
                 ones for a store that is read out; bytes derived from the store's name
                 for one that searches by itself, so that all processes agree. Give your
-                own where outsiders who choose unit ids must not choose who shares a
-                shard; see `stores.live`.
-            exact: Search exactly although the store has an approximate index of all
-                records, where the store can; without it such a store is refused.
+                own where outsiders can choose unit ids, and must not choose who shares
+                a shard; see `stores.live`.
+            exact: Search exactly, past an approximate index of all records, if the
+                store can; without `exact` a store with such an index is refused.
             random: For tests; see `from_documents`.
 
         Returns:
@@ -320,8 +320,8 @@ class RetrievedGroups(RetrievingSource):
 
         It is n_groups * people_per_group / people_per_question, and 1 at most. It is
         published: `people_per_question` must be a *public* guess of how many people
-        have something to say on a question, not a count. Without the planner give two
-        people a group or more: with one, every third group is empty by chance.
+        have something to say on a question, not a count. Without the planner, aim at
+        two people a group or more: with one, every third group is empty by chance.
 
         Raises:
             InvalidParameterError: If an argument is out of range.
@@ -351,8 +351,8 @@ class RetrievedGroups(RetrievingSource):
         of another dimension is refused at the first question, before any charge.
 
         Raises:
-            InvalidParameterError: If the directory is missing, foreign, damaged or does
-                not fit together; the message names the file.
+            InvalidParameterError: If the directory is missing, damaged, inconsistent or
+                not saved by this library; the message names the file.
             UnitError: If a stored document has no usable unit id.
         """
         check_embedding(embedding)
@@ -362,11 +362,11 @@ class RetrievedGroups(RetrievingSource):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the documents, vectors, parameters and salt to a directory.
 
-        JSON, JSON Lines and a NumPy array, nothing that runs code when read. The
-        directory is private records and the secret salt in the clear: it is written for
-        the owner alone (mode 0700), beside its place, and renamed when complete; only
-        an earlier save is replaced. Groups over a store that was read out save what
-        they have read.
+        The formats are JSON, JSON Lines and a NumPy array, and none of them runs code
+        when it is read. The directory holds private records and the secret salt in the
+        clear. It is written for the owner alone (mode 0700) under another name, and
+        renamed when complete; only an earlier save is replaced. Groups over a store
+        that was copied save their copy.
 
         Raises:
             InvalidParameterError: If the place is taken, a document's metadata cannot
@@ -424,16 +424,16 @@ class RetrievedGroups(RetrievingSource):
         Added again, the unit returns to the same shard.
 
         Raises:
-            UnitError: If no document has that id: no erasure with a mistyped id passes
-                for done. The id is not in the message.
+            UnitError: If no document has that id, so that an erasure with a mistyped id
+                does not look successful. The id is not in the message.
         """
         return self._records.delete_unit(canonical_unit_id(unit_id))
 
     def refresh(self) -> None:
-        """Look again at what the vector store holds; nothing to do without a store.
+        """Read the vector store's contents again; without a store, do nothing.
 
-        A store that was read out is read again. In a store that searches by itself,
-        what others have added joins the corpus. No unit moves to another shard.
+        A copied store is copied again. In a store that searches by itself, records that
+        others have added join the corpus. No unit moves to another shard.
 
         Raises:
             UnitError: If a record has no usable unit id. The groups stay as they were.
@@ -442,7 +442,7 @@ class RetrievedGroups(RetrievingSource):
         self._records.refresh()
 
     async def arefresh(self) -> None:
-        """Look again at what the vector store holds; the async twin of `refresh`."""
+        """Read the vector store's contents again; the async twin of `refresh`."""
         await asyncio.to_thread(self._records.refresh)
 
     @property

@@ -33,8 +33,8 @@ class SampledGroups(TermedSource):
     """Slots from a fresh Poisson sample of units, for in-context exemplars.
 
     For every draw each unit is sampled with probability `sampling_rate`,
-    independently of everything, and all its documents with it. No question is looked
-    at: similarity search before the sampling would void the amplification.
+    independently of everything else, with all its documents. The question is not used:
+    a similarity search before the sampling would void the amplification.
 
     `grouping="shard"`: each sampled unit is dealt to one of `n_groups` slots by fresh
     randomness of its own; there are always `n_groups` slots. `grouping="unit"`: each
@@ -218,8 +218,8 @@ class SampledGroups(TermedSource):
     ) -> list[list[Document]]:
         """Sample units afresh and return their slots; `prepared` is None.
 
-        A sampled event is charged to everybody, so that there is no `charge_units`: the
-        amplification rests on nobody knowing who was in the sample.
+        A sampled event is charged to every unit, so there is no `charge_units`: the
+        amplification holds only while nobody knows who was in the sample.
 
         Returns:
             The slots. By shard: `n_groups` of them, some may be empty. By unit: one for
@@ -237,9 +237,8 @@ class SampledGroups(TermedSource):
     def draw_shared(self) -> list[list[Document]]:
         """Sample units afresh and return their slots, of the corpus's own documents.
 
-        For code that reads them, changes nothing and passes none of them on; a copy
-        takes longer than the rest of a draw. `draw_prepared` returns copies of what
-        this returns.
+        For code that only reads them: a copy takes longer than the rest of a draw.
+        `draw_prepared` returns copies of these documents.
         """
         terms, corpus, random = self._terms, self._corpus, self._random
         sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
@@ -247,7 +246,7 @@ class SampledGroups(TermedSource):
         words = random.words(len(sample))
         if terms.grouping == "shard":
             # The modulus favors low slots by n_groups / 2^64 at most. No sensitivity
-            # rests on it: any slot that is a function of the unit's own word will do.
+            # depends on it: any function of the unit's own word gives a valid slot.
             n_slots = terms.n_groups
             unit_slots = (words % np.uint64(n_slots)).astype(np.int64)
         else:

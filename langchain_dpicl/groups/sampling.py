@@ -24,9 +24,9 @@ Privacy:
     (1 - q) A + q B stands against (1 - q) A + q B', any two of A, B, B' being one slot
     apart: a *fixed-size* sample, `FixedSampleGaussianEvent`, and no Poisson sample.
 
-    In a per-unit account every eligible unit pays, sampled or not: who was in a sample
-    is known to nobody, the account included. A sample serves one charged release: two
-    mechanisms on one sample are not two sampled ones.
+    In a per-unit account every eligible unit pays, sampled or not: nobody knows who was
+    in a sample, and the account does not either. A sample serves one charged release:
+    two mechanisms on one sample are not two sampled mechanisms.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WORD_BITS = 64
 
 @dataclass(frozen=True, repr=False, eq=False)
 class UnitSample:
-    """The coins of one draw: each unit is in with probability `rate`, by itself.
+    """The sample of one draw: each unit is in with probability `rate`, by itself.
 
     An index in this process tosses them (`places`). A store that searches by itself
     takes the units that the sample `holds`: those of which SHA-256 of the nonce and the

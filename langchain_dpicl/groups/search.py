@@ -1,8 +1,8 @@
-"""What `RetrievedGroups` asks of an index, whoever keeps the vectors.
+"""What `RetrievedGroups` needs of an index, wherever the vectors are.
 
 The embedded FAISS index (`shards`) is one implementation; a vector store that searches
-by itself (`stores.searching`) is another. The promises here are what the privacy
-argument rests on, so they are stated where the methods are.
+by itself (`stores.searching`) is another. The privacy argument depends on the promises
+here, so each stands with its method.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EligibleUnits(Protocol):
 
         Privacy:
             As if the units that are not in `places` were not in the corpus: their
-            documents take nobody's place and break nobody's tie.
+            documents take no other document's place and break no tie.
         """
 
     def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
@@ -147,7 +147,7 @@ class ShardHits:
         rows, scores = self.rows[own], self.scores[own]
         if len(rows) > n:
             last = np.partition(scores, -n)[-n]
-            # All that tie with the last one stay: the tie is for `ranked` to break.
+            # All that tie with the last one stay: `ranked` breaks the tie.
             kept = scores >= last
             rows, scores = rows[kept], scores[kept]
         return self._documents(self.shard.ranked(rows, scores, salt)[:n])

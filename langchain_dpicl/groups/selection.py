@@ -1,9 +1,9 @@
 """The units of a draw: from each unit's own randomness to slots, and to charges.
 
-The arguments for `SampledGroups` and for `max_groups` fix the randomness of every
-unit and ask what one unit more changes. That is only as good as the code, so the code
-is written the same way: every unit (or document) brings numbers of its own, drawn
-without looking at anybody else's, and these functions do the rest.
+The proofs for `SampledGroups` and for `max_groups` fix the randomness of every unit and
+ask what one more unit changes. The code has the same form: every unit (or document) has
+random numbers of its own, drawn independently of all others, and these functions are
+deterministic.
 """
 
 from __future__ import annotations
@@ -129,10 +129,10 @@ def payers(
     """Charge some eligible units; return the places of those that paid, in their order.
 
     `charge_units` is called exactly once, also with nobody to charge, so that the
-    ledger is asked on every path; None stands for a charge that was everybody's. The
-    ids go out in their own order, which says nothing about scores or insertion. Unless
-    the answer is one boolean for each id, it is a `LedgerError`: nobody takes part
-    where it is not known who paid.
+    ledger is asked on every path; None means that the whole corpus was charged. The ids
+    are sorted, so their order says nothing about scores or insertion. An answer other
+    than one boolean for each id raises a `LedgerError`: nobody takes part if it is not
+    known who paid.
 
     Privacy:
         Whether a unit pays is a function of its own balance. What is asked of a unit

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _Rows: TypeAlias = "NDArray[np.int64] | None"
-"""The rows of a shard that are searched; None for all of them."""
+"""The rows of a shard that are searched; None is all rows."""
 
 _MAX_WORKERS = 16
 _TASKS_PER_WORKER = 4
@@ -308,7 +308,7 @@ class ShardIndex:
         workers = min(_cores(), len(self.shards), _MAX_WORKERS)
         if workers == 1 or self.n_documents * self.dimension < _PARALLEL_FROM:
             return _search_shards(search, searched)
-        # Few large tasks: one a shard would spend its time on the queue.
+        # Few large tasks: with one task a shard, the queue would take most of the time.
         size = -(-len(self.shards) // (_TASKS_PER_WORKER * workers))
         tasks = [
             searched[first : first + size] for first in range(0, len(searched), size)
@@ -323,9 +323,9 @@ class ShardIndex:
 def _search_shards(
     search: Callable[[Shard, _Rows], _T], shards: Sequence[tuple[Shard, _Rows]]
 ) -> list[_T]:
-    # One FAISS thread: a shard is too small to share out, and waiting for a second
-    # thread a hundred times takes longer than the search where cores are busy. The
-    # setting belongs to the calling thread, so nobody else's search is slowed down.
+    # One FAISS thread: a shard is too small to divide, and on busy cores a hundred
+    # waits for a second thread take longer than the search. The setting belongs to the
+    # calling thread, so nobody else's search is slowed down.
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

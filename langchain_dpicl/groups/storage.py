@@ -231,7 +231,7 @@ def _read_documents(path: Path) -> list[Document]:
             except (KeyError, TypeError, ValueError, RecursionError):
                 document = None
             if document is None:
-                raise _damaged(_DOCUMENTS, f"line {number} is no document")
+                raise _damaged(_DOCUMENTS, f"line {number} is not a document")
             documents.append(document)
     return documents
 
@@ -242,7 +242,7 @@ def _read_vectors(path: Path) -> Vectors:
     except (OSError, ValueError, EOFError):
         vectors = None
     if vectors is None or vectors.ndim != 2 or vectors.dtype != np.dtype("<f4"):  # noqa: PLR2004  # a matrix
-        raise _damaged(_VECTORS, "it is no matrix of float32")
+        raise _damaged(_VECTORS, "it is not a matrix of float32")
     rows: Vectors = vectors
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     # Written so that NaN fails as well.

@@ -17,7 +17,7 @@ from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
 _LEAST_RATE = 1e-6
-_NEARLY = 1e-9  # How near a rate of shards must be to one of them in so many.
+_NEARLY = 1e-9  # How near a rate of shards must be to 1 / k for a whole number k.
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RetrievalTerms:
 
     @property
     def n_shards(self) -> int:
-        """How many shards the units are hashed to: `n_groups`, or some for each."""
+        """How many shards the units are hashed to: `n_groups`, or several a group."""
         if self.sampling == "units":
             return self.n_groups
         return self.n_groups * round(1 / self.sampling_rate)
@@ -112,7 +112,7 @@ class RetrievalTerms:
         if self.score_threshold is None:
             raise InvalidParameterError(
                 'grouping="unit" needs score_threshold=, a public cosine that every '
-                "unit is held against alone, or a NoisyThreshold that chooses one "
+                "unit is compared with alone, or a NoisyThreshold that chooses one "
                 "for each question. Taking the best units of the whole "
                 "corpus instead is not supported: removing one unit would let "
                 "another one in, so that no unit's effect is bounded."
@@ -120,8 +120,8 @@ class RetrievalTerms:
         if self.max_groups is not None and self.max_groups > self.n_groups:
             raise InvalidParameterError(
                 f"max_groups is {self.max_groups} and n_groups {self.n_groups}: the "
-                "number of model calls is padded to n_groups, so that it must be at "
-                "least max_groups to hide how many units were eligible."
+                "number of model calls is padded to n_groups, which must be at least "
+                "max_groups to hide how many units were eligible."
             )
 
     @property
@@ -147,7 +147,8 @@ class RetrievalTerms:
         """Return the terms alone, ready for JSON, as `from_dict` reads them."""
         terms, threshold = asdict(self), self.score_threshold
         if not self.is_sampled:
-            # As before there was sampling: what is stored under them is found again.
+            # As before sampling existed, so that releases stored under these terms are
+            # found again.
             del terms["sampling_rate"], terms["sampling"]
         if isinstance(threshold, NoisyThreshold):
             terms["score_threshold"] = threshold.description()
@@ -231,8 +232,8 @@ def check_rate(rate: Any, sampling: Any) -> float:
     found: float = checked(parameters.sampling_rate, rate)
     if found < _LEAST_RATE:
         raise InvalidParameterError(
-            f"sampling_rate must be at least {_LEAST_RATE:g}, not {found:g}: hardly "
-            "anybody would be left in a sample."
+            f"sampling_rate must be at least {_LEAST_RATE:g}, not {found:g}: a sample "
+            "would be almost empty."
         )
     if sampling == "units":
         return found
@@ -266,7 +267,7 @@ def describe_source(random: SecureRandom) -> str:
 def check_enough_units(n_units: int, n_groups: int) -> None:
     """Refuse a corpus that is empty or has fewer units than groups, with a `UnitError`.
 
-    Both numbers are in the message: this is said at ingest, to the operator who holds
+    Both numbers are in the message: it is raised at ingest, for the operator who holds
     the records, never in answer to a question.
     """
     if n_units == 0:

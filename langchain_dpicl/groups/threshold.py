@@ -1,8 +1,8 @@
 """A score threshold chosen for each question, by noisy prefix counts.
 
-For people who can say how many units an answer should rest on, and can't name a cosine.
-Public score edges e_0 > e_1 > ... cut the eligible units into bins: bin j holds those
-whose own best score is in [e_j, e_(j-1)). From the top edge down, each bin's units are
+For users who know how many units an answer should rest on, but not which cosine. Public
+score edges e_0 > e_1 > ... cut the eligible units into bins: bin j holds those whose
+own best score is in [e_j, e_(j-1)). From the top edge down, each bin's units are
 charged, those that paid are counted, and Gaussian noise is added to the count. The
 first bin at which the noisy counts add up to the target gives the threshold, its lower
 edge; failing that, the last bin does.
@@ -24,11 +24,12 @@ Privacy:
     an individual filter's charge, chosen from the transcript and the unit's own data.
     A unit whose bin is not reached has changed nothing that was drawn.
 
-    *Who does not pay is not counted.* It may still be eligible for the release that
-    follows, if the threshold includes it and its balance covers *that* charge; and a
-    unit that paid for the count may be unable to pay for the release. Both are sound:
+    *A unit that does not pay is not counted.* It may still be eligible for the release
+    that follows, if the threshold includes it and its balance covers *that* charge; and
+    a unit that paid for the count may be unable to pay for the release. Both are sound:
     each of the two charges is a function of the unit's own score and balance and of
-    what is public by then, and whoever contributes to a step has paid for that step.
+    what is public by then, and every unit that contributes to a step has paid for that
+    step.
 
     *Sampled groups* count a sample of their own (`groups.sampling`), drawn among those
     who paid: the event is the sampled Gaussian.
@@ -65,17 +66,17 @@ DEFAULT_BINS = tuple(round(0.05 * step, 2) for step in range(19, 0, -1))
 MECHANISM = "threshold/prefix-counts"
 
 SHARE = 0.1
-"""Of one query's share of a filter account. A count of some hundred units bears far
-more noise than the release that it prepares."""
+"""Part of one query's share of a filter account. A count of some hundred units
+tolerates far more noise than the release after it."""
 
 
 @dataclass(frozen=True)
 class NoisyThreshold:
     """Asks for a threshold that about `units` units reach, chosen for each question.
 
-    Instead of a number as `score_threshold=` of `RetrievedGroups`. Every question then
-    makes two releases: the threshold, then the answer. The answer's record names the
-    threshold.
+    Pass it as `score_threshold=` of `RetrievedGroups`, instead of a number. Every
+    question then makes two releases: the threshold, then the answer. The answer's
+    record names the threshold.
 
     The noise of a sum over j bins has standard deviation z sqrt(j), in groups that are
     sampled at a rate q divided by q. A target below a few times that may be reached by
@@ -116,7 +117,7 @@ class NoisyThreshold:
     def event_template(
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[GaussianNoise]:
-        """What choosing a threshold is charged, of a sample or of everybody."""
+        """The event template of choosing a threshold, on a sample or on all units."""
         noise = self.noise_multiplier
         return vote_template(MECHANISM, noise, share=SHARE, sampling_rate=sampling_rate)
 

@@ -1,8 +1,8 @@
 """Unit ids: reading them, and hashing them to slots.
 
-One *unit* is what one unit id names. Two spellings that may be the same person are
-read as one unit: merging two units is the safe direction (the merged unit is
-protected as a whole), splitting one would break the guarantee.
+One *unit* is the person, or thing, that one unit id names. Two spellings that may be
+the same person are read as one unit. To merge two units is safe, since the merged unit
+is protected as a whole; to split one would break the guarantee.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
         raise UnitError(
             f"Document {position} (counted from 0) has no metadata key {unit_key!r}. "
             "Name the key that holds each record's unit id as unit_key=, or drop the "
-            "records without one: no record can stand in for a unit of its own."
+            "records without one: a record without an id cannot count as a unit of its "
+            "own."
         )
     value = document.metadata[unit_key]
     unit_id = canonical_unit_id(value)
@@ -59,9 +60,9 @@ def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:
 
 
 def refuse_unknown_unit(unit_key: str) -> NoReturn:
-    """Say that nobody was deleted, without the id.
+    """Raise the error that nobody was deleted, without the id.
 
-    A request for erasure with a mistyped id must not pass for done.
+    A request for erasure with a mistyped id must not look successful.
     """
     raise UnitError(
         f"No document here has that unit id under {unit_key!r}; nothing was deleted."
@@ -81,8 +82,8 @@ def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:
         True
 
     Privacy:
-        Any function of the unit's own id would do for the sensitivity. The secret key
-        is there so that nobody who chooses ids can choose who shares a slot.
+        For the sensitivity any function of the unit's own id suffices. With the secret
+        key, a person who chooses ids cannot choose who shares a slot.
     """
     if n < 1:
         raise InvalidParameterError(f"n must be at least 1, not {n}.")
@@ -109,7 +110,7 @@ def tie_key(salt: bytes, document: Document) -> bytes:
 
 
 def _digest(salt: bytes, purpose: bytes, text: str) -> bytes:
-    # surrogatepass: a lone surrogate in an id is odd, and no reason to fail.
+    # surrogatepass: a lone surrogate in an id is not a reason to fail.
     return hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"),
         key=salt,

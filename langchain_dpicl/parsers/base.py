@@ -212,9 +212,9 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
             InvalidParameterError: If this kind of release has no such form.
         """
         raise InvalidParameterError(
-            f"{type(self).__name__} has no public answer to agree with: all that it "
-            "can release is a public candidate already. Use gate= with "
-            "VoteOutputParser, KSAPTROutputParser or KSAThresholdOutputParser."
+            f"{type(self).__name__} has no public answer to agree with: everything "
+            "that it can release is public already. Use gate= with VoteOutputParser, "
+            "KSAPTROutputParser or KSAThresholdOutputParser."
         )
 
     @abstractmethod

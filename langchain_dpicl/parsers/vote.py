@@ -184,7 +184,9 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             _check_labels(self.labels)
             unknown = sorted(set(self.aliases) - set(self.labels))
             if unknown:
-                raise InvalidParameterError(f"aliases names no label: {unknown[0]!r}.")
+                raise InvalidParameterError(
+                    f"aliases has {unknown[0]!r}, which is not a label."
+                )
         parameters.count(self.max_labels, "max_labels")
         if self.then is not None and (
             not isinstance(self.then, DPOutputParser) or self.then.second is not None

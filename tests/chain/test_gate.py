@@ -236,7 +236,7 @@ def test_parsers_that_answer_with_public_candidates_refuse_a_gate(
     groups: RetrievedGroups,
 ) -> None:
     parser = ESAOutputParser(embedding=EMBEDDING, candidates=["A cough.", "A rash."])
-    with pytest.raises(InvalidParameterError, match="public candidate already"):
+    with pytest.raises(InvalidParameterError, match="is public already"):
         make(groups, knowing, parser=parser)
 
 

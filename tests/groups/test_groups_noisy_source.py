@@ -119,7 +119,7 @@ def test_a_draw_needs_its_threshold(grouping: Any) -> None:
         refined = groups.release_threshold(prepared, paid=PAID).prepared
         groups.release_threshold(refined, paid=PAID, charge_units=till)
     for stranger in ("q", None, source(score_threshold=0.5).prepare("q")):
-        with pytest.raises(InvalidParameterError, match="what prepare"):
+        with pytest.raises(InvalidParameterError, match="result of prepare"):
             groups.release_threshold(stranger, paid=PAID, charge_units=till)
     for bad in (0.0, -1.0, float("nan"), float("inf"), "1", None):
         with pytest.raises(InvalidParameterError, match="noise_multiplier"):

@@ -151,5 +151,5 @@ def test_bad_questions(question: Any) -> None:
     ],
 )
 def test_only_what_was_prepared_is_drawn(prepared: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="what prepare"):
+    with pytest.raises(InvalidParameterError, match="result of prepare"):
         build().draw_prepared(prepared)

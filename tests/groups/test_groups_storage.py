@@ -253,11 +253,11 @@ def rehash(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[]", "line 1 is no document"),
-        ("{}", "line 1 is no document"),
-        ("{", "line 1 is no document"),
-        ('{"id": null, "page_content": 5, "metadata": {}}', "line 1 is no document"),
-        ("[" * 100_000, "line 1 is no document"),
+        ("[]", "line 1 is not a document"),
+        ("{}", "line 1 is not a document"),
+        ("{", "line 1 is not a document"),
+        ('{"id": null, "page_content": 5, "metadata": {}}', "line 1 is not a document"),
+        ("[" * 100_000, "line 1 is not a document"),
     ],
 )
 def test_lines_that_are_no_documents_are_refused(

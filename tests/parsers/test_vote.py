@@ -58,7 +58,7 @@ def test_an_alias_stands_for_its_label() -> None:
         labels=["COPD", "asthma"], aliases={"COPD": ["chronic bronchitis"]}
     )
     assert parser.choice("Chronic bronchitis.") == 0
-    with pytest.raises(InvalidParameterError, match="aliases names no label: 'x'"):
+    with pytest.raises(InvalidParameterError, match="'x', which is not a label"):
         VoteOutputParser(labels=["a", "b"], aliases={"x": ["y"]})
 
 

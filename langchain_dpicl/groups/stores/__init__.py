@@ -10,7 +10,7 @@
 | yours | either | a subclass of `VectorReader` or `ShardStore` |
 
 `RetrievedGroups.from_vectorstore` takes the store or the adapter. `check_shard_store`
-and `check_vector_reader` try out an adapter of your own.
+and `check_vector_reader` test an adapter of your own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a store returns is checked here, before anything of it is used.
+"""Checks of what a store returns, before any of it is used.
 
-Every check either fails the whole draw or is not made. Which of the two is sound
-depends on whether the record at fault had taken somebody's place:
+If a check fails, the whole draw fails. Whether a record can be left out instead depends
+on whether it has taken another record's place:
 
 * *A record under another shard than its unit's own*: fail. It took one of that shard's
   n places, so that its unit has changed a second slot already; leaving it out
-  afterwards does not bring back whom it displaced.
+  afterwards does not bring back the record that it displaced.
 * *A record twice*: fail, for the same reason: the second copy took a place.
 * *Fewer than n where the shard has more*: fail. Somewhere a limit was applied before
   the filter: what is missing depends on who else is in the store.
@@ -19,11 +19,10 @@ depends on whether the record at fault had taken somebody's place:
   left out. No limit was in play: whether a record counts is a function of itself.
 
 The failure is an `UnsoundStoreError`. It is raised after the charge and names the kind
-of fault, never a number, an id or a text. That a draw fails at all is seen from
-outside. With a store that keeps its contract it never happens, so that nothing is
-told; with one that does not, there is no bound on what a released answer would tell,
-and saying nothing more is the least that can be told. It is not for one slot to abstain
-instead: the fault shows that slots are not separate.
+of fault, never a number, an id or a text. Callers can see that a draw has failed. With
+a store that keeps its contract this never happens. With one that does not, a released
+answer could reveal any amount, so only the failure is shown. It is not enough that one
+slot abstains: the fault shows that slots are not separate.
 """
 
 from __future__ import annotations

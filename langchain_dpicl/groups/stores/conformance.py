@@ -1,8 +1,8 @@
-"""Trying out an adapter: the same groups as from the embedded index.
+"""Testing an adapter: it must give the same groups as the embedded index.
 
-For the tests of whoever writes an adapter, with any test runner. The store is filled
-with a made-up corpus in which texts and ids repeat and ids are odd, and is then
-compared, slot for slot, with the embedded exact index over the same vectors.
+For the tests of an adapter's author, with any test runner. The store is filled with a
+made-up corpus in which texts and ids repeat and ids are odd, and is then compared, slot
+for slot, with the embedded exact index over the same vectors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a vector store has to offer so that groups can be retrieved from it.
+"""What a vector store must offer so that groups can be retrieved from it.
 
 There are two ways, and a store needs one of them:
 
@@ -47,8 +47,8 @@ class StoredHit(NamedTuple):
     document: Document
     """The document as the user put it in: its text, metadata and id, nothing added.
 
-    It always has an id, by which a document that comes twice is recognized; where the
-    user gave none, the one that the store gave it."""
+    It always has an id, which shows a document that comes twice: the user's id, or else
+    the store's."""
 
     score: float
     """Cosine of its vector and the question's, from -1 to 1."""
@@ -86,8 +86,8 @@ class VectorReader(ABC):
 class ShardStore(ABC):
     """A store that searches every shard by itself, exactly.
 
-    A shard is a set of units. Which unit is in which shard is told to the store by
-    `assign`; it keeps that where all processes see it. A record whose unit was never
+    A shard is a set of units. `assign` tells the store which unit is in which shard;
+    the store keeps this where all processes see it. A record whose unit was never
     assigned is not in the corpus: no method but `unit_values` and `delete` may see it.
     A store may keep the assignment by record; then a record that was written after the
     last `assign` is not in the corpus either.
@@ -122,10 +122,10 @@ class ShardStore(ABC):
         return False
 
     def sampled(self, sample: UnitSample) -> ShardStore:  # noqa: ARG002  # for stores that can
-        """Return the same store as if it had the sampled units alone.
+        """Return a view of the store that has only the sampled units.
 
-        What it returns is asked `best`, `best_and_sizes`, `sizes` and `of_shard`, for
-        one draw. Without it groups sample by shards, or by a threshold.
+        The view is used for `best`, `best_and_sizes`, `sizes` and `of_shard`, for one
+        draw. Without this method, groups sample by shards, or by a threshold.
 
         Privacy:
             Exactly the units that `UnitSample.holds`, by their canonical ids: all
@@ -144,9 +144,9 @@ class ShardStore(ABC):
         made at any time: a quick look at the catalog, not at the records.
 
         Args:
-            exact: The user has said that the search shall be exact although the store
-                has such an index. Then `best`, `above` and `of_units` must go around
-                it, or, where that can't be had, this must raise all the same.
+            exact: The user wants an exact search although the store has such an index.
+                Then `best`, `above` and `of_units` must not use the index; if that is
+                impossible, this must raise too.
         """
 
     @property
@@ -185,9 +185,9 @@ class ShardStore(ABC):
     ) -> tuple[list[StoredHit], list[int]]:
         """Return `best` and `sizes`, of one moment where the store can do that.
 
-        Asked for when a shard came back with fewer than n. A store that keeps no
-        snapshot counts before and after, and the smaller number holds, so that a
-        writer in between does not look like a fault.
+        Called when a shard came back with fewer than n records. A store without
+        snapshots counts before and after and takes the smaller number, so that a
+        concurrent writer does not look like a fault.
         """
         before = self.sizes(n_shards)
         found = self.best(vector, n, n_shards)
@@ -223,7 +223,7 @@ def hiding_errors(
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that turns what a client raises into a `GroupCallError`.
 
-    What a store's client raises can hold what a record holds: it stays in here.
+    An error of a store's client can hold text of a record, so it is not passed on.
     `describe` says what failed, in public words. Errors of this library pass.
     """
 

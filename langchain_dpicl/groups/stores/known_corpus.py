@@ -1,4 +1,4 @@
-"""A made-up corpus with everything that has led stores astray, for `conformance`."""
+"""A made-up corpus with all known problems of stores, for `conformance`."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ _SPACE = uuid.UUID("7d9b9d9e-2f0c-4d3c-9f5e-0d8f2f6c1a11")
 
 
 class KnownEmbedding(Embeddings):
-    """A vector of no meaning for each text, the same on every machine.
+    """Gives each text a meaningless vector, the same on every machine.
 
-    Vectors are of different lengths, so that a store that compares by inner products
-    shows.
+    Vectors have different lengths, which reveals a store that compares inner products.
 
     Example:
         >>> len(KnownEmbedding().embed_query("Who coughs?")) == DIMENSION

@@ -8,12 +8,11 @@ Privacy:
     *A key that anybody can derive is sound.* Every sensitivity rests on one fact: a
     unit's shard depends on its own id, on the number of shards and on nothing else, so
     that one unit more or less changes one shard. That holds for any function of the
-    id, known or not. What a secret key adds is that nobody who can choose ids, and
-    has records of their own in the store, can put themselves into a chosen person's
-    shard. Their own records are known to them, and what they learn of the other
-    person is bounded by the same epsilon; but a shard full of theirs leaves no room
-    for the person, which makes answers worse. Give `salt=`, and keep it, where ids can
-    be chosen by outsiders.
+    id, known or not. With a secret key, an outsider who chooses ids of own records
+    cannot put them into a chosen person's shard. What the outsider learns of that
+    person is bounded by the same epsilon. But a shard full of the outsider's records
+    leaves no room for the person's, which makes answers worse. Give `salt=`, and keep
+    it, where outsiders can choose ids.
 
     *Who is in the corpus.* The units that were in the store at the last `refresh`, by
     this process or another. A record of a unit that was never assigned is not seen. A
@@ -72,7 +71,7 @@ class LiveRecords(StoreRecords):
         return self._search
 
     def delete_unit(self, unit_id: str | None) -> int:
-        """Delete a unit from the store, however its id is spelled there."""
+        """Delete a unit from the store, under all spellings of its id."""
         with self._writing:
             spellings = [
                 value
@@ -89,7 +88,7 @@ class LiveRecords(StoreRecords):
         return deleted
 
     def refresh(self) -> None:
-        """Look which units the store holds, and assign the new ones."""
+        """Find the units in the store, and assign the new ones."""
         with self._writing:
             self._search = self._assigned()
 
@@ -138,10 +137,10 @@ def spellings_of(store: ShardStore, unit_key: str) -> dict[str, list[Hashable]]:
         unit_id = canonical_unit_id(value)
         if unit_id is None:
             raise UnitError(
-                f"A record in the store has no usable unit id under the metadata key "
+                "A record in the store has no usable unit id under the metadata key "
                 f"{unit_key!r}. A unit id is a non-empty string or an integer. Name "
                 "the key that holds it as unit_key=, or delete the records without "
-                "one: no record can stand in for a unit of its own."
+                "one: a record without an id cannot count as a unit of its own."
             )
         spellings.setdefault(unit_id, []).append(value)
     return spellings

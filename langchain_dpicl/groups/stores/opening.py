@@ -1,7 +1,7 @@
-"""From what the user gives as a store to records: which adapter, which key.
+"""Opening a store: which adapter fits it, and which key is used.
 
-An adapter is found by the names in the class' line of ancestors, so that a library is
-imported only where the user has an object of it.
+An adapter is found by the names of the store's base classes, so a library is imported
+only if the user has an object of it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
             return adapter
     if isinstance(store, list | tuple):
         raise InvalidParameterError(
-            "These are documents and no store: use RetrievedGroups.from_documents()."
+            "These are documents, not a store: use RetrievedGroups.from_documents()."
         )
     if isinstance(store, VectorStoreRetriever):
         raise InvalidParameterError(

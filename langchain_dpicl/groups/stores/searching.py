@@ -41,8 +41,7 @@ _SHORT = "fewer documents than it holds"
 class Assignment:
     """Which unit is in which shard: a keyed hash of its id, and of nothing else.
 
-    `values` holds, for each unit known, by canonical id, how its id is spelled in
-    records.
+    `values` maps each known unit's canonical id to its spellings in records.
     """
 
     def __init__(
@@ -73,8 +72,8 @@ class Assignment:
 class StoreSearch:
     """A `ShardStore` that can be drawn from; implements `search.ShardSearch`.
 
-    `exact` is what the user said of an index that the store may have; `check` is what
-    everything that the store returns goes through.
+    `exact` is the user's choice for a store with an index; `check` checks everything
+    that the store returns.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class StoreSearch:
 
     @property
     def n_units(self) -> int:
-        """Number of units when the store was looked at last, private."""
+        """Number of units at the last refresh, private."""
         return len(self.assignment.values)
 
     @property
@@ -117,8 +116,8 @@ class StoreSearch:
         self.store.refuse_unsound(exact=self.exact)
         if sample is not None:
             return self._over(self.store.sampled(sample)).top(vector, n, threshold)
-        # One more than asked for shows whether the cut falls into a tie, where a store
-        # keeps whichever it likes.
+        # One record more than needed shows whether the cut falls into a tie, in which a
+        # store may keep any of them.
         shards = self._best(vector, n + 1)
         least = -1.0 if threshold is None else threshold
         slots = []
@@ -179,7 +178,7 @@ class StoreSearch:
         shards = self.check.by_shard(returned, n, n_shards)
         if all(len(hits) == n for hits in shards):
             return shards
-        # Short: because there are no more, or because the store came back short?
+        # Too few: are there no more, or did the store return too few?
         for _ in range(_TRIES):
             returned, sizes = self.store.best_and_sizes(vector, n, n_shards)
             shards = self.check.by_shard(returned, n, n_shards)

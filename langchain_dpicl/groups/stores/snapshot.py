@@ -72,7 +72,7 @@ class SnapshotRecords(StoreRecords):
     def delete_unit(self, unit_id: str | None) -> int:
         """Delete a unit from the store and from what was read.
 
-        The store is looked through for records of the unit that came in later.
+        The store is searched for records of the unit that were added later.
         """
         with self._writing:
             found = [] if unit_id is None else self._documents_of(unit_id)
@@ -83,7 +83,7 @@ class SnapshotRecords(StoreRecords):
                 raise InvalidParameterError(
                     f"The {self._name} gave a document of that unit without an id, so "
                     "that it cannot be deleted there; nothing was deleted. Delete the "
-                    "unit in the store by its own means, and call refresh()."
+                    "unit with the store's own methods, then call refresh()."
                 )
             self._reader.delete(ids)
             self._index = self._index.without(unit_id)
@@ -116,7 +116,7 @@ class SnapshotRecords(StoreRecords):
         documents, unit_ids = take_documents(found, self._terms.unit_key)
         salt = self._index.salt
         if not documents:
-            # Of the dimension that it had: the questions have not changed.
+            # Same dimension as before: the questions have not changed.
             vectors = np.empty((0, self._index.dimension), np.float32)
         return ShardIndex.from_vectors(
             vectors, documents, unit_ids, n_shards=self._terms.n_shards, salt=salt
@@ -139,7 +139,7 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
                 "its vector."
             )
         # A record without a direction is near to no question. To refuse it would let
-        # one record stop everybody's refresh, and keep the erased in the index.
+        # one record stop everybody's refresh, and keep erased records in the index.
         good = have_direction([vector for _, vector in batch])
         batch = [row for row, is_good in zip(batch, good, strict=True) if is_good]
         if not batch:
@@ -150,8 +150,8 @@ def read_out(reader: VectorReader) -> tuple[list[Document], Vectors]:
         documents += [document for document, _ in batch]
     if len({part.shape[1] for part in parts}) > 1:
         raise InvalidParameterError(
-            "The store holds vectors of different dimensions: they are not of one "
-            "embedding. Write the records of each embedding to a store of their own."
+            "The store holds vectors of different dimensions: they come from several "
+            "embeddings. Keep the records of each embedding in a store of their own."
         )
     return documents, np.concatenate(parts) if parts else np.empty((0, 1), np.float32)
 

@@ -50,7 +50,7 @@ class StoreRecords(Records):
 
     @property
     def embedding(self) -> Embeddings:
-        """What the stored vectors were made with."""
+        """The embedding of the stored vectors."""
         return self._embedding
 
     @property
@@ -65,7 +65,7 @@ class StoreRecords(Records):
         *,
         progress: bool = False,
     ) -> Flow[int]:
-        """Add documents to the store, which embeds those of a call, and look again.
+        """Add documents to the store, which embeds them, and refresh.
 
         A store that can't be written to, or holds a document of the same id, which it
         would replace in silence, is refused before anything is written.
@@ -105,8 +105,8 @@ class StoreRecords(Records):
         method = getattr(self._given, name, None)
         if not callable(method):
             raise InvalidParameterError(
-                f"{self._name} has no method {name}: write to the store by its own "
-                "means, and call refresh() then."
+                f"{self._name} has no method {name}: write with the store's own "
+                "methods, then call refresh()."
             )
         call, twin = partial(method, argument), getattr(self._given, f"a{name}", None)
         return Do(call, partial(twin, argument)) if callable(twin) else in_thread(call)

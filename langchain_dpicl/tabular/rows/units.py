@@ -203,6 +203,7 @@ def _no_id(unit_key: str, place: int, found: Any) -> str:
     return (
         f"Row {place} (counted from 0) has a {type(found).__name__} under unit_key "
         f"{unit_key!r} that is no unit id: a non-empty string or an integer. Drop such "
-        "rows; no row can stand in for a unit of its own. (pandas turns a column of "
-        "integers into floats where a value is missing; read it as 'Int64' or str.)"
+        "rows; a row without an id cannot count as a unit of its own. (pandas turns a "
+        "column of integers into floats where a value is missing; read it as 'Int64' "
+        "or str.)"
     )

@@ -70,7 +70,7 @@ async def test_a_key_inside_the_json_is_refused_with_the_way_out(
     vectors: VectorServer,
 ) -> None:
     store = vectors.by_json()
-    said = f"'{KEY}' is no metadata column.*add a column.*metadata_columns=.*/stores.md"
+    said = f"'{KEY}' is not a metadata column.*add a col.*metadata_columns=.*/stores.md"
     with pytest.raises(InvalidParameterError, match=said):
         RetrievedGroups.from_vectorstore(store, unit_key=KEY, n_groups=3)
     with pytest.raises(InvalidParameterError, match=said):

@@ -24,7 +24,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import hiding_errors
 from langchain_dpicl.ledger.sql.engine import POSTGRES_DRIVER, POSTGRES_LIMITS
 
-# Drivers whose URLs say the same things as ours.
+# Drivers whose URLs have the same form as ours.
 _LIBPQ = ("postgresql", "psycopg", "psycopg_async", "psycopg2", "psycopg2cffi")
 # What asyncpg's URLs may say, and libpq's words for it. The rest is tuning.
 _ASYNCPG = {
@@ -216,7 +216,7 @@ private_errors = hiding_errors(_failure)
 
 
 def _read_everything(connection: Any, _record: object) -> None:
-    """Make the driver read values that it would fail on.
+    """Make the driver read values on which it would fail.
 
     One record that holds the date 'infinity' must not fail a query for everybody.
     """

@@ -4,8 +4,8 @@ A window over the shards, in the order of the exact distance, gives each shard's
 records. Which unit is in which shard stands in a table of ours,
 `langchain_dpicl_shards`, beside the store's; records are joined to it by the column
 that holds their unit id. So a record of a known unit counts from the moment that
-anybody writes it, and one of an unknown unit does not count at all. The JSON of a
-record is never looked into by the database: no record can fail a query by it.
+anybody writes it, and one of an unknown unit does not count at all. The database never
+reads a record's JSON, so no record can fail a query by it.
 
 Cosines are computed whatever distance the store was made for. A vector without a
 direction (NULL, of norm zero, below 1e-15 or above 1e15) has no cosine, and its record
@@ -175,7 +175,7 @@ class PGVectorShards(ShardStore):
         return self._has_persons
 
     def sampled(self, sample: UnitSample) -> PGVectorShards:
-        """Return the store as if it had the sampled units alone."""
+        """Return a view of the store that has only the sampled units."""
         if not self._has_persons:
             raise UnsoundStoreError(
                 "The persons in langchain_dpicl_shards are not those of the records, "
@@ -211,7 +211,7 @@ class PGVectorShards(ShardStore):
     def best_query(
         self, vector: Vectors, n: int, n_shards: int
     ) -> Select[tuple[Any, ...]]:
-        """Return the query of `best`, for those who want to see its plan."""
+        """Return the query of `best`, to look at its plan."""
         scored = self._scored(vector, n_shards)
         place = func.row_number().over(
             partition_by=scored.c.shard, order_by=scored.c.score.desc()

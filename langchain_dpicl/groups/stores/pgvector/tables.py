@@ -263,13 +263,13 @@ class Catalog:
         if found is None:
             raise InvalidParameterError(
                 f"The store's table {layout.table!r} is not in the database that the "
-                "store's URL names. Add documents to the store before, or, where its "
-                "engine was made with connect_args, pass the same as connection=."
+                "store's URL names. Add documents to the store first. If its engine "
+                "was made with connect_args, pass the same as connection=."
             )
         if found.kind not in ("r", "p"):
             raise InvalidParameterError(
-                f"{layout.table!r} is no table of its own but a view or the like, "
-                "behind which any index can be. Make the store over the table."
+                f"{layout.table!r} is not a table but a view or the like, which can "
+                "hide any index. Make the store over the table itself."
             )
         if found.encoding != "UTF8":
             raise InvalidParameterError(
@@ -296,8 +296,8 @@ class Catalog:
         key = columns.get(unit_key) if unit_key in layout.metadata_columns else None
         if key is None:
             raise InvalidParameterError(
-                f"{unit_key!r} is no metadata column of the store. A unit id inside "
-                f"the JSON is not looked for: add a column {unit_key!r} to the table "
+                f"{unit_key!r} is not a metadata column of the store. A unit id inside "
+                f"the JSON is not used: add a column {unit_key!r} to the table "
                 f"{layout.table!r}, copy the ids into it, and name it in "
                 f"metadata_columns= of the PGVectorStore. {_RECIPE}"
             )
@@ -348,8 +348,8 @@ class Catalog:
             raise UnsoundStoreError(
                 f"The vectors of table {self.layout.table!r} have an approximate "
                 f"index: {names}. It is built from all records at once, so that one "
-                "person more or less can change what it finds of others. Drop it, "
-                "or pass exact=True to search around it: every vector is then "
+                "person more or less can change which records of others it finds. Drop "
+                "it, or pass exact=True to search past it: every vector is then "
                 "compared with the question."
             )
 

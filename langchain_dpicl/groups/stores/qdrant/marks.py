@@ -1,12 +1,12 @@
-"""The marks of points in Qdrant: which shard a point is in, and for whom it was said.
+"""The marks of points in Qdrant: the shard of a point, and the unit it was set for.
 
 A mark is two keys at the root of a point's payload, which LangChain does not show:
 `langchain_dpicl_shard_<number of shards>`, and `langchain_dpicl_unit_<...>`, a digest
 of the unit's value that the point had when it was marked.
 
 Privacy:
-    Whoever changes a point's metadata alone (`set_payload`) leaves the mark where it
-    is: the shard of a unit that the point is no longer of. The digest tells, from the
+    A writer that changes only a point's metadata (`set_payload`) leaves the mark: the
+    shard of the unit that the point belonged to before. The digest tells, from the
     record alone. A point whose digest does not fit its value is *stale*, and so is one
     without a vector that can be compared; a stale point is not assigned.
 """

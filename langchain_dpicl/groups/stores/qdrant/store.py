@@ -5,9 +5,9 @@ others write have no mark, and are not in the corpus, until `refresh()`; neither
 points without a vector that can be compared.
 
 A server's grouped search is a best effort: it can return fewer points of a shard than
-there are. How many there are is one more call, and shards that came back short are
-asked for once more, each by itself. What does come back of a group is its best, as
-candidates are taken from an exact order.
+there are. One more call counts them, and shards with too few points are searched once
+more, each by itself. What does come back of a group is its best, as candidates are
+taken from an exact order.
 
 The local mode is read out instead, see `reader`.
 
@@ -18,9 +18,9 @@ Privacy:
     searched must be decided by its configuration, which is public. The number of
     vectors at which the server starts to build its graph depends on the records.
 
-    A mark that another writer made stale is seen when its point is found. To leave the
-    point out of the answer would not do: it took a place. All stale marks of its shard
-    are removed then, and the question is asked again. The answer that is used holds no
+    A mark that another writer made stale is seen when its point is found. To leave only
+    that point out would be unsound: it took a place. All stale marks of its shard are
+    removed then, and the question is asked again. The answer that is used holds no
     stale point, so it is the one of a corpus without any: taking away points that are
     not among the n best changes no n best. Whether a point is stale is decided by
     itself; that the server was asked twice shows in the time alone. (A point that is
@@ -31,10 +31,10 @@ Privacy:
     A server takes vectors that hold NaN. Their scores come before all others, and where
     a threshold is given, instead of all others. So a point's vector is looked at before
     the point is marked, once, which reads every vector when a store is opened for the
-    first time. One that is spoiled later, in a marked point, goes as a stale one does
-    where it is found, and is looked for before a search with a threshold. (Over REST
-    the client can't read such a point at all: every query fails, and nothing is
-    released, until the record is written anew.)
+    first time. A marked point whose vector is spoiled later is treated as stale when it
+    is found, and is looked for before a search with a threshold. (Over REST the client
+    can't read such a point at all: every query fails, and nothing is released, until
+    the record is written anew.)
 """
 
 from __future__ import annotations
@@ -142,10 +142,10 @@ class QdrantShards(ShardStore):
         if shared is not None:
             raise UnsoundStoreError(
                 f"The collection {self._collection!r} {shared}: an index of all "
-                "records at once, so that one person more or less can change what is "
-                "found of others. Pass exact=True: the server is then asked to compare "
-                "the question with every vector. Or configure it with m=0 or "
-                "indexing_threshold=0 and without quantization."
+                "records at once, so that one person more or less can change which "
+                "records of others are found. Pass exact=True: the server is then "
+                "asked to compare the question with every vector. Or configure it with "
+                "m=0 or indexing_threshold=0 and without quantization."
             )
 
     @property
@@ -321,8 +321,8 @@ class QdrantShards(ShardStore):
                 return [self._hit(point, mark) for point in fit]
         raise UnsoundStoreError(
             "The Qdrant server did not return all points that it holds; nothing was "
-            "released. Do others write to it all the time? Build the groups again with "
-            "from_vectorstore()."
+            "released. This can happen while others write to it. Build the groups "
+            "again with from_vectorstore()."
         )
 
     def _request(
