@@ -324,7 +324,7 @@ def _sums(account: PrivacyFilter, events: Iterable[Event]) -> tuple[Fraction, Fr
     for event in events:
         if isinstance(event, ParallelEvent):
             sums = [_sums(account, branch) for branch in dict.fromkeys(event.branches)]
-            # The dearest in each respect, even if they are not one and the same.
+            # The largest of each, even if they belong to different branches.
             loss += event.count * max(branch[0] for branch in sums)
             failure += event.count * max(branch[1] for branch in sums)
         elif isinstance(event, DeltaEvent):

@@ -1,9 +1,9 @@
 """Parallel composition: what releases from disjoint classes of units cost.
 
 Privacy:
-    **Claim.** A `ParallelEvent` costs what its dearest branch costs: the maximum over
-    the branches, not their sum (McSherry 2009, "Privacy Integrated Queries", Theorem 4,
-    there for pure epsilon).
+    **Claim.** The cost of a `ParallelEvent` is the largest cost of any branch: the
+    maximum over the branches, not their sum (McSherry 2009, "Privacy Integrated
+    Queries", Theorem 4, there for pure epsilon).
 
     **Proof, for add/remove.** D' is D plus the records of a unit u. A public rule puts
     each unit into a class by its own records alone, so the classes of all others are

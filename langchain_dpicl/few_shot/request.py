@@ -242,9 +242,9 @@ def _require_lasting_labels(
     Privacy:
         A plan is calibrated for a unit that stands under one label in all of them.
         Records may change from one to the next, and a unit that pays one label's price
-        and then another's can pay more than either twice. A filter adds up the
-        dearest label each time. Records without a unit key are the units themselves:
-        one with another label is another unit.
+        and then another's can pay more than either twice. A filter adds up the largest
+        cost of any label each time. Records without a unit key are the units
+        themselves: one with another label is another unit.
     """
     if (
         budget.fixes_classes

@@ -33,7 +33,7 @@ def test_show_names_every_class_once(
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["ledger", "show", "shots", "--ledger", url]) == 0
     out = capsys.readouterr().out
-    assert "6 disjoint classes by 'topic [b]', the dearest counts:" in out
+    assert "6 disjoint classes by 'topic [b]'; the largest counts:" in out
     assert "- gaussian noise_multiplier=11.5 sampling_rate=0.93 count=15" in out
     assert "sampling_rate=0.0625 count=15 (5 classes)" in out
     assert "40 disjoint classes 2 times" in out
