@@ -14,7 +14,7 @@ on whether it has taken another record's place:
 * *A score that is not finite, or no cosine*: fail. The order is not known, and neither
   is who passed a threshold.
 * *A record without a usable unit id, or without an id of its own*: fail. It belongs to
-  nobody who could be protected, or can't be told from its double.
+  no unit that could be protected, or cannot be told from its double.
 * *A record below the score asked for*, and *one of a unit not asked for* (`of_units`):
   left out. No limit was in play: whether a record counts is a function of itself.
 

@@ -14,10 +14,10 @@ Privacy:
     leaves no room for the person's, which makes answers worse. Give `salt=`, and keep
     it, where outsiders can choose ids.
 
-    *Who is in the corpus.* The units that were in the store at the last `refresh`, by
-    this process or another. A record of a unit that was never assigned is not seen. A
-    known unit's record that is written later is seen at once or after the next
-    `refresh`, as the store keeps its assignment. None of it depends on other units.
+    *The corpus.* The units that were in the store at the last `refresh`, by this
+    process or another. A record of a unit that was never assigned is not seen. A known
+    unit's record that is written later is seen at once or after the next `refresh`, as
+    the store keeps its assignment. None of it depends on other units.
 """
 
 from __future__ import annotations

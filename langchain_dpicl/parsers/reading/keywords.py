@@ -67,7 +67,7 @@ def lemma(word: str, language: str | None = "en") -> str:
 
     Args:
         word: One word, case-folded.
-        language: A language code of simplemma; None leaves words as they are.
+        language: A language code of simplemma; None leaves words unchanged.
 
     Raises:
         ValueError: If simplemma does not know the language.

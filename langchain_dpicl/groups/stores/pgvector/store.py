@@ -62,7 +62,7 @@ _SMALLEST, _LARGEST = 1e-30, 1e30
 class PGVectorShards(ShardStore):
     """The shards of a `PGVectorStore` of langchain-postgres.
 
-    The table and its documents stay as they are. One more table is made in the same
+    The table and its documents are not changed. One more table is made in the same
     schema, `langchain_dpicl_shards`, with the unit ids in it: give the readers of the
     records the right to read it too.
 
