@@ -18,8 +18,9 @@ from langchain_dpicl.budget.charge import PaidCharge, require_template
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Charge, Ledger, Plan
+from langchain_dpicl.ledger.charging import is_payable
 
 
 class Account(ABC):
@@ -150,11 +151,11 @@ class Account(ABC):
         """
         state = self._state()
         if asked is None or isinstance(asked, Template):
-            return not state.closed and self._pays(state, asked)
+            return is_payable(state) and self._pays(state, asked)
         events: Any = tuple(asked) if isinstance(asked, (list, tuple)) else (asked,)
         if not all(isinstance(event, EVENT_TYPES) for event in events):
             require_template(asked)
-        return not state.closed and self._pays(state, events)
+        return is_payable(state) and self._pays(state, events)
 
     def spent(self, paid: PaidCharge[Any] | None = None) -> BudgetState:
         """Return the epsilon of all charges, or of those up to a certain one.
@@ -180,6 +181,18 @@ class Account(ABC):
         events = state.plan.events if state.plan else ()
         epsilon = self._epsilon(events, state.used, state.spent)
         return BudgetState(epsilon, delta=self.terms.delta, queries=state.used)
+
+    def bind_salt(self, fingerprint: str | None) -> None:
+        """Hold a per-unit account of a corpus to one salt; see `Ledger.bind_salt`."""
+        if self.terms.scope == "corpus" or self.terms.corpus is None:
+            return
+        if fingerprint is None:
+            raise InvalidParameterError(
+                f"Account {self.terms.name!r} charges units one by one in corpus "
+                f"{self.terms.corpus!r}, and this source of groups has no salt that "
+                "it can be bound to: use RetrievedGroups, or scope='corpus'."
+            )
+        self.ledger.bind_salt(self.terms.name, fingerprint)
 
     def _state(self) -> AccountState:
         return self.ledger.state(self.terms.name)

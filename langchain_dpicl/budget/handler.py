@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -18,6 +19,7 @@ from typing_extensions import override
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_possible
+from langchain_dpicl.budget.low_balance import LowBalance, OnLow
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.budget.terms import account_of, account_terms, described
 from langchain_dpicl.common.frozen import Frozen
@@ -26,7 +28,7 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger import AccountTerms, Ledger, open_ledger
+from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, open_ledger
 
 
 class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
@@ -56,7 +58,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             of its own, a query charges the units that take part, and who can't pay
             takes no part; this needs retrieval by a score threshold. The account then
             never ends.
-        account: The account's name in the ledger.
+        account: The account's name in the ledger. By default that of the corpus and
+            the period, as in `clinic/2026-12`; without a corpus `default`.
         delta0_share: With `accounting=`, the part of delta set aside for releases that
             may fail (KSA-PTR, threshold release).
         order: The order of a Renyi filter; None is the best one for many Gaussian
@@ -66,11 +69,21 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             makes the ledger once.
         require_synchronous: For a PostgreSQL URL, whether to refuse a server that waits
             for no standby: see `ledger.SQLLedger`.
+        corpus: The corpus whose people the account protects, by name; or its
+            `ledger.CorpusTerms`, which create it with its cap if it is not there. All
+            of its accounts that count together stay within that cap.
+        period: When the account pays: `2026`, `2026-Q4`, `2026-12`, `2026-W50`, a day,
+            or `2026-12-01/2026-12-15`, in UTC. None is without an end.
+        purpose: What the answers are for, kept with the account's terms.
+        on_low: A share and a function, such as `(0.2, tell)`: the function is called
+            with the handler, once, when a charge leaves less than that share.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or neither
             `queries` nor `accounting` is given.
-        PlanMismatchError: If the account is open with other terms.
+        PlanMismatchError: If the account is open, or the corpus is there, with other
+            terms.
+        BudgetExhaustedError: If the corpus's cap has no room for a new account.
         LedgerError: If the ledger can't be used, its journal is damaged, there is none
             and `create` is False, or it waits for no standby and `require_synchronous`
             asks for it.
@@ -119,15 +132,22 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         queries: int | None = None,
         accounting: Literal["zcdp", "gdp", "renyi", "pure"] | None = None,
         scope: Literal["corpus", "unit"] = "corpus",
-        account: str = "default",
+        account: str | None = None,
         delta0_share: float | None = None,
         order: float | None = None,
         create: bool = True,
         require_synchronous: bool = False,
+        corpus: str | CorpusTerms | None = None,
+        period: str | None = None,
+        purpose: str | None = None,
+        on_low: OnLow | None = None,
     ) -> None:
         super().__init__()
+        known_as = corpus.name if isinstance(corpus, CorpusTerms) else corpus
+        named = "/".join(part for part in (known_as, period) if part) or "default"
+        self._low = None if on_low is None else LowBalance(on_low)
         self._terms, self._queries = account_terms(
-            name=account,
+            name=named if account is None else account,
             epsilon=epsilon,
             delta=delta,
             queries=queries,
@@ -135,10 +155,15 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             scope=scope,
             delta0_share=delta0_share,
             order=order,
+            corpus=known_as,
+            period=period,
+            purpose=purpose,
         )
         self._ledger = open_ledger(
             ledger, create=create, require_synchronous=require_synchronous
         )
+        if isinstance(corpus, CorpusTerms):
+            self._ledger.create_corpus(corpus)
         self._ledger.open(self._terms)
         self._account = account_of(self._terms, self._queries, self._ledger)
 
@@ -149,7 +174,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         )
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return (_open_handler, (self._terms, self._queries, self._ledger))
+        on_low = self._low and self._low.on_low
+        return (_open_handler, (self._terms, self._queries, self._ledger, on_low))
 
     @property
     def account(self) -> str:
@@ -211,6 +237,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         unit_key: str | None = None,
         n_units: int | None = None,
         charges_units: bool = False,
+        salt: str | None = None,
         starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None = None,
     ) -> PaidCharge[NoiseT]:
         """Charge one release, durably, and return what it may do.
@@ -222,6 +249,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             n_units: Number of units in the corpus, to check delta against.
             charges_units: Whether the caller will name every unit that takes part to
                 the charge's `charge_units`.
+            salt: The fingerprint of the salt that deals them to groups. A per-unit
+                account of a corpus is bound to the first one.
             starts: The stored release that the charge starts: its kind, and its header
                 given the charge. It is written together with the charge, or neither is.
 
@@ -234,14 +263,19 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
                 open that nothing determines, or if the account charges units and the
                 caller can't name them.
             PlanMismatchError: If the account's plan is for another kind of release, or
-                can't be made, or its filter can't add up such a release.
-            BudgetExhaustedError: If the account can't pay.
+                can't be made, or its filter can't add up such a release; or if its
+                corpus protects another kind of unit, or it is bound to another salt.
+            BudgetExhaustedError: If the account can't pay, or its period is not now.
             LedgerError: If the ledger can't be used or the account is closed.
         """
         require_possible(
             self._terms, template, unit_key, n_units, charges_units=charges_units
         )
-        return self._account.charge(template, unit_key, starts)
+        self._account.bind_salt(salt)
+        paid = self._account.charge(template, unit_key, starts)
+        if self._low is not None:
+            self._low.look(self, self._terms, paid)
+        return paid
 
     async def acharge(
         self,
@@ -250,6 +284,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         unit_key: str | None = None,
         n_units: int | None = None,
         charges_units: bool = False,
+        salt: str | None = None,
     ) -> PaidCharge[NoiseT]:
         """Charge one release without blocking the event loop; see `charge`."""
         return await asyncio.to_thread(
@@ -258,6 +293,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             unit_key=unit_key,
             n_units=n_units,
             charges_units=charges_units,
+            salt=salt,
         )
 
     def spent(self) -> BudgetState:
@@ -331,7 +367,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     def in_memory(self) -> PrivacyBudgetHandler:
         """Return a new account of the same terms in memory, for a rehearsal."""
-        return _open_handler(self._terms, self._queries, open_ledger(":memory:"))
+        alone = replace(self._terms, corpus=None, period=None)
+        return _open_handler(alone, self._queries, open_ledger(":memory:"))
 
     def has_left_for(self, template: Template[Any]) -> bool:
         """Return whether the account is not spent for a release; charge nothing.
@@ -382,7 +419,10 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
 
 def _open_handler(
-    terms: AccountTerms, queries: int | None, ledger: Ledger
+    terms: AccountTerms,
+    queries: int | None,
+    ledger: Ledger,
+    on_low: OnLow | None = None,
 ) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(
         epsilon=terms.epsilon,
@@ -394,4 +434,8 @@ def _open_handler(
         account=terms.name,
         delta0_share=terms.delta0_share,
         order=terms.order,
+        corpus=terms.corpus,
+        period=terms.period,
+        purpose=terms.purpose,
+        on_low=on_low,
     )

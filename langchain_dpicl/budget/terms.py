@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
@@ -24,7 +26,7 @@ FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi", "pure")
 SCOPES: tuple[Scope, ...] = ("corpus", "unit")
 
 
-def account_terms(
+def account_terms(  # noqa: PLR0913  # the terms, one by one
     *,
     name: str,
     epsilon: float,
@@ -34,6 +36,9 @@ def account_terms(
     scope: Scope,
     delta0_share: float | None,
     order: float | None,
+    corpus: str | None = None,
+    period: str | None = None,
+    purpose: str | None = None,
 ) -> tuple[AccountTerms, int | None]:
     """Return checked terms, and how many queries the budget is shared into.
 
@@ -49,8 +54,10 @@ def account_terms(
         if queries is not None:
             queries = _queries(queries)
         _require_known(accounting, scope)
+        bound = {"corpus": corpus, "period": period, "purpose": purpose}
         if accounting is None:
-            return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
+            terms = _plan(name, epsilon, delta, queries, scope, delta0_share, order)
+            return replace(terms, **bound), queries
         share = FILTER_DELTA0_SHARE if delta0_share is None else delta0_share
         found = PrivacyFilter(
             accounting, epsilon, delta, delta0_share=share, order=order
@@ -67,6 +74,7 @@ def account_terms(
         scope=scope,
         order=found.order,
         delta0_share=found.delta0_share,
+        **bound,
     )
     return terms, queries
 
@@ -95,6 +103,10 @@ def described(terms: AccountTerms, queries: int | None) -> str:
         parts.append(f"accounting={terms.accounting!r}")
     if terms.scope != "corpus":
         parts.append(f"scope={terms.scope!r}")
+    if terms.corpus is not None:
+        parts.append(f"corpus={terms.corpus!r}")
+    if terms.period is not None:
+        parts.append(f"period={terms.period!r}")
     return ", ".join(parts)
 
 
@@ -123,7 +135,7 @@ def _plan(
     scope: Scope,
     delta0_share: float | None,
     order: float | None,
-) -> tuple[AccountTerms, int | None]:
+) -> AccountTerms:
     if queries is None:
         raise InvalidParameterError(
             "How is the budget to be spent? Give queries=, the number of answers it "
@@ -134,5 +146,4 @@ def _plan(
         raise InvalidParameterError(
             "delta0_share and order go with accounting=; a plan needs neither."
         )
-    terms = AccountTerms(name, epsilon, delta, queries, scope=scope)
-    return terms, queries
+    return AccountTerms(name, epsilon, delta, queries, scope=scope)

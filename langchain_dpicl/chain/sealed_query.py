@@ -433,6 +433,7 @@ class SealedQuery:
             "unit_key": self.groups.unit_key,
             "n_units": self.groups.n_units,
             "charges_units": self.groups.charges_units,
+            "salt": self.groups.salt_fingerprint,
         }
 
     def _passes(

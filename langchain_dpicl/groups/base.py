@@ -136,6 +136,11 @@ class GroupSource(ABC):
         return False
 
     @property
+    def salt_fingerprint(self) -> str | None:
+        """The fingerprint of the salt that deals units to groups; None without one."""
+        return None
+
+    @property
     def keeps_places(self) -> bool:
         """Whether every slot keeps its public place: needed to ask in stages.
 

@@ -18,6 +18,7 @@ from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_que
 from langchain_dpicl.groups.sampling import UnitSample, one_shard_each
 from langchain_dpicl.groups.selection import lowest, payers
 from langchain_dpicl.groups.threshold import NoisyThreshold, choose_threshold
+from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.release.flow import Do, aresult, result
 from langchain_dpicl.sealed.embedding_calls import aembed
 
@@ -218,6 +219,11 @@ class RetrievingSource(TermedSource):
             The promise of `GroupSource.charges_units` is kept by `draw_slots`.
         """
         return self._terms.score_threshold is not None
+
+    @property
+    def salt_fingerprint(self) -> str:
+        """The fingerprint of the index's salt; per-unit accounts are bound to it."""
+        return salt_fingerprint(self._index.salt)
 
     @property
     def threshold_template(self) -> EventTemplate[GaussianNoise] | None:

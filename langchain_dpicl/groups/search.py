@@ -83,6 +83,10 @@ class ShardSearch(Protocol):
         """Length of a vector."""
 
     @property
+    def salt(self) -> bytes:
+        """The key that sends units to shards: secret, unless derived from a name."""
+
+    @property
     def n_units(self) -> int:
         """Number of units, private."""
 

@@ -20,11 +20,24 @@ from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 SALT_BYTES = 32
 _SHARD = b"dpicl.shard"
 _TIE = b"dpicl.tie"
+_FINGERPRINT = b"dpicl.salt"
 
 
 def new_salt() -> bytes:
     """Return a fresh secret key for `keyed_slot`, kept with the index."""
     return os.urandom(SALT_BYTES)
+
+
+def salt_fingerprint(salt: bytes) -> str:
+    """Return what tells one salt from another: public, and says nothing of the salt.
+
+    A per-unit account of a corpus keeps it in the ledger (`Ledger.bind_salt`).
+
+    Example:
+        >>> salt_fingerprint(b"a" * 32) == salt_fingerprint(b"b" * 32)
+        False
+    """
+    return _digest(salt, _FINGERPRINT, "").hex()
 
 
 def unit_id_of(document: Document, unit_key: str, *, position: int = 0) -> str:

@@ -240,8 +240,14 @@ class AccountState:
 
         In a per-unit account it is that of a unit that took part every time.
         """
-        pairs = zip(self.spent, self.terms.limit, strict=True)
-        return max(0.0, 1.0 - max(s / limit if limit else 0.0 for s, limit in pairs))
+        return share_left(self.terms, self.spent)
+
+
+def share_left(terms: AccountTerms, spent: Cost) -> float:
+    """Return the share of an account's limit that is left, from 1 to 0."""
+    pairs = zip(spent, terms.limit, strict=True)
+    left = min((limit - cost) / limit if limit else 1.0 for cost, limit in pairs)
+    return max(0.0, left)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,15 @@ def require_current(state: AccountState) -> None:
     )
 
 
+def is_payable(state: AccountState) -> bool:
+    """Return whether an account is open, and its period is now."""
+    try:
+        require_current(state)
+    except BudgetExhaustedError:
+        return False
+    return not state.closed
+
+
 def require_unit_known(state: AccountState) -> None:
     """Refuse to charge an account of a corpus before its plan says what a unit is."""
     if state.terms.corpus is not None and state.plan is None:

@@ -80,6 +80,7 @@ class Purchase:
         unit_key: str | None,
         n_units: int | None,
         charges_units: bool = False,
+        salt: str | None = None,
     ) -> Entry:
         """Charge a release and store its header, or find the stored one.
 
@@ -89,6 +90,7 @@ class Purchase:
             unit_key: What a unit is, for the account.
             n_units: How many units there are, for the check of delta.
             charges_units: Whether the charge's `collect` names those that take part.
+            salt: The fingerprint of the salt that deals them to groups.
 
         Raises:
             BudgetExhaustedError: If the account can't pay.
@@ -114,6 +116,7 @@ class Purchase:
                 unit_key=unit_key,
                 n_units=n_units,
                 charges_units=charges_units,
+                salt=salt,
                 starts=(self.store.kind, text),
             )
             return Entry(self.store, paid.sequence, found[0])

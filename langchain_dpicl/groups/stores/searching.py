@@ -101,6 +101,11 @@ class StoreSearch:
         return len(self.assignment.values)
 
     @property
+    def salt(self) -> bytes:
+        """The key that sends units to shards."""
+        return self.assignment.salt
+
+    @property
     def can_sample(self) -> bool:
         """Whether the store can search a sample of the units by itself."""
         return self.store.can_sample

@@ -2,79 +2,35 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from support.ledgers import Database, opened
+from support.races import TURNS, WORKERS, kept, race
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.exceptions import BudgetExhaustedError
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
-
-WORKERS, TURNS = 3, 15
-Task = Callable[[str, int], object]
 
 UNITS = [f"p-{i}" for i in range(6)]
 
 
 def _create(url: str, turn: int) -> object:
     terms = AccountTerms(f"account {turn}", 8.0, 1e-6, 5)
-    return opened(_kept(url), terms).state(terms.name).used
+    return opened(kept(url), terms).state(terms.name).used
 
 
 def _charge(url: str, _turn: int) -> object:
     try:
-        return _kept(url).charge("notes").sequence
+        return kept(url).charge("notes").sequence
     except BudgetExhaustedError:
         return 0
 
 
 def _collect(url: str, _turn: int) -> object:
-    ledger = _kept(url)
+    ledger = kept(url)
     paid = ledger.charge_units(ledger.charge("notes"), UNITS)
     return [unit for unit, ok in zip(UNITS, paid, strict=True) if ok]
-
-
-_ledgers: dict[str, SQLLedger] = {}
-
-
-def _kept(url: str) -> SQLLedger:
-    if url not in _ledgers:
-        _ledgers[url] = SQLLedger(url)
-    return _ledgers[url]
-
-
-def _work(task: Task, url: str, start: Any, results: Any) -> None:
-    start.wait()
-    for turn in range(TURNS):
-        try:
-            results.put(task(url, turn))
-        except Exception as error:  # noqa: BLE001 - the parent shows it
-            results.put(repr(error))
-    for ledger in _ledgers.values():
-        ledger.dispose()
-
-
-def race(task: Task, url: str) -> list[Any]:
-    """Return what all processes found, each turn of each."""
-    context = multiprocessing.get_context("forkserver")
-    # What takes long to import is imported once.
-    context.set_forkserver_preload(["langchain_dpicl.ledger.sql.ledger"])
-    start, results = context.Barrier(WORKERS), context.Queue()
-    workers = [
-        context.Process(target=_work, args=(task, url, start, results))
-        for _ in range(WORKERS)
-    ]
-    for worker in workers:
-        worker.start()
-    found = [results.get(timeout=60) for _ in range(WORKERS * TURNS)]
-    for worker in workers:
-        worker.join()
-    results.close()
-    results.join_thread()
-    return found
 
 
 def test_processes_make_one_ledger_and_one_account_each(
