@@ -155,9 +155,9 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             scope=scope,
             delta0_share=delta0_share,
             order=order,
-            corpus=known_as,
-            period=period,
-            purpose=purpose,
+        )
+        self._terms = replace(
+            self._terms, corpus=known_as, period=period, purpose=purpose
         )
         self._ledger = open_ledger(
             ledger, create=create, require_synchronous=require_synchronous

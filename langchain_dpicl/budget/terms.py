@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
@@ -26,7 +24,7 @@ FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi", "pure")
 SCOPES: tuple[Scope, ...] = ("corpus", "unit")
 
 
-def account_terms(  # noqa: PLR0913  # the terms, one by one
+def account_terms(
     *,
     name: str,
     epsilon: float,
@@ -36,9 +34,6 @@ def account_terms(  # noqa: PLR0913  # the terms, one by one
     scope: Scope,
     delta0_share: float | None,
     order: float | None,
-    corpus: str | None = None,
-    period: str | None = None,
-    purpose: str | None = None,
 ) -> tuple[AccountTerms, int | None]:
     """Return checked terms, and how many queries the budget is shared into.
 
@@ -54,10 +49,8 @@ def account_terms(  # noqa: PLR0913  # the terms, one by one
         if queries is not None:
             queries = _queries(queries)
         _require_known(accounting, scope)
-        bound = {"corpus": corpus, "period": period, "purpose": purpose}
         if accounting is None:
-            terms = _plan(name, epsilon, delta, queries, scope, delta0_share, order)
-            return replace(terms, **bound), queries
+            return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
         share = FILTER_DELTA0_SHARE if delta0_share is None else delta0_share
         found = PrivacyFilter(
             accounting, epsilon, delta, delta0_share=share, order=order
@@ -74,7 +67,6 @@ def account_terms(  # noqa: PLR0913  # the terms, one by one
         scope=scope,
         order=found.order,
         delta0_share=found.delta0_share,
-        **bound,
     )
     return terms, queries
 
@@ -135,7 +127,7 @@ def _plan(
     scope: Scope,
     delta0_share: float | None,
     order: float | None,
-) -> AccountTerms:
+) -> tuple[AccountTerms, int | None]:
     if queries is None:
         raise InvalidParameterError(
             "How is the budget to be spent? Give queries=, the number of answers it "
@@ -146,4 +138,5 @@ def _plan(
         raise InvalidParameterError(
             "delta0_share and order go with accounting=; a plan needs neither."
         )
-    return AccountTerms(name, epsilon, delta, queries, scope=scope)
+    terms = AccountTerms(name, epsilon, delta, queries, scope=scope)
+    return terms, queries

@@ -15,6 +15,7 @@ from rich.table import Table
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.chain.answers import forget
+from langchain_dpicl.cli.corpora import alert, renew, show_corpora
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
@@ -49,29 +50,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
-    if options.action == "list":
-        _list(options, [_summary(ledger, name) for name in ledger.accounts()])
-        return 0
-    if options.action == "verify":
-        return _verify(options, ledger)
-    if options.action == "clear-cache":
-        return _clear_cache(options, ledger)
+    of_all = {
+        "list": _list_all,
+        "verify": _verify,
+        "clear-cache": _clear_cache,
+        "corpora": show_corpora,
+        "alert": alert,
+    }
+    if options.action in of_all:
+        return of_all[options.action](options, ledger)
     if not options.account:
         raise InvalidParameterError(
             f"Name an account: dpicl ledger {options.action} ACCOUNT. "
             "'dpicl ledger list' shows them."
         )
-    if options.action == "close":
-        ledger.close_account(options.account)
-        summary = _summary(ledger, options.account)
-        _print(json.dumps(summary) if options.json else "Closed.")
-        return 0
-    if options.action == "export":
-        lines = _units(options, ledger) if options.units else _journal(options, ledger)
-        for line in lines:
-            _print(json.dumps(line))
-        return 0
-    return _show(options, ledger)
+    of_one = {"close": _close, "export": _export, "renew": renew, "show": _show}
+    return of_one[options.action](options, ledger)
+
+
+def _list_all(options: argparse.Namespace, ledger: Ledger) -> int:
+    _list(options, [_summary(ledger, name) for name in ledger.accounts()])
+    return 0
+
+
+def _close(options: argparse.Namespace, ledger: Ledger) -> int:
+    ledger.close_account(options.account)
+    summary = _summary(ledger, options.account)
+    _print(json.dumps(summary) if options.json else "Closed.")
+    return 0
+
+
+def _export(options: argparse.Namespace, ledger: Ledger) -> int:
+    lines = _units(options, ledger) if options.units else _journal(options, ledger)
+    for line in lines:
+        _print(json.dumps(line))
+    return 0
 
 
 def _show(options: argparse.Namespace, ledger: Ledger) -> int:
@@ -181,6 +194,9 @@ def _journal(options: argparse.Namespace, ledger: Ledger) -> Iterator[dict[str, 
         "scope": terms.scope,
         "order": terms.order,
         "delta0_share": terms.delta0_share,
+        "corpus": terms.corpus,
+        "period": terms.period,
+        "purpose": terms.purpose,
         "plan": None if state.plan is None else state.plan.to_dict(),
         "charges": state.used,
         "closed": state.closed,
@@ -245,6 +261,9 @@ def _summary(ledger: Ledger, name: str) -> dict[str, Any]:
         "epsilon_spent": spent,
         "queries": terms.queries,
         "queries_spent": state.used,
+        "corpus": terms.corpus,
+        "period": terms.period,
+        "purpose": terms.purpose,
         "closed": state.closed,
     }
 

@@ -238,7 +238,7 @@ class CorpusState:
         return epsilon <= cap[0] and delta <= cap[1]
 
 
-def renewed(terms: AccountTerms, at: datetime) -> AccountTerms:
+def renewed(terms: AccountTerms, at: datetime | None) -> AccountTerms:
     """Return the terms of the account that follows: the next period that is not over.
 
     Raises:
@@ -252,7 +252,7 @@ def renewed(terms: AccountTerms, at: datetime) -> AccountTerms:
         >>> renewed(old, datetime(2026, 11, 30, tzinfo=timezone.utc)).name
         'clinic/2026-12'
     """
-    if terms.corpus is None or terms.period is None:
+    if terms.corpus is None or terms.period is None or at is None:
         raise InvalidParameterError(
             f"Account {terms.name!r} has no period, so that none follows it. Open one "
             "with corpus= and period=."
@@ -299,9 +299,10 @@ def unknown_corpus(name: str) -> LedgerError:
 
 def _last_charge(account: AccountState) -> datetime | None:
     """Return when an account can't be charged any more; None is never."""
-    span = account.terms.span
-    ends = [one for one in (span and span.end, account.closed_at) if one is not None]
-    return min(ends, default=None)
+    span, closed_at = account.terms.span, account.closed_at
+    if span is None or closed_at is None:
+        return closed_at if span is None else span.end
+    return min(span.end, closed_at)
 
 
 def _sum(terms: Iterable[AccountTerms]) -> Amount:
