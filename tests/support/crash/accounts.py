@@ -17,7 +17,7 @@ from langchain_dpicl.accounting import (
     PureEvent,
     event_to_dict,
 )
-from langchain_dpicl.ledger import AccountTerms, Ledger, Plan
+from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, Plan
 
 KINDS = ("plan", "zcdp", "unit")
 USES = 60
@@ -37,7 +37,14 @@ _FEW: tuple[tuple[Event, ...], ...] = (
     (ExponentialEvent(0.4), DeltaEvent(1e-9, count=2)),
     (GaussianEvent(12.0),),
 )
-MIXES = {"plan": (PLAN.events,), "zcdp": _FEW, "unit": _FEW}
+MIXES = {
+    "plan": (PLAN.events,),
+    "zcdp": _FEW,
+    "unit": _FEW,
+    "capped": (PLAN.events,),
+}
+CORPUS = CorpusTerms("crash", None, 1000.0, 1e-3, window_days=30)
+"""The corpus of accounts of the kind `capped`, which are in no round."""
 
 
 def account_of(turn: int) -> str:
@@ -60,6 +67,8 @@ def terms_of(name: str) -> AccountTerms:
     kind = kind_of(name)
     if kind == "plan":
         return AccountTerms(name, 8.0, 1e-6, USES)
+    if kind == "capped":
+        return AccountTerms(name, 8.0, 1e-6, USES, corpus=CORPUS.name)
     scope: Any = "corpus" if kind == "zcdp" else "unit"
     return AccountTerms(
         name,
@@ -73,8 +82,10 @@ def terms_of(name: str) -> AccountTerms:
 
 def open_account(ledger: Ledger, name: str) -> None:
     """Open an account, unless another worker was faster."""
+    if kind_of(name) == "capped":
+        ledger.create_corpus(CORPUS)
     ledger.open(terms_of(name))
-    if kind_of(name) == "plan":
+    if kind_of(name) in ("plan", "capped"):
         ledger.fix_plan(name, PLAN)
 
 

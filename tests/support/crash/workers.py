@@ -103,9 +103,9 @@ def stop_at(
         parent_lives: Whether to wait any longer.
         url: The ledger.
         name: The account.
-        work: `create` (ledger, account and plan), `charge`, `charge_units`, `step`
-            (storing the next step of the first release), or a kind of release that
-            `releases` makes.
+        work: `create` (ledger, account and plan), `open` (an account of a
+            corpus), `charge`, `charge_units`, `step` (storing the next step of the
+            first release), or a kind of release that `releases` makes.
         point: Which point to stop at.
         until: The file to wait for; None to die.
     """
@@ -120,6 +120,12 @@ def stop_at(
     if work == "create":
         _arm(log, url, point, stop)
         accounts.open_account(SQLLedger(url), name)
+        return
+    if work == "open":
+        ledger = SQLLedger(url)
+        ledger.create_corpus(accounts.CORPUS)
+        _arm(log, url, point, stop)
+        log.write(announced=ledger.open(accounts.terms_of(name)).used)
         return
     if work in {*releases.KINDS, releases.STAGED}:
         _arm(log, url, point, stop)

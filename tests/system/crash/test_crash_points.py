@@ -66,7 +66,7 @@ def opened(database: Database, name: str) -> SQLLedger:
     return ledger
 
 
-@pytest.mark.parametrize("kind", ["plan", "zcdp"])
+@pytest.mark.parametrize("kind", ["plan", "zcdp", "capped"])
 def test_a_charge_is_whole_or_not_there(
     database: Database, nursery: Nursery, kind: str
 ) -> None:
@@ -90,6 +90,35 @@ def test_a_charge_is_whole_or_not_there(
     assert ledger.charge(name, accounts.MIXES[kind][0]).sequence == state.used + 1
     ledger.dispose()
     database.check()
+
+
+def test_an_account_of_a_corpus_is_opened_as_a_whole_or_not(
+    database: Database, nursery: Nursery
+) -> None:
+    work = {"name": "capped-1", "work": "open"}
+    opened(database, "capped-0").dispose()
+    names = points_of(nursery, url=database.url, **work).names
+    # It is looked for in a transaction of its own.
+    first = names.index("after COMMIT") + 1
+    commit = first + Points(names[first:]).commit
+    # Begin, the registry, the corpus, its time, its accounts, and three writes.
+    assert commit - first >= 20, names
+    for point in range(first, len(names)):
+        url, what = database.fresh(), names[point]
+        ledger = opened(database, "capped-0")
+        die(nursery, point, url=url, **work)
+        database.settle()
+        found = set(ledger.accounts()) - {"capped-0"}
+        assert point > commit or not found, f"it is there {what}"
+        assert found or point <= commit + 1, f"it is lost {what}"
+        corpus = ledger.corpus(accounts.CORPUS.name)
+        assert corpus.committed[0] == 8.0 * (1 + len(found)), f"half of it {what}"
+        ledger.verify_accounts()
+        for name in ledger.accounts():
+            ledger.verify(name)
+        assert ledger.open(accounts.terms_of("capped-1")).used == 0
+        ledger.dispose()
+        database.check()
 
 
 def test_all_units_pay_or_none(database: Database, nursery: Nursery) -> None:
