@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.corpora import (
@@ -65,7 +66,7 @@ def test_a_corpus_is_created_once_and_keeps_its_terms(clinic: Ledger) -> None:
         {"unit_key": 3},
     ],
 )
-def test_a_cap_is_a_usable_promise(terms: dict[str, float]) -> None:
+def test_a_cap_is_a_usable_promise(terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameterError):
         CorpusTerms(**{**vars(CLINIC), **terms})
 
@@ -87,7 +88,7 @@ def test_accounts_are_opened_up_to_the_cap_and_no_further(clinic: Ledger) -> Non
 
 @pytest.mark.parametrize("part", [{"epsilon": 24.1}, {"delta": 3.1e-6}])
 def test_epsilon_and_delta_are_both_capped(
-    clinic: Ledger, part: dict[str, float]
+    clinic: Ledger, part: dict[str, Any]
 ) -> None:
     with pytest.raises(BudgetExhaustedError, match="It alone is more than the cap"):
         clinic.open(replace(DECEMBER, **part))
@@ -151,7 +152,7 @@ def test_without_a_window_an_account_counts_for_ever(
 def test_an_account_that_ended_unused_counts_for_nothing(
     clinic: Ledger, clock: Clock
 ) -> None:
-    whole = {"epsilon": 24.0, "delta": 3e-6}
+    whole: dict[str, Any] = {"epsilon": 24.0, "delta": 3e-6}
     clinic.open(of_month("2026-12", **whole))
     clinic.close_account("clinic/2026-12")
     clinic.open(replace(DECEMBER, name="second", **whole))
@@ -264,7 +265,7 @@ def test_a_per_unit_account_counts_with_its_cap_while_it_is_open(
     "terms", [{"period": "2027-01"}, {"purpose": "research"}, {"corpus": "archive"}]
 )
 def test_corpus_period_and_purpose_are_terms(
-    clinic: Ledger, terms: dict[str, str]
+    clinic: Ledger, terms: dict[str, Any]
 ) -> None:
     clinic.create_corpus(FOR_EVER)
     clinic.open(DECEMBER)

@@ -165,7 +165,7 @@ def test_twin_a_cap_that_is_read_before_the_lock_is_passed(
         assert lock
         return stale if stale is not None else corpus_state(connection, name, lock=True)
 
-    stale = first.corpus("clinic")
+    stale: Any = first.corpus("clinic")
     monkeypatch.setattr(verification, "corpus_state", before_the_lock)
     first.open(whole)
     second.open(replace(whole, name="second"))

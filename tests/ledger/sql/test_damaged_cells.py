@@ -22,7 +22,7 @@ from support.release_templates import template
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import GaussianEvent, GaussianPart
 from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
-from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger
+from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, SQLLedger
 
 NASTY: tuple[Any, ...] = (
     *(None, 0, 1, -1, 2**63 - 1, -(2**63), 10**9, 0.5, float("inf")),
@@ -42,11 +42,13 @@ RELEASE = template("vote", (GaussianPart(1.1),))
 ACCOUNTS = {
     terms.name: terms
     for terms in (
-        replace(PLANNED, name="plan", queries=2),
+        replace(PLANNED, name="plan", queries=2, corpus="full"),
         replace(FILTERED, name="filter"),
         replace(UNIT_PLANNED, name="units", queries=2),
     )
 }
+FULL = CorpusTerms("full", None, PLANNED.epsilon, PLANNED.delta, window_days=30)
+"""A cap that one account has used up."""
 Work = Callable[[], Any]
 
 
@@ -62,6 +64,7 @@ def spent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger whose accounts have spent everything."""
     path = tmp_path_factory.mktemp("spent") / "ledger.db"
     ledger = SQLLedger(f"sqlite:///{path}")
+    ledger.create_corpus(FULL)
     for name, terms in ACCOUNTS.items():
         ledger.open(terms)
         ledger.fix_plan(name, PLAN if terms.accounting == "plan" else UNIT_KEY)
@@ -143,6 +146,10 @@ def use(ledger: Ledger, terms: AccountTerms) -> None:
     drawn = typed(lambda: ledger.store_step(name, 1, 0, "drawn again"))
     assert drawn in (None, "drawn")
     typed(lambda: ledger.releases(name))
+    typed(ledger.corpora)
+    typed(lambda: ledger.corpus("full"))
+    another = replace(ACCOUNTS["plan"], name="another")
+    assert typed(lambda: ledger.open(another)) is None
 
 
 def handler_of(ledger: str | Ledger, terms: AccountTerms) -> PrivacyBudgetHandler:
@@ -155,6 +162,7 @@ def handler_of(ledger: str | Ledger, terms: AccountTerms) -> PrivacyBudgetHandle
         account=terms.name,
         delta0_share=terms.delta0_share,
         ledger=ledger,
+        corpus=terms.corpus,
     )
 
 

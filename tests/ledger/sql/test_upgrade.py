@@ -7,12 +7,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, make_url
+from support.corpora import CLINIC
 from support.ledgers import PLAN, PLANNED, Database, opened, spend, sqlite_database
 
 from langchain_dpicl.exceptions import LedgerError
@@ -137,6 +139,27 @@ def test_an_upgrade_loses_nothing_and_is_made_once(
     assert (state.terms, state.used, state.plan) == (PLANNED, 3, PLAN)
     assert [found.steps for found in ledger.releases("notes", "a kind")] == [("[18]",)]
     assert ledger.charge("notes").sequence == 4
+
+
+def test_a_ledger_of_schema_1_goes_on_and_gets_corpora(
+    database: Database, connect: Connect
+) -> None:
+    spend(opened(connect()))
+    for column in ("corpus", "period", "purpose", "closed_at", "salt"):
+        database.execute(f"ALTER TABLE dpicl_account DROP COLUMN {column}")
+    database.execute("DROP TABLE dpicl_corpus")
+    database.execute("UPDATE dpicl_schema SET version = 1")
+    assert upgrade_ledger(database.url) == 1
+    assert in_database(database, differences) == []
+    ledger = connect()
+    ledger.verify_accounts()
+    assert ledger.verify("notes").used == 1
+    assert spend(ledger).sequence == 2
+    ledger.create_corpus(CLINIC)
+    clinic = replace(PLANNED, name="clinic", corpus="clinic")
+    ledger.open(clinic)
+    assert [one.terms for one in ledger.corpus("clinic").counted] == [clinic]
+    ledger.verify_accounts()
 
 
 def test_a_ledger_that_a_migration_can_not_read_stays_as_it_was(old: Database) -> None:
