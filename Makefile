@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 
-.PHONY: demo test lint format bench mutations clean
+.PHONY: demo test lint format docs bench mutations clean
 
 demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
 	$(BIN)/dpicl demo
@@ -22,6 +23,10 @@ lint: $(DEV)  ## Check style and types.
 format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(DOCS)  ## Build the site into docs/_build/html; a warning is an error.
+	$(BIN)/python -m sphinx -n -W --keep-going -q docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 	$(BIN)/python -m benchmarks run --speed
@@ -48,5 +53,10 @@ $(DEV): pyproject.toml $(RUN)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint
 	@touch $@
 
+$(DOCS): pyproject.toml $(RUN)
+	@echo "Installing Sphinx into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build .demo
+	rm -rf $(VENV) $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo

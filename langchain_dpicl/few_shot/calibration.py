@@ -60,15 +60,15 @@ def amount(noise: TokenNoise) -> float:
 def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> float:
     """Return the rate at which each unit of a label is drawn for a token.
 
-    q = M N / |D_y| for M groups of N units each, on average, and the public number
-    |D_y| of units of this label, not of all labels.
+    `q = M N / |D_y|` for M groups of N units each, on average, and the public number
+    `|D_y|` of units of this label, not of all labels.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or the label has
             fewer units than the groups are to hold.
 
     Privacy:
-        q is what the sampling's amplification is computed with, so that |D_y| must be
+        q is what the sampling's amplification is computed with, so that `|D_y|` must be
         declared as public, and be the number of units that the steps draw from. With
         the number of all labels' units in its place q, and the noise, would be too
         small.
@@ -104,7 +104,7 @@ def calibrate(
     Args:
         epsilon: Privacy loss bound of all examples of this label together; above 0.
         delta: Failure probability, above 0 and at most 1 / `label_size`.
-        label_size: Public number |D_y| of units of this label.
+        label_size: Public number `|D_y|` of units of this label.
         n_groups: Number M of groups.
         records_per_group: Mean number N of units in a group.
         max_tokens: Most tokens T of an example; all of them are paid for, used or not.

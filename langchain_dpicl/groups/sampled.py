@@ -57,7 +57,7 @@ class SampledGroups(TermedSource):
         `ADD_REMOVE` for units, given the sampled units (`SamplingTerms.relation`).
         Event: the mechanism's own, Poisson-subsampled at `sampling_rate`: every
         unit is in a draw with at most that probability, independently, from fresh
-        secure randomness (`privacy.md`, section 4).
+        secure randomness (`groups.selection`).
     """
 
     def __init__(

@@ -52,7 +52,7 @@ _ONE = Fraction(1)
 
 @dataclass(frozen=True)
 class DiscreteLaplace:
-    """Noise K with P(K = k) proportional to exp(-|k| / scale), drawn exactly.
+    """Noise K with P(K = k) proportional to `exp(-|k| / scale)`, drawn exactly.
 
     Args:
         scale: A positive rational, public. Both its terms must fit 64-bit draws:
@@ -137,7 +137,7 @@ class DiscreteLaplace:
         return math.sqrt(2.0) * math.exp(-rate / 2) / -math.expm1(-rate)
 
     def probability(self, k: int) -> float:
-        """Return P(K = k) = (1 - p) / (1 + p) p^|k|, to about fourteen digits.
+        """Return `P(K = k) = (1 - p) / (1 + p) p^|k|`, to about fourteen digits.
 
         Example:
             >>> DiscreteLaplace(Fraction(1)).probability(0) == math.tanh(0.5)

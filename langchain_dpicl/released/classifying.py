@@ -87,7 +87,8 @@ def classification_chain(
             is no label, so that it can't be taken for one.
 
     Returns:
-        A Runnable from a text, or `{"text": text}`, to one of `labels` or `unknown`.
+        A Runnable from a text, or a mapping with `text`, to one of `labels` or to
+        `unknown`.
 
     Raises:
         InvalidParameterError: If the labels can't be told apart, an example's label is

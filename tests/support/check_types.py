@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "ARCHITECTURE.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").rglob("[!_]*.md")),
 ]
 OURS = ["--config-file=pyproject.toml"]
 PLAIN = [

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.check_types import OURS, PAGES, ROOT, blocks, check
 
 import langchain_dpicl
+from langchain_dpicl import exceptions
+from langchain_dpicl.chain.check_report import FINDINGS
+
+BLOB = "https://github.com/langchain-dpicl/langchain-dpicl/blob/main/"
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
@@ -50,14 +57,117 @@ def test_the_readme_starts_with_the_two_commands_and_shows_a_real_answer(
     assert f"# {status}" in example
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-            if not target.startswith("http"):
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
 
 
-def test_every_public_name_is_in_the_api_reference() -> None:
-    reference = (ROOT / "docs" / "reference" / "api.md").read_text()
+def broken_links(page: Path, root: Path = ROOT) -> list[str]:
+    found = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = link.removeprefix(BLOB).partition("#")
+        if path.startswith(("http", "mailto:")):
+            continue
+        target = (root if link.startswith(BLOB) else page.parent) / path
+        target = target if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_link_between_pages_leads_to_a_page_and_its_heading(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_twin_broken_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One, two\n\n[a](#one-two) [b](#three) [c](page.md#one-two) [d](no.md)\n"
+        f"[e]({BLOB}page.md) [f]({BLOB}none.md)\n"
+        "```\n# code\n```\n[g](#code)"
+    )
+    assert broken_links(page, tmp_path) == [
+        "#three",
+        "no.md",
+        f"{BLOB}none.md",
+        "#code",
+    ]
+
+
+@pytest.mark.parametrize("name", ["README.md", "SECURITY.md"])
+def test_the_front_pages_are_short_and_link_absolutely(name: str) -> None:
+    # PyPI shows the README, where a relative link leads nowhere.
+    text = (ROOT / name).read_text()
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert text.count("\n") < 150
+    assert words(ROOT / name) <= 900
+
+
+def words(page: Path) -> int:
+    """Return how many words a page has; the bars of a table are none."""
+    return len(re.findall(r"[^\s|]*\w[^\s|]*", page.read_text()))
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    docs = ROOT / "docs"
+    patterns = re.findall(
+        r"^(\w+/[\w*\[\]-]+)$", (docs / "index.md").read_text(), re.MULTILINE
+    )
+    shown = {page for pattern in patterns for page in docs.glob(f"{pattern}.md")}
+    assert set(docs.rglob("[!_]*.md")) - shown == {docs / "index.md"}
+
+
+BUDGETS = {"start": 3_400, "concepts": 3_000, "reference": 1_000}
+"""Words that the users' pages of a folder may have, so that somebody reads them."""
+
+
+@pytest.mark.parametrize("folder", BUDGETS)
+def test_the_pages_of_a_folder_are_short_enough_to_be_read(folder: str) -> None:
+    pages = (ROOT / "docs" / folder).glob("*.md")
+    assert sum(map(words, pages)) <= BUDGETS[folder]
+
+
+def test_troubleshooting_names_every_error_finding_and_reason() -> None:
+    page = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
+    named = set(re.findall(r"^\| `(\w+Error)`", page, re.MULTILINE))
+    assert named | {"DPError", "InvalidParameterError"} == set(exceptions.__all__)
+    assert set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE)) == set(FINDINGS)
+    parsers = ROOT / "langchain_dpicl" / "parsers"
+    source = "".join(path.read_text() for path in parsers.glob("*.py"))
+    reasons = re.split(r"\| reason \| cause.*\n.*\n", page)[1].split("\n\n")[0]
+    for reason in re.findall(r"^\| ([^|]+) \|", reasons, re.MULTILINE):
+        assert f'"{reason}"' in source
+
+
+def documented() -> list[tuple[str, str, object]]:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        return list(import_module("api_pages").entries())
+    finally:
+        sys.path.pop(0)
+
+
+def test_every_public_name_is_in_the_api_reference_once() -> None:
+    paths = [path for _, path, _ in documented()]
+    assert len(paths) == len(set(paths))
+    values = [id(value) for _, _, value in documented()]
+    assert len(values) == len(set(values))
     for name in langchain_dpicl.__all__:
-        assert f"`{name}`" in reference or f"`{name}(" in reference, name
+        value = getattr(langchain_dpicl, name)
+        if isinstance(value, ModuleType):
+            wanted = {id(getattr(value, n)) for n in value.__all__}
+            assert wanted <= set(values), name
+        elif name != "__version__":
+            assert f"langchain_dpicl.{name}" in paths
+
+
+def test_every_page_of_the_api_reference_is_listed() -> None:
+    listed = (ROOT / "docs" / "reference" / "api.md").read_text()
+    for page in {page for page, _, _ in documented()}:
+        assert f"\napi/{page}\n" in listed

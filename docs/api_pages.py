@@ -1,0 +1,149 @@
+"""The pages of the API reference: which public name stands on which page.
+
+`write` makes one reStructuredText page for each topic, with autodoc's directives for
+the public names of its modules. Each object stands on one page, under the shortest
+public path: `langchain_dpicl.DPChain`, not `langchain_dpicl.chain.DPChain`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import chain, starmap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import langchain_dpicl
+
+ROOT = "langchain_dpicl"
+TOPICS = {
+    "chains": (
+        "Chains, retrievers, tools",
+        ["chain", "retriever", "tools", "facts", "agents"],
+    ),
+    "groups": ("Groups and stores", ["groups", "groups.stores", "common.relation"]),
+    "parsers": ("Output parsers", ["parsers", "common.outcome"]),
+    "budget": ("Budget and ledger", ["budget", "planner", "ledger"]),
+    "few_shot": ("Few-shot examples", ["few_shot"]),
+    "released": ("Released data", ["released"]),
+    "tabular": ("Private tables", ["tabular"]),
+    "offline": ("Offline stand-ins", ["offline"]),
+    "errors": ("Errors", ["exceptions"]),
+    "accounting": ("Accounting", ["accounting"]),
+    "mechanisms": ("Mechanisms", ["mechanisms"]),
+}
+"""Each page's title, and the modules whose public names it has."""
+
+
+def topics() -> dict[str, tuple[str, list[str]]]:
+    """Return the pages, with one for each public package that none of them has."""
+    listed = {module for _, modules in TOPICS.values() for module in modules}
+    public = [
+        name
+        for name in langchain_dpicl.__all__
+        if isinstance(getattr(langchain_dpicl, name), ModuleType)
+    ]
+    rest = {name: (name.capitalize(), [name]) for name in public if name not in listed}
+    return TOPICS | rest
+
+
+def names(module: ModuleType) -> list[str]:
+    """Return the public names that a module gives."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return [name for name in listed if name != "__version__"]
+    return [
+        name
+        for name in langchain_dpicl.__all__
+        if getattr(getattr(langchain_dpicl, name), "__module__", "") == module.__name__
+    ]
+
+
+def entries() -> Iterator[tuple[str, str, Any]]:
+    """Yield the page, the public path and the object of everything public, once."""
+    seen: set[int] = set()
+    for page, (_, modules) in topics().items():
+        for part in modules:
+            module = import_module(f"{ROOT}.{part}")
+            for name in names(module):
+                value = getattr(module, name)
+                if id(value) in seen or isinstance(value, ModuleType):
+                    continue
+                seen.add(id(value))
+                home = ROOT if name in langchain_dpicl.__all__ else module.__name__
+                yield page, f"{home}.{name}", value
+
+
+def public_paths(name: str) -> list[str]:
+    """Return the public paths that end in this name."""
+    return [path for _, path, _ in entries() if path.rpartition(".")[2] == name]
+
+
+def members(kind: type) -> list[str]:
+    """Return a class's documented methods and properties that this package defines.
+
+    The fields of a model or a dataclass are the arguments of its constructor, which
+    the docstring of the class describes.
+    """
+    fields = {
+        *getattr(kind, "model_fields", ()),
+        *getattr(kind, "__dataclass_fields__", ()),
+    }
+    found: dict[str, None] = {}
+    for base in kind.__mro__:
+        if not base.__module__.startswith(ROOT):
+            continue
+        for name, value in vars(base).items():
+            call = getattr(value, "__func__", value)
+            if name.startswith("_") or name in fields:
+                continue
+            method = inspect.isroutine(call) or hasattr(type(value), "__get__")
+            if method and inspect.getdoc(call):
+                found[name] = None
+    return list(found)
+
+
+def directive(path: str, value: Any) -> list[str]:
+    """Return autodoc's directive for one public object."""
+    if inspect.isclass(value):
+        lines = [f".. autoclass:: {path}"]
+        listed = members(value)
+        return [*lines, *([f"   :members: {', '.join(listed)}"] if listed else []), ""]
+    if inspect.isroutine(value):
+        return [f".. autofunction:: {path}", ""]
+    return [f".. autodata:: {path}", "   :no-value:", ""]
+
+
+def summary(value: Any) -> str:
+    """Return the first line of an object's docstring, to stand behind its name."""
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return ""
+    line = (inspect.getdoc(value) or "").partition("\n\n")[0]
+    # Before a letter, reStructuredText needs an escape at the end of code.
+    return ": " + re.sub(r"(`[^`]+`)(?=\w)", r"\1\\ ", " ".join(line.split()))
+
+
+def write(folder: Path) -> None:
+    """Write the pages, and leave a file alone that would not change."""
+    folder.mkdir(exist_ok=True)
+    pages: dict[str, list[tuple[str, Any]]] = {}
+    for page, path, value in entries():
+        pages.setdefault(page, []).append((path, value))
+    for old in folder.glob("*.rst"):
+        if old.stem not in pages:
+            old.unlink()
+    for page, found in pages.items():
+        title, modules = topics()[page]
+        lines = [title, "=" * len(title), ""]
+        for part in modules if len(modules) == 1 else []:
+            lines += [f".. automodule:: {ROOT}.{part}", ""]
+        # What is used most, and so has the shortest path, comes first.
+        found.sort(key=lambda entry: entry[0].count("."))
+        lines += [*(f"* :obj:`~{path}`{summary(value)}" for path, value in found), ""]
+        text = "\n".join([*lines, *chain.from_iterable(starmap(directive, found))])
+        file = folder / f"{page}.rst"
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
