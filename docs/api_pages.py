@@ -51,10 +51,9 @@ def topics() -> dict[str, tuple[str, list[str]]]:
 
 
 def names(module: ModuleType) -> list[str]:
-    """Return the public names that a module gives."""
-    listed = getattr(module, "__all__", None)
-    if listed is not None:
-        return [name for name in listed if name != "__version__"]
+    """Return the public names of a package; of a module, those of the whole library."""
+    if hasattr(module, "__path__"):
+        return list(module.__all__)
     return [
         name
         for name in langchain_dpicl.__all__

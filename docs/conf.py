@@ -119,9 +119,35 @@ def _list_table(found: re.Match[str]) -> str:
     return "\n".join([*table, "", ""])
 
 
+def plain_signature(
+    _: Sphinx,
+    _what: str,
+    _name: str,
+    _object: Any,
+    _options: Any,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str | None, str | None]:
+    """Leave out defaults that are longer than a name."""
+    return signature and _LONG.sub("=...", signature), returned
+
+
+def plain_types(app: Sphinx, *_: Any) -> None:
+    """Leave out pydantic's marks of types."""
+    for types in app.env.current_document.autodoc_annotations.values():
+        types.update({key: _MARKED.sub(r"\1", text) for key, text in types.items()})
+
+
+_MARKED = re.compile(r"~?[\w.]*Annotated\[(.*?), ~?[\w.]+\([^()]*\)\]")
+_LONG = re.compile(r"""=(?:[A-Z]\w+\(.*?\)|'[^']{20,}'|"[^"]{20,}")(?=[,)])""")
+
+
 def setup(app: Sphinx) -> None:
     """Write the pages of the reference, and connect what is above."""
     api_pages.write(HERE / "reference" / "api")
+    app.connect("autodoc-process-signature", plain_signature)
+    # Before autodoc shows the types that it has noted.
+    app.connect("object-description-transform", plain_types, priority=400)
     app.connect("source-read", links_out_of_the_docs)
     app.connect("missing-reference", public_name)
     app.connect("autodoc-process-docstring", markdown, priority=400)
