@@ -41,10 +41,10 @@ include tests/support/servers/servers.mk
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 10) <= v < (3, 14) else "langchain-dpicl needs Python 3.10 to 3.13, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install it (python3-venv on Debian)."; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 
 $(RUN): pyproject.toml | $(BIN)/python
 	@echo "Installing langchain-dpicl into $(VENV) (a minute or two, once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
