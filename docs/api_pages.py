@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from itertools import chain, starmap
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -38,16 +39,21 @@ TOPICS = {
 """Each page's title, and the modules whose public names it has."""
 
 
+INTERNAL = {"cli", "common", "demo", "release", "sealed"}
+"""Packages that users do not import from, or only to try things out."""
+
+
 def topics() -> dict[str, tuple[str, list[str]]]:
     """Return the pages, with one for each public package that none of them has."""
-    listed = {module for _, modules in TOPICS.values() for module in modules}
-    public = [
-        name
-        for name in langchain_dpicl.__all__
-        if isinstance(getattr(langchain_dpicl, name), ModuleType)
+    listed = {
+        module.partition(".")[0] for _, parts in TOPICS.values() for module in parts
+    }
+    rest = [
+        found.name
+        for found in iter_modules(langchain_dpicl.__path__)
+        if found.ispkg and found.name not in listed | INTERNAL
     ]
-    rest = {name: (name.capitalize(), [name]) for name in public if name not in listed}
-    return TOPICS | rest
+    return TOPICS | {name: (name.capitalize(), [name]) for name in rest}
 
 
 def names(module: ModuleType) -> list[str]:

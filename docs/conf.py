@@ -30,8 +30,10 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 default_role = "code"
 nitpicky = True
-# What other projects define is not linked: the site is built without a network.
-nitpick_ignore_regex = [(r"py:.*", r".*")]
+# A public name must be found. Types of other projects, for which the site would need a
+# network, and of our own that only signatures name, are shown without a link.
+PUBLIC = "|".join(path.rpartition(".")[2] for _, path, _ in api_pages.entries())
+nitpick_ignore_regex = [(r"py:.*", rf"(?!langchain_dpicl\.(?:.*\.)?(?:{PUBLIC})$).*")]
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 4

@@ -154,6 +154,7 @@ def documented() -> list[tuple[str, str, object]]:
 
 
 def test_every_public_name_is_in_the_api_reference_once() -> None:
+    assert "\napi/*\n" in (ROOT / "docs" / "reference" / "api.md").read_text()
     paths = [path for _, path, _ in documented()]
     assert len(paths) == len(set(paths))
     values = [id(value) for _, _, value in documented()]
@@ -165,9 +166,3 @@ def test_every_public_name_is_in_the_api_reference_once() -> None:
             assert wanted <= set(values), name
         elif name != "__version__":
             assert f"langchain_dpicl.{name}" in paths
-
-
-def test_every_page_of_the_api_reference_is_listed() -> None:
-    listed = (ROOT / "docs" / "reference" / "api.md").read_text()
-    for page in {page for page, _, _ in documented()}:
-        assert f"\napi/{page}\n" in listed
