@@ -135,9 +135,10 @@ def plain_signature(
 
 
 def plain_types(app: Sphinx, *_: Any) -> None:
-    """Leave out pydantic's marks of types."""
+    """Leave out pydantic's marks of types, and where Python keeps its own."""
     for types in app.env.current_document.autodoc_annotations.values():
-        types.update({key: _MARKED.sub(r"\1", text) for key, text in types.items()})
+        for key, text in types.items():
+            types[key] = _MARKED.sub(r"\1", text).replace("collections.abc.", "")
 
 
 _MARKED = re.compile(r"~?[\w.]*Annotated\[(.*?), ~?[\w.]+\([^()]*\)\]")
