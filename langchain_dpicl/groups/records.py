@@ -24,6 +24,7 @@ from langchain_dpicl.groups.ingest import (
     embed_documents,
     take_documents,
 )
+from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
@@ -77,16 +78,33 @@ class Records(ABC):
     def refresh(self) -> None:
         """Read the store's contents again; see `RetrievedGroups.refresh`."""
 
+    @property
+    def follows(self) -> bool:
+        """Whether `refresh` has to come before each draw."""
+        return False
+
     @abstractmethod
-    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        terms: RetrievalTerms,
+        cipher: Cipher | None = None,
+    ) -> None:
         """Write everything to a directory; see `RetrievedGroups.save`."""
 
 
 class EmbeddedRecords(Records):
     """Documents in this process only."""
 
-    def __init__(self, unit_key: str, embedding: Embeddings, index: ShardIndex) -> None:
+    def __init__(
+        self,
+        unit_key: str,
+        embedding: Embeddings,
+        index: ShardIndex,
+        base: storage.Revision | None = None,
+    ) -> None:
         self.unit_key = unit_key
+        self._base = base
         self._embedding = embedding
         self._index = index
         self._writing = threading.Lock()
@@ -137,6 +155,7 @@ class EmbeddedRecords(Records):
         progress: bool = False,
     ) -> Flow[int]:
         """Embed and add documents: all or, if an error is raised, none."""
+        self._check_writable()
         taken, unit_ids = take_documents(documents, self.unit_key)
         # Once before the embedding is paid for, once after.
         check_document_ids(taken, self._document_ids)
@@ -149,6 +168,7 @@ class EmbeddedRecords(Records):
 
     def delete_unit(self, unit_id: str | None) -> int:
         """Delete a unit by its canonical id."""
+        self._check_writable()
         with self._writing:
             index = self._index
             deleted = [] if unit_id is None else index.documents_of(unit_id)
@@ -163,9 +183,20 @@ class EmbeddedRecords(Records):
     def refresh(self) -> None:
         """Do nothing: there is no other writer."""
 
-    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        terms: RetrievalTerms,
+        cipher: Cipher | None = None,
+    ) -> None:
         """Write documents, vectors, terms and salt to a directory."""
-        storage.save(path, terms, self._index)
+        with self._writing:
+            self._base = storage.save(
+                path, terms, self._index, base=self._base, cipher=cipher
+            )
+
+    def _check_writable(self) -> None:
+        """Refuse a change that would not last."""
 
     def _add(
         self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
@@ -183,3 +214,74 @@ class EmbeddedRecords(Records):
             self._document_ids = self._document_ids.union(
                 document.id for document in documents if document.id is not None
             )
+
+
+class FollowedRecords(EmbeddedRecords):
+    """What a directory holds that others save anew: see `RetrievedGroups.load`.
+
+    Privacy:
+        `refresh` runs in the public half of a draw, so before the charge, and a failure
+        costs nothing. It puts a whole revision in the place of a whole revision, by one
+        assignment; a release reads `index` once. Revisions are of one corpus that
+        changes over time, and the account's guarantee holds for all records that a unit
+        has in any of them: a release sees one revision, in which the unit has one slot.
+        That a revision came, and when, shows in how long a question takes. It is
+        public: it says that the operator saved something, not whose records changed.
+    """
+
+    def __init__(
+        self,
+        terms: RetrievalTerms,
+        embedding: Embeddings,
+        index: ShardIndex,
+        base: storage.Revision,
+    ) -> None:
+        super().__init__(terms.unit_key, embedding, index, base)
+        self._terms = terms
+        self._base: storage.Revision = base
+
+    @property
+    def follows(self) -> bool:
+        """Whether `refresh` has to come before each draw: yes."""
+        return True
+
+    def refresh(self) -> None:
+        """Read the directory again if it holds another revision now."""
+        if storage.read_stamp(self._base.path) == self._base.stamp:
+            return
+        with self._writing:
+            now = self._base
+            if storage.read_stamp(now.path) == now.stamp:
+                return
+            terms, index, revision = storage.load(now.path, now.cipher)
+            if revision.number <= now.number:
+                raise InvalidParameterError(
+                    f"An older revision of the groups in {now.path} took the place of "
+                    "the one that this process has loaded, and may hold who was "
+                    "erased since: no question is asked. Repeat those erasures, then "
+                    "start this process anew."
+                )
+            if terms != self._terms or index.dimension != self._index.dimension:
+                raise InvalidParameterError(
+                    f"The groups in {now.path} were saved with other parameters or "
+                    "another embedding than those that this process has loaded: no "
+                    "question is asked. Start it anew."
+                )
+            self._index, self._base = index, revision
+            self._document_ids = index.document_ids()
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        terms: RetrievalTerms,
+        cipher: Cipher | None = None,
+    ) -> None:
+        """Write the current revision to another directory."""
+        storage.save(path, terms, self._index, base=self._base, cipher=cipher)
+
+    def _check_writable(self) -> None:
+        raise InvalidParameterError(
+            "These groups follow a saved index (follow=True) and are not changed "
+            "themselves. Load it without follow, change that, and save it: all that "
+            "follow take it over. langchain_dpicl.erase does so for one person."
+        )

@@ -17,20 +17,25 @@ from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.drawing import RetrievingSource
+from langchain_dpicl.groups.drawing import PreparedQuestion, RetrievingSource
 from langchain_dpicl.groups.ingest import check_embedding
-from langchain_dpicl.groups.records import EmbeddedRecords, Records
+from langchain_dpicl.groups.records import (
+    EmbeddedRecords,
+    FollowedRecords,
+    Records,
+)
 from langchain_dpicl.groups.sampling import Sampling, rate_for
+from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
 from langchain_dpicl.groups.terms import Grouping, RetrievalTerms
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
-from langchain_dpicl.release.flow import aresult, result
+from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 
-@hiding_in("documents", "vectorstore", "delete_unit", "refresh")
+@hiding_in("documents", "vectorstore", "delete_unit", "refresh", "load")
 class RetrievedGroups(RetrievingSource):
     """Slots retrieved for a question; one unit changes one slot at most.
 
@@ -343,36 +348,66 @@ class RetrievedGroups(RetrievingSource):
         path: str | os.PathLike[str],
         embedding: Embeddings,
         *,
+        follow: bool = False,
+        cipher: Cipher | None = None,
         random: SecureRandom | None = None,
     ) -> Self:
         """Read the directory that `save` wrote.
 
-        The embedding is what the index was built with. It is not called here; a vector
-        of another dimension is refused at the first question, before any charge.
+        Args:
+            path: The directory.
+            embedding: What the index was built with. It is not called here; a vector
+                of another dimension is refused at the first question, before any
+                charge.
+            follow: Whether each question looks first if the directory was saved anew
+                (an erasure, a fresh salt, more records), and reads it again if so.
+                Groups that follow are not changed or saved in place themselves.
+            cipher: What the directory is encrypted with.
+            random: For tests; see `from_documents`.
+
+        Returns:
+            The group source.
 
         Raises:
-            InvalidParameterError: If the directory is missing, damaged, inconsistent or
-                not saved by this library; the message names the file.
+            InvalidParameterError: If the directory is missing, foreign, damaged,
+                readable by everybody, encrypted otherwise, or does not fit together;
+                the message names the file.
             UnitError: If a stored document has no usable unit id.
+
+        Warns:
+            OpenPermissionsWarning: If a group of users can read records in the clear.
+
+        Privacy:
+            With `follow` a question reads the directory before it is charged, and a
+            release sees one revision; see `groups.records.FollowedRecords`.
         """
         check_embedding(embedding)
-        terms, index = storage.load(path)
-        return cls(terms, EmbeddedRecords(terms.unit_key, embedding, index), random)
+        terms, index, base = storage.load(path, cipher)
+        records = (
+            FollowedRecords(terms, embedding, index, base)
+            if follow
+            else EmbeddedRecords(terms.unit_key, embedding, index, base)
+        )
+        return cls(terms, records, random)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, cipher: Cipher | None = None
+    ) -> None:
         """Write the documents, vectors, parameters and salt to a directory.
 
-        The formats are JSON, JSON Lines and a NumPy array, and none of them runs code
-        when it is read. The directory holds private records and the secret salt in the
-        clear. It is written for the owner alone (mode 0700) under another name, and
-        renamed when complete; only an earlier save is replaced. Groups over a store
-        that was copied save their copy.
+        JSON, JSON Lines and a NumPy array, nothing that runs code when read. The
+        directory is private records and the secret salt, in the clear or encrypted by a
+        `cipher`. It is written for the owner alone (mode 0700, files 0600). An earlier
+        save is replaced at once and as a whole, and its files are deleted; groups that
+        follow it (`load(..., follow=True)`) take the new one over. Groups over a store
+        that was read out save what they have read.
 
         Raises:
-            InvalidParameterError: If the place is taken, a document's metadata cannot
-                be written as JSON, or the records' store searches by itself.
+            InvalidParameterError: If the place is taken, it was saved anew since these
+                groups were loaded from it, a document's metadata cannot be written as
+                JSON, the cipher fails, or the records' store searches by itself.
         """
-        self._records.save(path, self._terms)
+        self._records.save(path, self._terms, cipher)
 
     def add_documents(
         self,
@@ -430,10 +465,11 @@ class RetrievedGroups(RetrievingSource):
         return self._records.delete_unit(canonical_unit_id(unit_id))
 
     def refresh(self) -> None:
-        """Read the vector store's contents again; without a store, do nothing.
+        """Look again at what the vector store, or a followed directory, holds.
 
-        A copied store is copied again. In a store that searches by itself, records that
-        others have added join the corpus. No unit moves to another shard.
+        A store that was read out is read again, and so is a saved index that these
+        groups follow, if it is another one now. In a store that searches by itself,
+        what others have added joins the corpus. No unit moves to another shard.
 
         Raises:
             UnitError: If a record has no usable unit id. The groups stay as they were.
@@ -444,6 +480,13 @@ class RetrievedGroups(RetrievingSource):
     async def arefresh(self) -> None:
         """Read the vector store's contents again; the async twin of `refresh`."""
         await asyncio.to_thread(self._records.refresh)
+
+    def _preparing(self, question: str) -> Flow[PreparedQuestion]:
+        prepared = yield from super()._preparing(question)
+        # Last, so that little time is left until the draw.
+        if self._records.follows:
+            yield Do(self.refresh, self.arefresh)
+        return prepared
 
     @property
     def metadata_keys(self) -> frozenset[str] | None:

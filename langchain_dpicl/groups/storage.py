@@ -1,91 +1,271 @@
 """Saving an index to a directory and reading it back, without pickle.
 
 ```
-manifest.json     format, version, public parameters, secret salt, checksums
-documents.jsonl   one document a line: id, page_content, metadata
-vectors.npy       float32, one row a document
+manifest.json            revision, public parameters, secrets, checksums
+documents-3-9f….jsonl    one document a line: id, page_content, metadata
+vectors-3-9f….npy        float32, one row a document
 ```
 
-The directory holds private records and the salt in the clear. It is readable by its
-owner only, and appears under its name when it is complete.
+A save is a *revision*. Its data files have names of their own, and nobody looks at them
+before the manifest names them: replacing that one file makes the revision the current
+one. Then the files of former revisions are deleted, also those that a crash has left.
+So a directory holds one revision, whole, at any time; after a crash also files that
+nobody reads, which the next save or erasure deletes.
+
+The directory holds private records, and as `secrets` the salt of the groups, the key of
+certificates' fingerprints, and the erasures so far. It is readable by its owner only.
+With a `Cipher` the data files and the secrets are encrypted. The manifest's other
+fields are public.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
 import json
 import os
-import shutil
-import tempfile
+import re
+import secrets as random_source
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
-from langchain_core.documents import Document
-
-from langchain_dpicl.common.files import sync_directory
+from langchain_dpicl.common import files
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups.ingest import Vectors, check_document_ids
+from langchain_dpicl.groups.ingest import check_document_ids
+from langchain_dpicl.groups.saved_files import (
+    Cipher,
+    check_permissions,
+    checksum,
+    damaged,
+    decrypted,
+    encrypted,
+    read_documents,
+    read_vectors,
+    write_documents,
+    write_vectors,
+)
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.groups.units import SALT_BYTES, unit_id_of
+from langchain_dpicl.groups.units import SALT_BYTES, new_salt, unit_id_of
 
 FORMAT = "langchain-dpicl/retrieved-groups"
 VERSION = 1
 
+Path_ = str | os.PathLike[str]
+
 _MANIFEST = "manifest.json"
-_DOCUMENTS = "documents.jsonl"
-_VECTORS = "vectors.npy"
-_BLOCK = 1 << 20
-_NORM_TOLERANCE = 1e-3
+_DATA = re.compile(r"(documents-\w+-\w+\.jsonl|vectors-\w+-\w+\.npy|\.\w+\.draft)")
+_KINDS = ("documents-", "vectors-")
+
+
+@dataclass(frozen=True, repr=False)
+class Revision:
+    """One revision of a saved index: what of it is not in the index. Private.
+
+    Attributes:
+        path: The directory.
+        number: 1 for the first save, and so on.
+        stamp: The manifest's bytes: equal for the same revision alone.
+        erasure_key: The key of certificates' fingerprints.
+        erasures: What was erased: fingerprint, time, numbers.
+        cipher: What it is encrypted with.
+    """
+
+    path: Path
+    number: int
+    stamp: bytes
+    erasure_key: bytes
+    erasures: tuple[dict[str, Any], ...] = ()
+    cipher: Cipher | None = None
 
 
 def save(
-    path: str | os.PathLike[str], terms: RetrievalTerms, index: ShardIndex
-) -> None:
-    """Write an index to a directory; see `RetrievedGroups.save`."""
-    target = Path(os.path.abspath(path))  # noqa: PTH100  # resolve() follows links
-    replaces = _check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the rename stays on one file system. mkdtemp makes
-    # a directory of mode 0700.
-    draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    path: Path_,
+    terms: RetrievalTerms,
+    index: ShardIndex,
+    *,
+    base: Revision | None = None,
+    cipher: Cipher | None = None,
+) -> Revision:
+    """Write an index to a directory; see `RetrievedGroups.save`.
+
+    `base` is the revision that the index comes from.
+    """
+    with one_writer(path) as directory:
+        return write(directory, terms, index, base=base, cipher=cipher)
+
+
+def write(
+    directory: Path,
+    terms: RetrievalTerms,
+    index: ShardIndex,
+    *,
+    base: Revision | None,
+    cipher: Cipher | None,
+) -> Revision:
+    """Write an index as the next revision; the caller is the one writer."""
+    is_there = (directory / _MANIFEST).exists()
+    if base is not None and base.path == directory:
+        if not is_there or read_stamp(directory) != base.stamp:
+            raise InvalidParameterError(
+                f"{directory} was saved anew by somebody else since these groups were "
+                "loaded: saving them would bring back what was changed there, such as "
+                "an erased person. Load it again, make the changes, and save."
+            )
+    elif is_there:
+        base = _read_revision(directory, read_stamp(directory), cipher)
+    else:
+        base = Revision(directory, 0, b"", new_salt())
+    number = base.number + 1
+    name = f"{number}-{random_source.token_hex(8)}"
+    names = f"documents-{name}.jsonl", f"vectors-{name}.npy"
     try:
-        checksums = {
-            _DOCUMENTS: _write_documents(draft / _DOCUMENTS, index),
-            _VECTORS: _write_vectors(draft / _VECTORS, index),
+        write_documents(directory / names[0], index, cipher)
+        write_vectors(directory / names[1], index, cipher)
+        private = {
+            "salt": index.salt.hex(),
+            "erasure_key": base.erasure_key.hex(),
+            "erasures": list(base.erasures),
         }
         manifest = {
             "format": FORMAT,
             "version": VERSION,
+            "revision": number,
             "terms": terms.to_dict(),
             "dimension": index.dimension,
             "documents": index.n_documents,
-            "salt": index.salt.hex(),
-            "blake2b": checksums,
+            "secrets": _sealed(private, cipher),
+            "blake2b": {name: checksum(directory / name) for name in names},
         }
-        with _private_file(draft / _MANIFEST) as file:
-            file.write(json.dumps(manifest, indent=2).encode())
-        _put_in_place(draft, target, replaces=replaces)
+        stamp = json.dumps(manifest, indent=2).encode()
+        # The data files have their names on disk before the manifest names them.
+        files.sync_directory(directory)
+        files.put(stamp, directory / _MANIFEST, overwrite=True, mode=0o600)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        sweep(directory)
+    return replace(base, path=directory, number=number, stamp=stamp, cipher=cipher)
 
 
-def load(path: str | os.PathLike[str]) -> tuple[RetrievalTerms, ShardIndex]:
-    """Read what `save` wrote; see `RetrievedGroups.load`."""
-    directory = Path(path)
-    manifest = _read_manifest(directory)
-    terms, salt = _read_terms(manifest)
-    for name in (_DOCUMENTS, _VECTORS):
-        if _checksum(directory / name) != manifest["blake2b"].get(name):
-            raise _damaged(name, "it is cut short or was changed after it was saved")
-    documents = _read_documents(directory / _DOCUMENTS)
-    vectors = _read_vectors(directory / _VECTORS)
+def load(
+    path: Path_, cipher: Cipher | None = None, *, salt: bytes | None = None
+) -> tuple[RetrievalTerms, ShardIndex, Revision]:
+    """Read what `save` wrote; see `RetrievedGroups.load`.
+
+    With a `salt` the units are dealt to shards by that one.
+    """
+    directory = _absolute(path)
+    while True:
+        stamp = read_stamp(directory)
+        try:
+            return _load(directory, stamp, cipher, salt)
+        except InvalidParameterError:
+            # Its files are gone where a newer revision came meanwhile.
+            if read_stamp(directory) == stamp:
+                raise
+
+
+def read_stamp(directory: Path) -> bytes:
+    """Return what tells a revision from others: cheap enough for every question."""
+    try:
+        return (directory / _MANIFEST).read_bytes()
+    except OSError:
+        pass
+    raise _nothing_saved(directory)
+
+
+def sweep(directory: Path) -> int:
+    """Delete the data files that the manifest does not name; return how many."""
+    named: set[str] = set()
+    with suppress(InvalidParameterError):
+        named = set(_manifest(directory, read_stamp(directory))["blake2b"])
+    old = [one for one in _data_files(directory) if one.name not in named]
+    for file in old:
+        file.unlink(missing_ok=True)
+    files.sync_directory(directory)
+    return len(old)
+
+
+@contextmanager
+def one_writer(path: Path_) -> Iterator[Path]:
+    """Make the directory if need be, and keep other writers waiting.
+
+    A process that dies lets go of it. Where a directory can't be locked (Windows), it
+    is for the operator to let one process write.
+    """
+    directory = _absolute(path)
+    if directory.exists() and not directory.is_dir():
+        raise InvalidParameterError(
+            f"{directory} is a file; save() writes a directory."
+        )
+    is_new = not directory.exists()
+    directory.mkdir(parents=True, exist_ok=True)
+    if not any(directory.iterdir()):
+        directory.chmod(0o700)
+    elif len(_data_files(directory)) < len(list(directory.iterdir())):
+        # A first save that a crash has ended has left data files alone.
+        _require_saved(directory)
+    if os.name == "nt":
+        yield directory
+        return
+    import fcntl
+
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield directory
+    finally:
+        os.close(descriptor)
+        if is_new:
+            # Of a save that has failed nothing is left.
+            with suppress(OSError):
+                directory.rmdir()
+
+
+def _absolute(path: Path_) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100  # resolve() follows links
+
+
+def _data_files(directory: Path) -> list[Path]:
+    return [one for one in directory.iterdir() if _DATA.fullmatch(one.name)]
+
+
+def _require_saved(directory: Path) -> None:
+    try:
+        _manifest(directory, read_stamp(directory))
+    except InvalidParameterError:
+        foreign = True
+    else:
+        foreign = False
+    if foreign:
+        raise InvalidParameterError(
+            f"{directory} holds something other than saved groups; choose another path."
+        )
+
+
+def _load(
+    directory: Path, stamp: bytes, cipher: Cipher | None, salt: bytes | None
+) -> tuple[RetrievalTerms, ShardIndex, Revision]:
+    manifest = _manifest(directory, stamp)
+    revision = _read_revision(directory, stamp, cipher)
+    terms = None
+    with suppress(KeyError, TypeError, ValueError):
+        terms = RetrievalTerms.from_dict(manifest["terms"])
+    if terms is None:
+        raise damaged(_MANIFEST, "the parameters are not usable")
+    salt = salt or _secrets(directory, manifest, cipher)["salt"]
+    names = sorted(manifest["blake2b"])
+    for name in names:
+        if checksum(directory / name) != manifest["blake2b"][name]:
+            raise damaged(name, "it is cut short or was changed after it was saved")
+    if cipher is None:
+        check_permissions(directory, [_MANIFEST, *names])
+    documents = read_documents(directory / names[0], cipher)
+    vectors = read_vectors(directory / names[1], cipher)
     expected = (manifest["documents"], manifest["dimension"])
     if vectors.shape != expected or len(documents) != expected[0]:
-        raise _damaged(_MANIFEST, "its counts are not those of the other files")
+        raise damaged(_MANIFEST, "its counts are not those of the other files")
     check_document_ids(documents, frozenset())
     unit_ids = [
         unit_id_of(document, terms.unit_key, position=position)
@@ -94,185 +274,80 @@ def load(path: str | os.PathLike[str]) -> tuple[RetrievalTerms, ShardIndex]:
     index = ShardIndex.from_vectors(
         vectors, documents, unit_ids, n_shards=terms.n_shards, salt=salt
     )
-    return terms, index
+    return terms, index, revision
 
 
-def _check_target(target: Path) -> bool:
-    if not target.exists():
-        return False
-    if not target.is_dir():
-        raise InvalidParameterError(f"{target} is a file; save() writes a directory.")
-    if not any(target.iterdir()):
-        return False
-    try:
-        _read_manifest(target)
-    except InvalidParameterError:
-        foreign = True
-    else:
-        foreign = False
-    if foreign:
-        raise InvalidParameterError(
-            f"{target} holds something other than saved groups; choose another path."
-        )
-    return True
-
-
-def _put_in_place(draft: Path, target: Path, *, replaces: bool) -> None:
-    if not replaces:
-        draft.rename(target)
-        sync_directory(target.parent)
-        return
-    # A directory cannot be renamed over a full one. Should the process die between
-    # the two renames, the earlier save is still there under its hidden name.
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    old = aside / target.name
-    target.rename(old)
-    try:
-        draft.rename(target)
-    except OSError:
-        old.rename(target)
-        aside.rmdir()
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-    sync_directory(target.parent)
-
-
-def _write_documents(path: Path, index: ShardIndex) -> str | None:
-    documents = (document for shard in index.shards for document in shard.documents)
-    with _private_file(path) as file:
-        for position, document in enumerate(documents):
-            line = {"id": document.id, "page_content": document.page_content}
-            metadata = _metadata_json(document.metadata, position)
-            # Pure ASCII, so that lone surrogates survive as escapes.
-            file.write(f'{json.dumps(line)[:-1]}, "metadata": {metadata}}}\n'.encode())
-    return _checksum(path)
-
-
-def _metadata_json(metadata: dict[Any, Any], position: int) -> str:
-    text = _as_json(metadata)
-    if text is not None:
-        return text
-    culprit = next(
-        (key for key, value in metadata.items() if _as_json({key: value}) is None),
-        None,
-    )
-    raise InvalidParameterError(
-        f"Metadata key {culprit!r} of stored document {position} (counted from 0) "
-        "holds what JSON cannot express. Keep strings, numbers, booleans, lists and "
-        "mappings in metadata."
+def _read_revision(directory: Path, stamp: bytes, cipher: Cipher | None) -> Revision:
+    manifest = _manifest(directory, stamp)
+    found = _secrets(directory, manifest, cipher)
+    return Revision(
+        directory,
+        manifest["revision"],
+        stamp,
+        found["erasure_key"],
+        found["erasures"],
+        cipher,
     )
 
 
-def _as_json(value: Any) -> str | None:
+def _manifest(directory: Path, stamp: bytes) -> dict[str, Any]:
     try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return None
-
-
-def _write_vectors(path: Path, index: ShardIndex) -> str | None:
-    header = {
-        "descr": "<f4",
-        "fortran_order": False,
-        "shape": (index.n_documents, index.dimension),
-    }
-    with _private_file(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for shard in index.shards:
-            file.write(shard.vectors().astype("<f4", copy=False).tobytes())
-    return _checksum(path)
-
-
-def _read_manifest(directory: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((directory / _MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        manifest = json.loads(stamp)
+    except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise InvalidParameterError(
-            f"{directory} holds no saved groups: there is no {_MANIFEST} of the "
-            f"format {FORMAT!r} in it."
-        )
+        raise _nothing_saved(directory)
     if manifest.get("version") != VERSION:
         raise InvalidParameterError(
             f"{directory} was saved in a format version that this release cannot "
             f"read (it reads version {VERSION})."
         )
-    if not isinstance(manifest.get("blake2b"), dict):
-        raise _damaged(_MANIFEST, "the checksums are missing")
-    for name in ("documents", "dimension"):
+    names = manifest.get("blake2b")
+    if not isinstance(names, dict) or [
+        bool(_DATA.fullmatch(name)) and name.startswith(kind)
+        for name, kind in zip(sorted(names), _KINDS, strict=False)
+    ] != [True, True]:
+        raise damaged(_MANIFEST, "the checksums are missing")
+    for name in ("documents", "dimension", "revision"):
         if not isinstance(manifest.get(name), int) or manifest[name] < 0:
-            raise _damaged(_MANIFEST, f"{name!r} is not a count")
+            raise damaged(_MANIFEST, f"{name!r} is not a count")
     return manifest
 
 
-def _read_terms(manifest: dict[str, Any]) -> tuple[RetrievalTerms, bytes]:
-    try:
-        terms = RetrievalTerms.from_dict(manifest["terms"])
-        salt = bytes.fromhex(manifest["salt"])
-    except (KeyError, TypeError, ValueError):
-        terms, salt = None, b""
-    if terms is None or len(salt) != SALT_BYTES:
-        raise _damaged(_MANIFEST, "the parameters or the salt are not usable")
-    return terms, salt
-
-
-def _read_documents(path: Path) -> list[Document]:
-    documents = []
-    with path.open(encoding="ascii") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                record = json.loads(line)
-                document = Document(
-                    page_content=record["page_content"],
-                    metadata=record["metadata"],
-                    id=record["id"],
-                )
-            except (KeyError, TypeError, ValueError, RecursionError):
-                document = None
-            if document is None:
-                raise _damaged(_DOCUMENTS, f"line {number} is not a document")
-            documents.append(document)
-    return documents
-
-
-def _read_vectors(path: Path) -> Vectors:
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        vectors = None
-    if vectors is None or vectors.ndim != 2 or vectors.dtype != np.dtype("<f4"):  # noqa: PLR2004  # a matrix
-        raise _damaged(_VECTORS, "it is not a matrix of float32")
-    rows: Vectors = vectors
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    # Written so that NaN fails as well.
-    if not np.all(np.abs(norms - 1) < _NORM_TOLERANCE):
-        raise _damaged(_VECTORS, "a row does not have norm 1")
-    return rows
-
-
-def _damaged(name: str, reason: str) -> InvalidParameterError:
+def _nothing_saved(directory: Path) -> InvalidParameterError:
     return InvalidParameterError(
-        f"The saved groups cannot be read: {name}: {reason}. Load a good copy, or "
-        "build the groups from the documents again."
+        f"{directory} holds no saved groups: there is no {_MANIFEST} of the "
+        f"format {FORMAT!r} in it."
     )
 
 
-def _checksum(path: Path) -> str | None:
-    digest = hashlib.blake2b(digest_size=32)
+def _sealed(private: dict[str, Any], cipher: Cipher | None) -> Any:
+    if cipher is None:
+        return private
+    token = encrypted(json.dumps(private).encode(), cipher)
+    return base64.b64encode(token).decode("ascii")
+
+
+def _secrets(
+    directory: Path, manifest: dict[str, Any], cipher: Cipher | None
+) -> dict[str, Any]:
+    found: Any = manifest.get("secrets")
+    if isinstance(found, str) != (cipher is not None):
+        raise InvalidParameterError(
+            f"{directory} is encrypted: give the cipher= that it was saved with."
+            if cipher is None
+            else f"{directory} is not encrypted: load it without a cipher= and save it "
+            "with one."
+        )
     try:
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-    except FileNotFoundError:
-        return None
-    return digest.hexdigest()
-
-
-@contextmanager
-def _private_file(path: Path) -> Iterator[IO[bytes]]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
+        if cipher is not None:
+            token = base64.b64decode(found, validate=True)
+            found = json.loads(decrypted(token, cipher, _MANIFEST))
+        parts = ("salt", "erasure_key")
+        keys = {name: bytes.fromhex(found[name]) for name in parts}
+        erasures = tuple(map(dict, found["erasures"]))
+    except (KeyError, TypeError, ValueError, RecursionError):
+        keys, erasures = {}, ()
+    if [len(key) for key in keys.values()] != [SALT_BYTES, SALT_BYTES]:
+        raise damaged(_MANIFEST, "the salt or another secret is not usable")
+    return {**keys, "erasures": erasures}

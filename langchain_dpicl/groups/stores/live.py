@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
+    from langchain_dpicl.groups.saved_files import Cipher
     from langchain_dpicl.groups.stores.contract import ShardStore
     from langchain_dpicl.groups.terms import RetrievalTerms
 
@@ -92,7 +93,12 @@ class LiveRecords(StoreRecords):
         with self._writing:
             self._search = self._assigned()
 
-    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> NoReturn:  # noqa: ARG002
+    def save(
+        self,
+        path: str | os.PathLike[str],  # noqa: ARG002
+        terms: RetrievalTerms,  # noqa: ARG002
+        cipher: Cipher | None = None,  # noqa: ARG002
+    ) -> NoReturn:
         """Refuse: the records are in the store."""
         raise InvalidParameterError(
             f"The records are in the {self._name}, which keeps them: there is nothing "
