@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.accounting.events import Event
+from langchain_dpicl.ledger.balances import KEY_BYTES, keys_in
 from langchain_dpicl.ledger.base import AccountState, AccountTerms
 
 if TYPE_CHECKING:
@@ -75,9 +76,11 @@ def events_text(events: Sequence[Event]) -> str:
 def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
     """Return the digest that starts an account's chain.
 
-    Of the key of its tags only the hash goes into the chain.
+    Of the first key of its tags only the hash goes into the chain; later ones are in
+    the head, so that a rotation leaves the journal's digests as they are.
     """
-    key = None if unit_key is None else hashlib.sha256(unit_key).hexdigest()
+    first = None if unit_key is None else keys_in(unit_key)[0]
+    key = None if first is None else hashlib.sha256(first).hexdigest()
     promised = (terms.corpus, terms.period, terms.purpose)
     return _entry(
         "",
@@ -158,15 +161,21 @@ def after_releases(chains: Mapping[int, tuple[int, str]]) -> str | None:
 
 
 def head_of(
-    last: str, state: AccountState, balances: str | None, releases: str | None
+    last: str,
+    state: AccountState,
+    balances: str | None,
+    releases: str | None,
+    unit_key: bytes | None,
 ) -> str:
     """Return an account's head, given the digest of its journal's last entry.
 
-    `balances` is the digest of its units' balances, `releases` that of its releases;
-    None without any.
+    `balances` is the digest of its units' balances, `releases` that of its releases,
+    `unit_key` the keys of its tags; None without any.
     """
     closed_at = None if state.closed_at is None else _moment(state.closed_at)
     bound = (closed_at, state.salt)
+    rotated = None if unit_key is None else unit_key[KEY_BYTES:]
+    later = [hashlib.sha256(rotated).hexdigest()] if rotated else []
     return _entry(
         last,
         "account",
@@ -177,6 +186,7 @@ def head_of(
         balances,
         releases,
         *(bound if any(one is not None for one in bound) else ()),
+        *later,
     )
 
 
@@ -185,8 +195,9 @@ def balances_after(
 ) -> str:
     """Return the digest of balances after some of them have changed.
 
-    For each unit come its tag, what it had spent, and what it has spent now. A balance
-    of zero counts as none, so that a unit's first charge is no special case.
+    `key` is all keys of the account. For each unit come its tag, what it had spent, and
+    what it has spent now. A balance of zero counts as none, so that a unit's first
+    charge is no special case.
 
     Example:
         >>> none, one = Cost(0, 0), Cost(1, 0)
@@ -195,7 +206,8 @@ def balances_after(
         True
     """
     total = int(digest, 16)
-    keyed = hashlib.blake2b(key=key, digest_size=_DIGEST_BYTES, person=_BALANCES)
+    last = keys_in(key)[-1]
+    keyed = hashlib.blake2b(key=last, digest_size=_DIGEST_BYTES, person=_BALANCES)
     for tag, before, now in balances:
         if any(before):
             total -= _term(keyed, tag, before)

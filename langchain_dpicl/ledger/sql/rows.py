@@ -20,7 +20,7 @@ from langchain_dpicl.accounting import Cost, event_from_dict
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import hash_chain
-from langchain_dpicl.ledger.balances import new_key
+from langchain_dpicl.ledger.balances import KEY_BYTES, new_key
 from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
 from langchain_dpicl.ledger.charging import (
     charged,
@@ -55,7 +55,7 @@ class Account:
     """An account's row.
 
     `opening` is what is fixed before the first charge, as stored; `head` is
-    `hash_chain.head_of` what its row and its journal say. The key of its tags and the
+    `hash_chain.head_of` what its row and its journal say. The keys of its tags and the
     digest of its balances are None where the whole corpus is charged; the digest of
     what its charges released in steps is None without any.
     """
@@ -75,7 +75,9 @@ class Account:
 
     def head_after(self, last: str, state: AccountState) -> str:
         """Return the head of a journal that ends with a digest, in a state."""
-        return hash_chain.head_of(last, state, self.balances, self.releases)
+        return hash_chain.head_of(
+            last, state, self.balances, self.releases, self.unit_key
+        )
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
             "corpus": terms.corpus,
             "period": terms.period,
             "purpose": terms.purpose,
-            "head": hash_chain.head_of(start, state, balances, None),
+            "head": hash_chain.head_of(start, state, balances, None, key),
         }
     except (TypeError, ValueError, OverflowError):
         raise LedgerError(
@@ -358,7 +360,8 @@ def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
     corpus, period, purpose, key, plan = opening[8:]
     if accounting not in _ACCOUNTING or scope not in _SCOPES:
         raise ValueError
-    if (scope == "unit") != isinstance(key, bytes):
+    is_key = isinstance(key, bytes) and bool(key) and len(key) % KEY_BYTES == 0
+    if is_key != (scope == "unit") or is_key != (key is not None):
         raise ValueError
     terms = AccountTerms(
         name=name,

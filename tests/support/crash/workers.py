@@ -104,8 +104,8 @@ def stop_at(
         url: The ledger.
         name: The account.
         work: `create` (ledger, account and plan), `open` (an account of a
-            corpus), `charge`, `charge_units`, `step` (storing the next step of the
-            first release), or a kind of release that `releases` makes.
+            corpus), `charge`, `charge_units`, `rotate_key`, `step` (storing the next
+            step of the first release), or a kind of release that `releases` makes.
         point: Which point to stop at.
         until: The file to wait for; None to die.
     """
@@ -141,6 +141,9 @@ def stop_at(
             log.write(announced=ledger.charge(name, events).sequence)
         except LedgerError as error:
             log.write(error=str(error))
+    elif work == "rotate_key":
+        _arm(log, url, point, stop)
+        log.write(announced=ledger.rotate_key(name))
     elif work == "step":
         (release,) = ledger.releases(name, accounts.RELEASES)
         _arm(log, url, point, stop)

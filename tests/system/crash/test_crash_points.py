@@ -141,6 +141,35 @@ def test_all_units_pay_or_none(database: Database, nursery: Nursery) -> None:
     database.check()
 
 
+def test_all_tags_have_a_fresh_key_or_none(
+    database: Database, nursery: Nursery
+) -> None:
+    name = "unit-0"
+    ledger = opened(database, name)
+    charge = ledger.charge(name, accounts.MIXES["unit"][-1])
+    answers = ledger.charge_units(charge, accounts.UNITS)
+    paid = dict(zip(accounts.UNITS, answers, strict=True))
+    work = {"url": database.url, "name": name, "work": "rotate_key"}
+    points = points_of(nursery, **work)
+    # Begin, two reads, the old rows, the new ones and the account's, on two sides.
+    assert points.commit >= 12, points
+    for point, what in enumerate(points.names):
+        before = set(_balances(ledger, name))
+        die(nursery, point, **work)
+        database.settle()
+        ledger.verify(name)
+        after = _balances(ledger, name)
+        rotated = int(not before & set(after))
+        assert len(after) == sum(paid.values()), f"a balance is lost {what}"
+        assert rotated or set(after) == before, f"some tags are rotated {what}"
+        assert rotated in points.charges(point), what
+        for unit in accounts.UNITS:
+            spent = after.get(ledger.unit_tag(name, unit), 0)
+            assert spent == charge.cost.loss * paid[unit], what
+    ledger.dispose()
+    database.check()
+
+
 def test_a_step_is_stored_and_noted_or_neither(
     database: Database, nursery: Nursery
 ) -> None:
