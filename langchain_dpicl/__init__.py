@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.common.outcome import Outcome, Status
     from langchain_dpicl.common.relation import Relation
+    from langchain_dpicl.erasure import ErasureCertificate, aerase, erase
     from langchain_dpicl.exceptions import (
         BudgetExhaustedError,
         DPError,
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
         ReleasedExampleSelector,
     )
     from langchain_dpicl.retriever import DPRetriever
+    from langchain_dpicl.rotation import rotate_salt
     from langchain_dpicl.tools import create_dp_tool
 
 __all__ = [
@@ -97,6 +99,7 @@ __all__ = [
     "DPOutputParser",
     "DPRetriever",
     "ESAOutputParser",
+    "ErasureCertificate",
     "FactsChain",
     "GroupCallError",
     "GroupSource",
@@ -128,14 +131,17 @@ __all__ = [
     "VoteOutputParser",
     "__version__",
     "accounting",
+    "aerase",
     "agents",
     "create_dp_tool",
     "create_question_condenser",
+    "erase",
     "few_shot",
     "mechanisms",
     "offline",
     "plan",
     "released",
+    "rotate_salt",
     "tabular",
 ]
 
@@ -144,6 +150,7 @@ _HOMES = {
     "DPOutputParser": "parsers",
     "DPRetriever": "retriever",
     "ESAOutputParser": "parsers",
+    "ErasureCertificate": "erasure",
     "FactsChain": "facts",
     "GroupSource": "groups",
     "KSAJointOutputParser": "parsers",
@@ -162,9 +169,12 @@ _HOMES = {
     "SampledGroups": "groups",
     "Status": "common.outcome",
     "VoteOutputParser": "parsers",
+    "aerase": "erasure",
     "create_dp_tool": "tools",
     "create_question_condenser": "chain",
+    "erase": "erasure",
     "plan": "planner",
+    "rotate_salt": "rotation",
 }
 _SUBPACKAGES = {
     "accounting",

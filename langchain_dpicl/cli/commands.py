@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from langchain_dpicl._version import __version__
+from langchain_dpicl.cli.erase_options import add_erase, add_rotate
 
 BROKEN_PIPE = 141  # What a shell says of a program that wrote into a closed pipe.
 DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
@@ -78,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_ledger(commands)
     _add_audit(commands)
+    add_erase(commands, _runner("erase"))
+    add_rotate(commands, _runner("erase"))
     return parser
 
 

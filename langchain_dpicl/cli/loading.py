@@ -109,29 +109,32 @@ def load_model(name: str) -> Any:
     return _made(lambda: init_chat_model(name, temperature=0), name)
 
 
-def load_chain(name: str) -> tuple[DPChain, list[Any]]:
-    """Return the chain that `module:chain` names, and the callbacks bound to it.
+def load_object(name: str, kind: type[Any], example: str) -> Any:
+    """Return what `module:name` names, or what that returns if it is a function.
 
-    The module is looked for in the current folder first; a function is called.
+    The module is looked for in the current folder first.
     """
     module, _, attribute = name.partition(":")
     if not module or not attribute:
-        raise InvalidParameterError("Name a chain as MODULE:CHAIN, such as app:chain.")
+        raise InvalidParameterError(f"Name it as MODULE:NAME, such as {example}.")
     sys.path.insert(0, str(Path.cwd()))
-    failed = f"{name} can't be loaded"
     try:
         found: Any = import_module(module)
         found = reduce(getattr, attribute.split("."), found)
-        if not isinstance(found, Runnable) and callable(found):
-            found = found()
+        return found() if callable(found) and not isinstance(found, kind) else found
     except Exception as error:  # noqa: BLE001 - a module raises what it likes
         is_public = isinstance(error, (ImportError, AttributeError, DPError))
         why = f"{type(error).__name__}{f': {error}' if is_public else ''}"
         raise InvalidParameterError(
-            f"{failed} ({why}). Import it in Python to see more."
+            f"{name} can't be loaded ({why}). Import it in Python to see more."
         ) from None
     finally:
         sys.path.pop(0)
+
+
+def load_chain(name: str) -> tuple[DPChain, list[Any]]:
+    """Return the chain that `module:chain` names, and the callbacks bound to it."""
+    found = load_object(name, Runnable, "app:chain")
     handlers: list[Any] = []
     while isinstance(found, RunnableBinding):
         callbacks: Any = found.config.get("callbacks") or ()
@@ -139,7 +142,7 @@ def load_chain(name: str) -> tuple[DPChain, list[Any]]:
         found = found.bound
     if not isinstance(found, DPChain):
         raise InvalidParameterError(
-            f"{failed}: it is a {type(found).__name__}, and no DPChain."
+            f"{name} can't be loaded: it is a {type(found).__name__}, and no DPChain."
         )
     return found, handlers
 

@@ -2,17 +2,19 @@
 
 ```
 {
-  "format": "langchain-dpicl",
+  "format": "langchain-dpicl", or "langchain-dpicl/erasure-certificate",
   "version": 1,
-  "kind": "examples", "corpus", "ldp_table", "schema" or "audit",
+  "kind": "examples", "corpus", "ldp_table", "schema", "audit",
+    or "erasure_certificate",
   the fields of that kind,
   "sha256": the digest of these fields; a schema, which people write, has none
 }
 ```
 
 It is strict JSON in UTF-8: no field is named twice, every number is one. All of it is
-public, but for an audit, which is the operator's. A file appears under its name when it
-is complete. The digest shows accidents and careless edits; it is no signature.
+public, but for an audit, which is the operator's, and a certificate, which says that
+somebody was in a corpus. A file appears under its name when it is complete. The digest
+shows accidents and careless edits; it is no signature.
 
 Compatibility promise: every later version of the library reads version 1; a field that
 means something else gets another version number.
@@ -60,6 +62,7 @@ class Kind:
     signed: bool = True
     indent: int | None = 2
     optional: frozenset[str] = frozenset()
+    format: str = FORMAT
 
 
 EXAMPLES = Kind(
@@ -120,6 +123,22 @@ AUDIT = Kind(
     "Load a good copy, or run the audit again.",
     error=InvalidParameterError,
 )
+ERASURE = Kind(
+    "erasure_certificate",
+    "erasure certificate that can be trusted",
+    "ErasureCertificate.load",
+    {
+        "fingerprint": str,
+        "erased_at": str,
+        "index": dict,
+        "accounts": list,
+        "cached_answers_cleared": int,
+        "not_undone": list,
+    },
+    1 << 24,
+    "Load a good copy, or run the erasure again: it writes a new one.",
+    format=f"{FORMAT}/erasure-certificate",
+)
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -144,7 +163,7 @@ def dumped(content: Mapping[str, Any], kind: Kind) -> str:
         >>> parsed(dumped({"label": "y", "columns": []}, SCHEMA), SCHEMA)
         {'label': 'y', 'columns': []}
     """
-    stored = {"format": FORMAT, "version": VERSION, "kind": kind.name, **content}
+    stored = {"format": kind.format, "version": VERSION, "kind": kind.name, **content}
     if kind.signed:
         stored["sha256"] = digest(content)
     text = json.dumps(
@@ -235,8 +254,8 @@ def read(path: Path_, kind: Kind) -> dict[str, Any]:
 
 def _other(value: Any, kind: Kind) -> tuple[str, str] | None:
     """Return what a value is instead of a kind, and the way out; None if it is one."""
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        return f'it has no "format": "{FORMAT}"', kind.way_out
+    if not isinstance(value, dict) or value.get("format") != kind.format:
+        return f'it has no "format": "{kind.format}"', kind.way_out
     version, found = value.get("version"), value.get("kind")
     if type(version) is not int or version < 1:
         return "its version is not a number", kind.way_out

@@ -175,6 +175,12 @@ def read_stamp(directory: Path) -> bytes:
     raise _nothing_saved(directory)
 
 
+def read_revision(path: Path_, cipher: Cipher | None = None) -> Revision:
+    """Return what of the current revision is not in the index."""
+    directory = _absolute(path)
+    return _read_revision(directory, read_stamp(directory), cipher)
+
+
 def sweep(directory: Path) -> int:
     """Delete the data files that the manifest does not name; return how many."""
     named: set[str] = set()

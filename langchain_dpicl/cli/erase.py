@@ -1,0 +1,75 @@
+"""`dpicl erase` and `dpicl rotate-salt`: what an operator owes to people and keys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from langchain_dpicl.cli.loading import load_object
+from langchain_dpicl.erasure import ErasureCertificate, erase
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.saved_files import Cipher
+from langchain_dpicl.rotation import rotate_salt
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run `dpicl erase` or `dpicl rotate-salt`."""
+    cipher = None if options.cipher is None else _cipher(options.cipher)
+    if options.action == "rotate-salt":
+        return _rotate(options, cipher)
+    # An argument can be read in the list of processes and in the shell's history.
+    unit = sys.stdin.readline().rstrip("\r\n") if options.unit == "-" else options.unit
+    if options.check:
+        return _check(options, unit, cipher)
+    made = erase(
+        unit,
+        index=options.index,
+        ledger=options.ledger,
+        accounts=options.account or (),
+        certificate=options.certificate,
+        clear_cache=options.clear_cache,
+        cipher=cipher,
+    )
+    text = (
+        f"Erased {made.index['documents_erased']} documents, at {made.erased_at}. Not "
+        "undone:\n" + "\n".join(f"- {one}" for one in made.not_undone)
+    )
+    _print(json.dumps(asdict(made), indent=2) if options.json else text)
+    return 0
+
+
+def _check(options: argparse.Namespace, unit: str, cipher: Cipher | None) -> int:
+    if not options.certificate:
+        raise InvalidParameterError(
+            "Name the certificate to check: --certificate FILE."
+        )
+    certificate = ErasureCertificate.load(options.certificate)
+    is_of = certificate.is_of(unit, options.index, cipher=cipher)
+    text = "The certificate is of this person." if is_of else "It is of somebody else."
+    _print(json.dumps({"is_of": is_of}) if options.json else text)
+    return 0 if is_of else 1
+
+
+def _rotate(options: argparse.Namespace, cipher: Cipher | None) -> int:
+    done = rotate_salt(
+        index=options.index,
+        ledger=options.ledger,
+        accounts=options.account,
+        cipher=cipher,
+    )
+    text = f"Revision {done.revision} of the index; fresh tags: {done.accounts}."
+    _print(json.dumps(asdict(done)) if options.json else text)
+    return 0
+
+
+def _cipher(name: str) -> Cipher:
+    found = load_object(name, Cipher, "app:cipher")
+    if not isinstance(found, Cipher):
+        raise InvalidParameterError(f"{name} has no encrypt and decrypt methods.")
+    return found
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201 - the command's output

@@ -1,0 +1,72 @@
+"""The options of `dpicl erase` and `dpicl rotate-salt`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run: TypeAlias = Callable[[argparse.Namespace], int]
+
+
+def add_erase(commands: Commands, run: Run) -> None:
+    """Add `dpicl erase`."""
+    parser = commands.add_parser(
+        "erase",
+        help="erase a person from a saved index, with a certificate",
+        description=(
+            "Save the index anew without a person's records; processes that follow it "
+            "take that over. Balances and what was released stay in the ledger. Run it "
+            "again after a crash. With --check: is a certificate of this person?"
+        ),
+    )
+    parser.add_argument("unit", metavar="UNIT", help="the id; - reads it from a line")
+    parser.add_argument("--index", metavar="PATH", required=True, help="saved groups")
+    parser.add_argument("--ledger", metavar="URL", help="where the accounts are")
+    parser.add_argument(
+        "--account",
+        action="append",
+        metavar="NAME",
+        help="an account over these records; may be given several times",
+    )
+    parser.add_argument("--certificate", metavar="FILE", help="where to write it")
+    parser.add_argument(
+        "--clear-cache",
+        action="store_true",
+        help="let no cached answer of the accounts be given again",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare --certificate with UNIT"
+    )
+    _secrets_options(parser, run, "erase")
+
+
+def add_rotate(commands: Commands, run: Run) -> None:
+    """Add `dpicl rotate-salt`."""
+    parser = commands.add_parser(
+        "rotate-salt",
+        help="deal a saved index's groups afresh, and give balances fresh tags",
+        description=(
+            "Save the index under a fresh salt; processes that follow it take that "
+            "over. With --ledger, the tags of per-unit accounts get a fresh key; no "
+            "balance is lost."
+        ),
+    )
+    parser.add_argument("--index", metavar="PATH", help="saved groups")
+    parser.add_argument("--ledger", metavar="URL", help="where the accounts are")
+    parser.add_argument(
+        "--account",
+        action="append",
+        metavar="NAME",
+        help="a per-unit account (default: all); may be given several times",
+    )
+    _secrets_options(parser, run, "rotate-salt")
+
+
+def _secrets_options(parser: argparse.ArgumentParser, run: Run, action: str) -> None:
+    parser.add_argument(
+        "--cipher", metavar="MODULE:NAME", help="what encrypts the index, if any does"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.set_defaults(run=run, action=action)

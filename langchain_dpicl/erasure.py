@@ -1,0 +1,295 @@
+"""Erasing one person from a saved index, with a certificate.
+
+What is stored of a person, and what becomes of it:
+
+| where | what | `erase` |
+|---|---|---|
+| saved index | documents, vectors | a new revision without them; old files deleted |
+| workers that follow it | the same, in memory | the new revision, at the next question |
+| ledger, per-unit accounts | a balance, keyed tag | stays: a budget is given once |
+| ledger, stored steps | answers, tokens, tables | stay: noise is drawn once |
+| sources, stores, backups, private readings | records | for the operator to delete |
+
+Privacy:
+    Nothing is released and nothing is charged. Answers that were released, cached ones
+    too, are bounded by the account's epsilon for everybody who was in the corpus, so
+    that they would have been nearly as probable without the person. A draw that is
+    paid for and not made yet is made from the new revision. The balance stays because
+    its loss would give the person's records a second budget. When an erasure took
+    place is public; whose it was is not, and neither index nor ledger is looked at by
+    questions for it. The certificate names the person by a fingerprint, a hash under a
+    secret key of the index: it can be rechecked with the index and the id, and nobody
+    who has the certificate alone can try ids out. It says that somebody was in the
+    corpus: it is for the operator and the person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from langchain_dpicl.chain.answers import forget
+from langchain_dpicl.common import file_format
+from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
+from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.saved_files import Cipher
+from langchain_dpicl.groups.units import refuse_unknown_unit
+from langchain_dpicl.ledger import Ledger, SQLLedger
+from langchain_dpicl.ledger.opening import open_ledger
+
+_PERSON = b"dpicl.erased"
+_NUMBERS = ("documents_erased", "revision_before", "revision_after")
+NOT_UNDONE = """\
+Answers, examples and tables that were released before: the accounts' epsilon and delta \
+bound what they say of anybody.
+Questions that were on their way when the index was saved: its former revision may \
+have answered them.
+Processes that loaded the index without follow=True, until they load it again.
+The operator's own sources, vector stores, backups and files of private readings.
+What a model's provider keeps of the calls that it was sent.
+"""
+
+
+@dataclass(frozen=True, repr=False)
+class ErasureCertificate:
+    """What was erased, and what stays. It holds no id, and nobody's balance.
+
+    Attributes:
+        fingerprint: The person, as a hash under a secret key of the index.
+        erased_at: When the index without the person was saved, in UTC.
+        index: The directory, its revisions before and after, and the number of
+            documents that were erased.
+        accounts: Each account's name, scope, cap (epsilon, delta, queries), number of
+            releases so far, and if it is closed.
+        cached_answers_cleared: How many cached answers are not given again.
+        not_undone: What the erasure does not undo.
+    """
+
+    fingerprint: str
+    erased_at: str
+    index: dict[str, Any]
+    accounts: list[dict[str, Any]]
+    cached_answers_cleared: int
+    not_undone: list[str]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ErasureCertificate:
+        """Read a certificate's file.
+
+        Raises:
+            ReleaseError: If there is none, or it is damaged or was edited.
+        """
+        return cls(**file_format.read(path, file_format.ERASURE))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the certificate to a file, which holds nothing else.
+
+        Raises:
+            ReleaseError: If something else is there, or it can't be written.
+        """
+        file_format.write(path, asdict(self), file_format.ERASURE, overwrite=False)
+
+    def is_of(
+        self,
+        unit_id: str | int,
+        index: str | os.PathLike[str],
+        *,
+        cipher: Cipher | None = None,
+    ) -> bool:
+        """Return whether the certificate is of a person, given the index: a recheck.
+
+        Raises:
+            InvalidParameterError: If the index can't be read.
+        """
+        known_as = canonical_unit_id(unit_id)
+        key = storage.read_revision(index, cipher).erasure_key
+        return known_as is not None and _fingerprint(key, known_as) == self.fingerprint
+
+
+@hiding
+def erase(  # what is erased where
+    unit_id: str | int,
+    *,
+    index: str | os.PathLike[str],
+    ledger: Ledger | str | None = None,
+    accounts: Sequence[str] = (),
+    certificate: str | os.PathLike[str] | None = None,
+    clear_cache: bool = False,
+    cipher: Cipher | None = None,
+) -> ErasureCertificate:
+    """Erase a person from a saved index; return a certificate.
+
+    Run it again after a crash or an error: it finishes what was begun, and changes
+    nothing that is done. Erasures of several processes take turns.
+
+    Args:
+        unit_id: The person's id, as in the records.
+        index: The directory that `RetrievedGroups.save` wrote.
+        ledger: The ledger of the accounts that were asked about these records.
+        accounts: The accounts' names.
+        certificate: Where to write the certificate.
+        clear_cache: Whether no cached answer of these accounts is given again. They
+            are differentially private, so that this is not needed; each costs a
+            charge when it is asked again.
+        cipher: What the index is encrypted with.
+
+    Raises:
+        UnitError: If the index holds nobody by that id, and nobody by that id was
+            erased from it. Nothing was changed.
+        InvalidParameterError: If the index can't be read or written, or `accounts`
+            come without a ledger.
+        LedgerError: If the ledger can't be used or has no such account. The index was
+            not changed.
+        ReleaseError: If the certificate's file holds something else, or can't be
+            written; the erasure stands, and running it again writes one.
+
+    Example:
+        >>> import tempfile
+        >>> from langchain_core.documents import Document
+        >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+        >>> from langchain_dpicl import RetrievedGroups
+        >>> path = tempfile.mkdtemp()
+        >>> RetrievedGroups.from_documents(
+        ...     [Document("a note", metadata={"patient": i % 5}) for i in range(15)],
+        ...     DeterministicFakeEmbedding(size=16),
+        ...     unit_key="patient",
+        ...     n_groups=2,
+        ... ).save(path)
+        >>> erase(3, index=path).index["documents_erased"]
+        3
+
+    Privacy:
+        See the module.
+    """
+    before = None
+    if certificate is not None and os.path.lexists(certificate):
+        before = ErasureCertificate.load(certificate)
+    with operators_ledger(ledger) as book:
+        # Before anything is changed: a name may be mistyped.
+        for name in accounts:
+            _account(book, name)
+        done = _erased(unit_id, index, before, cipher)
+        cleared = 0
+        if clear_cache and book is not None:
+            cleared = sum(forget(book, name) for name in accounts)
+        if before is not None and before.erased_at == done["erased_at"]:
+            return before
+        made = ErasureCertificate(
+            fingerprint=done["fingerprint"],
+            erased_at=done["erased_at"],
+            index={"path": str(Path(index)), **{one: done[one] for one in _NUMBERS}},
+            accounts=[_account(book, name) for name in accounts],
+            cached_answers_cleared=cleared,
+            not_undone=NOT_UNDONE.splitlines(),
+        )
+    if certificate is not None:
+        made.save(certificate)
+    return made
+
+
+@hiding
+async def aerase(  # as `erase`
+    unit_id: str | int,
+    *,
+    index: str | os.PathLike[str],
+    ledger: Ledger | str | None = None,
+    accounts: Sequence[str] = (),
+    certificate: str | os.PathLike[str] | None = None,
+    clear_cache: bool = False,
+    cipher: Cipher | None = None,
+) -> ErasureCertificate:
+    """Erase a person from a saved index; the async twin of `erase`."""
+    call = partial(
+        erase,
+        unit_id,
+        index=index,
+        ledger=ledger,
+        accounts=accounts,
+        certificate=certificate,
+        clear_cache=clear_cache,
+        cipher=cipher,
+    )
+    return await asyncio.to_thread(call)
+
+
+def _erased(
+    unit_id: str | int,
+    index: str | os.PathLike[str],
+    before: ErasureCertificate | None,
+    cipher: Cipher | None,
+) -> dict[str, Any]:
+    """Take a person out of an index; return what it notes of that, now or before."""
+    with storage.one_writer(index) as directory:
+        terms, records, base = storage.load(directory, cipher)
+        known_as = canonical_unit_id(unit_id)
+        if known_as is None:
+            refuse_unknown_unit(terms.unit_key)
+        print_ = _fingerprint(base.erasure_key, known_as)
+        if before is not None and before.fingerprint != print_:
+            raise ReleaseError(
+                "The certificate's file is of another erasure; choose another path. "
+                "Nothing was erased."
+            )
+        if found := len(records.documents_of(known_as)):
+            done = {
+                "fingerprint": print_,
+                "erased_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "documents_erased": found,
+                "revision_before": base.number,
+                "revision_after": base.number + 1,
+            }
+            base = replace(base, erasures=(*base.erasures, done))
+            storage.write(
+                directory, terms, records.without(known_as), base=base, cipher=cipher
+            )
+        else:
+            # What a crash has left of a former revision.
+            storage.sweep(directory)
+    known = [one for one in base.erasures if one.get("fingerprint") == print_]
+    if not known:
+        refuse_unknown_unit(terms.unit_key)
+    return known[-1]
+
+
+def _fingerprint(key: bytes, unit_id: str) -> str:
+    data = unit_id.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, key=key, digest_size=16, person=_PERSON).hexdigest()
+
+
+def _account(ledger: Ledger | None, name: str) -> dict[str, Any]:
+    if ledger is None:
+        raise InvalidParameterError(
+            "accounts= are looked up in a ledger: give ledger=."
+        )
+    state = ledger.state(name)
+    terms = state.terms
+    return {
+        "account": terms.name,
+        "scope": terms.scope,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "queries": terms.queries,
+        "releases": state.used,
+        "closed": state.closed,
+    }
+
+
+@contextmanager
+def operators_ledger(ledger: Ledger | str | None) -> Iterator[Ledger | None]:
+    """Open a ledger that is there, if it is not open; close it then."""
+    book = None if ledger is None else open_ledger(ledger, create=False)
+    try:
+        yield book
+    finally:
+        if book is not ledger and isinstance(book, SQLLedger):
+            book.dispose()
