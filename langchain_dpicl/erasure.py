@@ -5,7 +5,7 @@ What is stored of a person, and what becomes of it:
 | where | what | `erase` |
 |---|---|---|
 | saved index | documents, vectors | a new revision without them; old files deleted |
-| workers that follow it | the same, in memory | the new revision, at the next question |
+| workers that follow it | the same, in memory | the new revision at the next question |
 | ledger, per-unit accounts | a balance, keyed tag | stays: a budget is given once |
 | ledger, stored steps | answers, tokens, tables | stay: noise is drawn once |
 | sources, stores, backups, private readings | records | for the operator to delete |
@@ -50,8 +50,8 @@ from langchain_dpicl.ledger.opening import open_ledger
 _PERSON = b"dpicl.erased"
 _NUMBERS = ("documents_erased", "revision_before", "revision_after")
 NOT_UNDONE = """\
-Answers, examples and tables that were released before: the accounts' epsilon and delta \
-bound what they say of anybody.
+Answers, examples and tables that were released before: epsilon and delta of \
+the accounts bound what they say of anybody.
 Questions that were on their way when the index was saved: its former revision may \
 have answered them.
 Processes that loaded the index without follow=True, until they load it again.

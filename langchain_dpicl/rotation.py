@@ -11,8 +11,9 @@ Privacy:
     the calendar, or because the salt was seen.
 
     Balances are found by id, not by group, and a fresh key moves them
-    (`ledger.sql.keys`): nobody may spend more, or less, than before. Index and ledger share no secret, so
-    that each is rotated by itself, and a crash between the two leaves both usable.
+    (`ledger.sql.keys`): nobody may spend more, or less, than before. Index and ledger
+    share no secret, so that each is rotated by itself, and a crash between the two
+    leaves both usable.
 """
 
 from __future__ import annotations

@@ -29,12 +29,15 @@ from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.groups.base import GroupSource, ThresholdRelease
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
+from langchain_dpicl.groups.saved_files import Cipher, OpenPermissionsWarning
 from langchain_dpicl.groups.threshold import NoisyThreshold
 
 __all__ = [
     "ChargeUnits",
+    "Cipher",
     "GroupSource",
     "NoisyThreshold",
+    "OpenPermissionsWarning",
     "RetrievedGroups",
     "SampledGroups",
     "ThresholdRelease",

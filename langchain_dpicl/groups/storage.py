@@ -345,10 +345,14 @@ def _secrets(
             else f"{directory} is not encrypted: load it without a cipher= and save it "
             "with one."
         )
+    if cipher is not None:
+        token = b""
+        with suppress(ValueError):
+            token = base64.b64decode(found, validate=True)
+        found = decrypted(token, cipher, _MANIFEST)
     try:
         if cipher is not None:
-            token = base64.b64decode(found, validate=True)
-            found = json.loads(decrypted(token, cipher, _MANIFEST))
+            found = json.loads(found)
         parts = ("salt", "erasure_key")
         keys = {name: bytes.fromhex(found[name]) for name in parts}
         erasures = tuple(map(dict, found["erasures"]))
