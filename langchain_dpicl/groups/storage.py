@@ -93,7 +93,7 @@ def save(
 
     `base` is the revision that the index comes from.
     """
-    with one_writer(path) as directory:
+    with one_writer(path, create=True) as directory:
         return write(directory, terms, index, base=base, cipher=cipher)
 
 
@@ -194,8 +194,8 @@ def sweep(directory: Path) -> int:
 
 
 @contextmanager
-def one_writer(path: Path_) -> Iterator[Path]:
-    """Make the directory if need be, and keep other writers waiting.
+def one_writer(path: Path_, *, create: bool = False) -> Iterator[Path]:
+    """Keep other writers of a directory waiting; make it if need be.
 
     A process that dies lets go of it. Where a directory can't be locked (Windows), it
     is for the operator to let one process write.
@@ -206,6 +206,8 @@ def one_writer(path: Path_) -> Iterator[Path]:
             f"{directory} is a file; save() writes a directory."
         )
     is_new = not directory.exists()
+    if not create:
+        read_stamp(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.iterdir()):
         directory.chmod(0o700)

@@ -1,0 +1,273 @@
+"""Erasing one person: what goes, what stays, and what the certificate says."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.chain_parts import record
+from support.erasure_workers import DOCUMENTS, MARK, PERSON, chain_over, saved
+from support.groups_fakes import QUESTION, WordEmbedding, note
+from support.ledgers import UNIT_PLANNED, opened, spend
+
+from langchain_dpicl import (
+    ErasureCertificate,
+    InvalidParameterError,
+    LedgerError,
+    PrivacyBudgetHandler,
+    ReleaseError,
+    RetrievedGroups,
+    UnitError,
+    aerase,
+    erase,
+    rotate_salt,
+)
+from langchain_dpicl.cli import main
+from langchain_dpicl.cli.loading import load_object
+from langchain_dpicl.groups import Cipher, storage
+from langchain_dpicl.ledger import MemoryLedger, SQLLedger
+
+ERASED = 2
+"""Documents of the person."""
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return saved(tmp_path / "index")
+
+
+def bytes_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def load(path: Path) -> RetrievedGroups:
+    return RetrievedGroups.load(path, WordEmbedding())
+
+
+def test_the_person_goes_and_nobody_else_moves(index: Path) -> None:
+    before = storage.load(index)[1]
+    made = erase(PERSON, index=index)
+    assert made.index["documents_erased"] == ERASED
+    assert (made.index["revision_before"], made.index["revision_after"]) == (1, 2)
+    after = storage.load(index)[1]
+    for old, new in zip(before.shards, after.shards, strict=True):
+        kept = [one for one in old.documents if one.metadata["unit"] != PERSON]
+        assert list(new.documents) == kept
+    data = b"".join(bytes_of(index).values())
+    assert MARK.encode() not in data
+    assert PERSON.encode() not in data
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in index.iterdir()}
+    assert modes == {0o600}
+
+
+def test_nobody_is_erased_by_a_mistyped_id(index: Path, tmp_path: Path) -> None:
+    before = bytes_of(index)
+    for unit in ("p-nobody", "", " ", 1.5, f"{PERSON}x"):
+        with pytest.raises(UnitError, match="nothing was deleted") as caught:
+            erase(unit, index=index, certificate=tmp_path / "c.json")  # type: ignore[arg-type]
+        assert "p-" not in str(caught.value)
+    assert bytes_of(index) == before
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_erasing_again_changes_nothing(index: Path, tmp_path: Path) -> None:
+    file = tmp_path / "c.json"
+    first = erase(PERSON, index=index, certificate=file)
+    before, written = bytes_of(index), file.read_bytes()
+    assert erase(f" {PERSON} ", index=index, certificate=file) == first
+    assert erase(PERSON, index=index) == first
+    assert (bytes_of(index), file.read_bytes()) == (before, written)
+    # Who returns is erased again, and has another certificate.
+    groups = load(index)
+    groups.add_documents([note(PERSON, "rash, returned")])
+    groups.save(index)
+    again = erase(PERSON, index=index, certificate=tmp_path / "second.json")
+    assert again.index["documents_erased"] == 1
+    assert again.fingerprint == first.fingerprint
+
+
+def test_a_certificate_of_somebody_else_is_not_overwritten(
+    index: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.json"
+    erase("p-1", index=index, certificate=file)
+    before = bytes_of(index), file.read_bytes()
+    with pytest.raises(ReleaseError, match="Nothing was erased"):
+        erase(PERSON, index=index, certificate=file)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ReleaseError, match="holds no erasure certificate"):
+        erase(PERSON, index=index, certificate=tmp_path / "notes.txt")
+    assert (bytes_of(index), file.read_bytes()) == before
+
+
+def test_a_certificate_can_be_rechecked_and_names_nobody(
+    index: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "c.json"
+    made = erase(PERSON, index=index, certificate=file)
+    content = json.loads(file.read_text())
+    assert content["format"] == "langchain-dpicl/erasure-certificate"
+    assert content["version"] == 1
+    assert PERSON not in file.read_text() + repr(made)
+    rotate_salt(index=index)
+    for certificate in (made, ErasureCertificate.load(file)):
+        assert certificate.is_of(PERSON, index)
+        assert not certificate.is_of("p-1", index)
+    # Another index has another key: a fingerprint says nothing of other corpora.
+    other = saved(tmp_path / "other")
+    assert not made.is_of(PERSON, other)
+    assert erase(PERSON, index=other).fingerprint != made.fingerprint
+    content["erased_at"] = "2020-01-01"
+    file.write_text(json.dumps(content))
+    with pytest.raises(ReleaseError, match="changed after it was saved"):
+        ErasureCertificate.load(file)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_balances_stay_and_are_not_in_the_certificate(
+    index: Path, tmp_path: Path, kind: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = MemoryLedger() if kind == "memory" else SQLLedger(url)
+    opened(ledger, UNIT_PLANNED)
+    assert all(ledger.charge_units(spend(ledger, UNIT_PLANNED), [PERSON, "p-1"]))
+    before = list(ledger.unit_balances("notes"))
+    made = erase(PERSON, index=index, ledger=ledger, accounts=["notes"])
+    assert list(ledger.unit_balances("notes")) == before
+    ledger.verify("notes")
+    assert made.accounts == [
+        {
+            "account": "notes",
+            "scope": "unit",
+            "epsilon": 8.0,
+            "delta": 1e-6,
+            "queries": 2,
+            "releases": 1,
+            "closed": False,
+        }
+    ]
+    # Twin: the same erasure of somebody who has spent nothing says the same.
+    other = erase("p-2", index=index, ledger=ledger, accounts=["notes"])
+    assert other.accounts == made.accounts
+    assert ledger.unit_tag("notes", PERSON) not in str(vars(made))
+
+
+def test_cached_answers_stay_unless_they_are_cleared(
+    index: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    chain = chain_over(index, follow=True).model_copy(update={"cache": True})
+    budget = PrivacyBudgetHandler(epsilon=30, delta=1e-6, queries=9, ledger=url)
+
+    def status() -> Any:
+        return record(chain.invoke(QUESTION, {"callbacks": [budget]}))["status"]
+
+    assert [status(), status()] == ["released", "cached"]
+    arguments: Any = {"index": index, "ledger": url, "accounts": ["default"]}
+    assert erase(PERSON, **arguments).cached_answers_cleared == 0
+    assert status() == "cached"
+    steps = budget_steps(url)
+    assert erase("p-1", **arguments, clear_cache=True).cached_answers_cleared == 1
+    # What was drawn stays; one more step says that it is not given again.
+    assert budget_steps(url)[0][: len(steps[0])] == steps[0]
+    assert [status(), status()] == ["released", "cached"]
+
+
+def budget_steps(url: str) -> list[tuple[str, ...]]:
+    ledger = SQLLedger(url)
+    found = [one.steps for one in ledger.releases("default")]
+    ledger.dispose()
+    return found
+
+
+def test_what_can_not_be_erased_from_changes_nothing(
+    index: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    before = bytes_of(index)
+    for arguments, error in (
+        ({"ledger": url, "accounts": ["notes"]}, LedgerError),
+        ({"accounts": ["notes"]}, InvalidParameterError),
+        ({"index": tmp_path / "missing" / "deep"}, InvalidParameterError),
+    ):
+        with pytest.raises(error):
+            erase(PERSON, **{"index": index, **arguments})  # type: ignore[arg-type]
+    SQLLedger(url).dispose()
+    with pytest.raises(LedgerError, match="no account 'notes'"):
+        erase(PERSON, index=index, ledger=url, accounts=["notes"])
+    assert bytes_of(index) == before
+    assert {one.name for one in tmp_path.iterdir()} == {"index", "ledger.db"}
+
+
+async def test_it_can_be_awaited(index: Path) -> None:
+    made = await aerase(PERSON, index=index)
+    assert made.index["documents_erased"] == ERASED
+
+
+def test_a_fresh_salt_deals_afresh_and_loses_nobody(
+    index: Path, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = SQLLedger(url)
+    opened(ledger, UNIT_PLANNED)
+    for _ in range(2):
+        ledger.charge_units(spend(ledger, UNIT_PLANNED), [PERSON])
+    before = storage.load(index)[1]
+    done = rotate_salt(index=index, ledger=url)
+    assert (done.revision, done.accounts) == (2, ["notes"])
+    after = storage.load(index)[1]
+    assert after.salt != before.salt
+    assert sizes(after) != sizes(before)
+    assert after.n_documents == before.n_documents == len(DOCUMENTS)
+    charge = spend(ledger, UNIT_PLANNED)
+    assert ledger.charge_units(charge, [PERSON, "p-1"]) == [False, True]
+    with pytest.raises(InvalidParameterError, match="Name an index"):
+        rotate_salt()
+    with pytest.raises(InvalidParameterError, match="in memory"):
+        rotate_salt(ledger=MemoryLedger())
+
+
+def sizes(index: Any) -> list[int]:
+    return [len(shard.documents) for shard in index.shards]
+
+
+def test_the_command_line(
+    index: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "keys.py").write_text(
+        "class Turn:\n"
+        "    def encrypt(self, data): return data[::-1]\n"
+        "    def decrypt(self, token): return token[::-1]\n"
+        "def cipher(): return Turn()\n"
+        "number = 5\n"
+    )
+    on = ["--index", "index"]
+    assert main(["erase", PERSON, *on, "--certificate", "c.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["index"]["documents_erased"] == ERASED
+    check = ["--check", "--certificate", "c.json"]
+    assert main(["erase", PERSON, *on, *check]) == 0
+    assert main(["erase", "p-1", *on, *check]) == 1
+    assert main(["erase", "p-1", *on, "--check"]) == 1
+    assert main(["rotate-salt", *on, "--json"]) == 0
+    assert main(["erase", "p-nobody", *on]) == 1
+    said = capsys.readouterr()
+    assert "nothing was deleted" in said.err
+    assert "p-nobody" not in said.err + said.out
+    with (tmp_path / "unit.txt").open("w+") as file:
+        file.write("p-2\n")
+        file.seek(0)
+        monkeypatch.setattr("sys.stdin", file)
+        assert main(["erase", "-", *on]) == 0
+    sealing = load_object("keys:cipher", Cipher, "")
+    load(index).save("sealed", cipher=sealing)
+    assert main(["erase", "p-3", "--index", "sealed"]) == 1
+    assert main(["erase", "p-3", "--index", "sealed", "--cipher", "keys:cipher"]) == 0
+    assert main(["erase", "p-3", "--index", "sealed", "--cipher", "keys:number"]) == 1
+    assert "no encrypt and decrypt" in capsys.readouterr().err
