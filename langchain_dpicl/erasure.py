@@ -71,6 +71,7 @@ class ErasureCertificate:
             documents that were erased.
         accounts: Each account's name, scope, cap (epsilon, delta, queries), number of
             releases so far, and if it is closed.
+        corpus: The cap on all accounts of the corpus, if one was named.
         cached_answers_cleared: How many cached answers are not given again.
         not_undone: What the erasure does not undo.
     """
@@ -79,6 +80,7 @@ class ErasureCertificate:
     erased_at: str
     index: dict[str, Any]
     accounts: list[dict[str, Any]]
+    corpus: dict[str, Any]
     cached_answers_cleared: int
     not_undone: list[str]
 
@@ -123,6 +125,7 @@ def erase(  # what is erased where
     index: str | os.PathLike[str],
     ledger: Ledger | str | None = None,
     accounts: Sequence[str] = (),
+    corpus: str | None = None,
     certificate: str | os.PathLike[str] | None = None,
     clear_cache: bool = False,
     cipher: Cipher | None = None,
@@ -137,6 +140,7 @@ def erase(  # what is erased where
         index: The directory that `RetrievedGroups.save` wrote.
         ledger: The ledger of the accounts that were asked about these records.
         accounts: The accounts' names.
+        corpus: All accounts of a corpus, too.
         certificate: Where to write the certificate.
         clear_cache: Whether no cached answer of these accounts is given again. They
             are differentially private, so that this is not needed; each costs a
@@ -146,10 +150,10 @@ def erase(  # what is erased where
     Raises:
         UnitError: If the index holds nobody by that id, and nobody by that id was
             erased from it. Nothing was changed.
-        InvalidParameterError: If the index can't be read or written, or `accounts`
-            come without a ledger.
-        LedgerError: If the ledger can't be used or has no such account. The index was
-            not changed.
+        InvalidParameterError: If the index can't be read or written, or accounts are
+            named without a ledger.
+        LedgerError: If the ledger can't be used or has no such account or corpus. The
+            index was not changed.
         ReleaseError: If the certificate's file holds something else, or can't be
             written; the erasure stands, and running it again writes one.
 
@@ -176,19 +180,19 @@ def erase(  # what is erased where
         before = ErasureCertificate.load(certificate)
     with operators_ledger(ledger) as book:
         # Before anything is changed: a name may be mistyped.
-        for name in accounts:
-            _account(book, name)
+        names, cap = _named(book, accounts, corpus)
         done = _erased(unit_id, index, before, cipher)
         cleared = 0
         if clear_cache and book is not None:
-            cleared = sum(forget(book, name) for name in accounts)
+            cleared = sum(forget(book, name) for name in names)
         if before is not None and before.erased_at == done["erased_at"]:
             return before
         made = ErasureCertificate(
             fingerprint=done["fingerprint"],
             erased_at=done["erased_at"],
             index={"path": str(Path(index)), **{one: done[one] for one in _NUMBERS}},
-            accounts=[_account(book, name) for name in accounts],
+            accounts=[] if book is None else [_account(book, one) for one in names],
+            corpus=cap,
             cached_answers_cleared=cleared,
             not_undone=NOT_UNDONE.splitlines(),
         )
@@ -204,6 +208,7 @@ async def aerase(  # as `erase`
     index: str | os.PathLike[str],
     ledger: Ledger | str | None = None,
     accounts: Sequence[str] = (),
+    corpus: str | None = None,
     certificate: str | os.PathLike[str] | None = None,
     clear_cache: bool = False,
     cipher: Cipher | None = None,
@@ -215,6 +220,7 @@ async def aerase(  # as `erase`
         index=index,
         ledger=ledger,
         accounts=accounts,
+        corpus=corpus,
         certificate=certificate,
         clear_cache=clear_cache,
         cipher=cipher,
@@ -266,11 +272,23 @@ def _fingerprint(key: bytes, unit_id: str) -> str:
     return hashlib.blake2b(data, key=key, digest_size=16, person=_PERSON).hexdigest()
 
 
-def _account(ledger: Ledger | None, name: str) -> dict[str, Any]:
+def _named(
+    ledger: Ledger | None, accounts: Sequence[str], corpus: str | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the accounts that were named, which are there, and their corpus's cap."""
     if ledger is None:
-        raise InvalidParameterError(
-            "accounts= are looked up in a ledger: give ledger=."
-        )
+        if accounts or corpus is not None:
+            raise InvalidParameterError("Accounts are looked up in a ledger: name it.")
+        return [], {}
+    names, cap = [ledger.state(name).terms.name for name in accounts], {}
+    if corpus is not None:
+        found = ledger.corpus(corpus)
+        names += [one.terms.name for one in found.accounts]
+        cap = asdict(found.terms)
+    return list(dict.fromkeys(names)), cap
+
+
+def _account(ledger: Ledger, name: str) -> dict[str, Any]:
     state = ledger.state(name)
     terms = state.terms
     return {

@@ -12,21 +12,22 @@ Privacy:
 
     Balances are found by id, not by group, and a fresh key moves them
     (`ledger.sql.keys`): nobody may spend more, or less, than before. Index and ledger
-    share no secret, so that each is rotated by itself, and a crash between the two
-    leaves both usable.
+    are two places. The index comes first. An account that is bound to its former salt
+    refuses questions until it is bound to the fresh one, in the transaction that moves
+    the balances. A crash between the two is finished by running it again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from langchain_dpicl.erasure import operators_ledger
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.saved_files import Cipher
-from langchain_dpicl.groups.units import new_salt
+from langchain_dpicl.groups.units import new_salt, salt_fingerprint
 from langchain_dpicl.ledger import Ledger, SQLLedger
 
 
@@ -53,7 +54,8 @@ def rotate_salt(
     """Deal a saved index's groups afresh, and give units' balances fresh tags.
 
     Groups that follow the index take the deal over with their next question. Each step
-    is whole or not done, whatever crashes; running it again rotates again.
+    is whole or not done, whatever crashes; running it again finishes what a crash has
+    left, or else rotates again.
 
     Args:
         index: The directory that `RetrievedGroups.save` wrote; None: none.
@@ -77,23 +79,51 @@ def rotate_salt(
     """
     if index is None and ledger is None:
         raise InvalidParameterError("Name an index, a ledger, or both.")
-    revision, done = None, []
+    revision = None
     with operators_ledger(ledger) as book:
         if book is not None and not isinstance(book, SQLLedger):
             raise InvalidParameterError(
                 "Tags of a ledger in memory need no rotation: it ends with its process."
             )
-        if book is not None:
-            names = book.accounts() if accounts is None else accounts
-            for name in names:
-                if accounts is None and book.state(name).terms.scope != "unit":
-                    continue
-                book.rotate_key(name)
-                done.append(name)
+        states = {} if book is None else _per_unit(book, accounts)
+        former: Collection[str] = ()
+        salt = None
         if index is not None:
-            with storage.one_writer(index) as directory:
-                terms, dealt, base = storage.load(directory, cipher, salt=new_salt())
-                revision = storage.write(
-                    directory, terms, dealt, base=base, cipher=cipher
-                ).number
-    return Rotated(revision, done)
+            revision, former, salt = _dealt(index, cipher, states)
+        if book is not None:
+            for name in states:
+                book.rotate_key(name, former=former, salt=salt)
+    return Rotated(revision, list(states))
+
+
+def _per_unit(
+    ledger: SQLLedger, accounts: Sequence[str] | None
+) -> dict[str, str | None]:
+    """Return the accounts to rotate, with the fingerprint that each is bound to."""
+    names = ledger.accounts() if accounts is None else accounts
+    found = {name: ledger.state(name) for name in names}
+    return {
+        name: state.salt
+        for name, state in found.items()
+        if accounts is not None or state.terms.scope == "unit"
+    }
+
+
+def _dealt(
+    index: str | os.PathLike[str],
+    cipher: Cipher | None,
+    bound: Mapping[str, str | None],
+) -> tuple[int, Collection[str], str]:
+    """Deal an index afresh; return its revision, its former salts and its salt.
+
+    Where an account is bound to a former salt, a crash came between the two: the index
+    has its fresh salt already.
+    """
+    with storage.one_writer(index) as directory:
+        terms, dealt, base = storage.load(directory, cipher)
+        if not set(base.former_salts) & set(bound.values()):
+            former = (*base.former_salts, salt_fingerprint(dealt.salt))
+            terms, dealt, _ = storage.load(directory, cipher, salt=new_salt())
+            base = replace(base, former_salts=former)
+            base = storage.write(directory, terms, dealt, base=base, cipher=cipher)
+    return base.number, base.former_salts, salt_fingerprint(dealt.salt)

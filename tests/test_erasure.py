@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.chain_parts import record
+from support.corpora import CLINIC, PER_UNIT, opened_in, pay
 from support.erasure_workers import DOCUMENTS, MARK, PERSON, chain_over, saved
 from support.groups_fakes import QUESTION, WordEmbedding, note
 from support.ledgers import UNIT_PLANNED, opened, spend
@@ -17,6 +18,7 @@ from langchain_dpicl import (
     ErasureCertificate,
     InvalidParameterError,
     LedgerError,
+    PlanMismatchError,
     PrivacyBudgetHandler,
     ReleaseError,
     RetrievedGroups,
@@ -28,6 +30,7 @@ from langchain_dpicl import (
 from langchain_dpicl.cli import main
 from langchain_dpicl.cli.loading import load_object
 from langchain_dpicl.groups import Cipher, storage
+from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.ledger import MemoryLedger, SQLLedger
 
 ERASED = 2
@@ -228,6 +231,41 @@ def test_a_fresh_salt_deals_afresh_and_loses_nobody(
         rotate_salt()
     with pytest.raises(InvalidParameterError, match="in memory"):
         rotate_salt(ledger=MemoryLedger())
+
+
+def test_an_account_of_a_corpus_is_bound_to_the_fresh_salt(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.create_corpus(CLINIC)
+    opened_in(ledger, PER_UNIT)
+
+    def now() -> str:
+        return salt_fingerprint(storage.load(index)[1].salt)
+
+    ledger.bind_salt("each", now())
+    ledger.charge_units(pay(ledger, PER_UNIT), [PERSON])
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLLedger, "rotate_key", None)
+        with pytest.raises(TypeError):
+            rotate_salt(index=index, ledger=ledger)
+    # A crash between the two: nothing is asked until it is run again.
+    fresh = now()
+    with pytest.raises(PlanMismatchError, match="another salt"):
+        ledger.bind_salt("each", fresh)
+    assert rotate_salt(index=index, ledger=ledger).revision == 2
+    assert now() == fresh, "it was dealt once more"
+    ledger.bind_salt("each", fresh)
+    assert rotate_salt(index=index, ledger=ledger).revision == 3
+    ledger.bind_salt("each", now())
+    tag = ledger.unit_tag("each", PERSON)
+    assert [one.tag for one in ledger.unit_balances("each")] == [tag]
+    assert SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}").verify("each").used == 1
+    made = erase(PERSON, index=index, ledger=ledger, corpus="clinic")
+    assert [one["account"] for one in made.accounts] == ["each"]
+    assert made.corpus["epsilon"] == CLINIC.epsilon
+    with pytest.raises(LedgerError, match="no corpus 'clinics'"):
+        erase("p-1", index=index, ledger=ledger, corpus="clinics")
 
 
 def sizes(index: Any) -> list[int]:

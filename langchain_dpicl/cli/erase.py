@@ -28,6 +28,7 @@ def run(options: argparse.Namespace) -> int:
         index=options.index,
         ledger=options.ledger,
         accounts=options.account or (),
+        corpus=options.corpus,
         certificate=options.certificate,
         clear_cache=options.clear_cache,
         cipher=cipher,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = Any  # What argparse returns for commands has a private name.
 Run: TypeAlias = Callable[[argparse.Namespace], int]
 
 
@@ -30,6 +30,7 @@ def add_erase(commands: Commands, run: Run) -> None:
         metavar="NAME",
         help="an account over these records; may be given several times",
     )
+    parser.add_argument("--corpus", metavar="NAME", help="all accounts of a corpus")
     parser.add_argument("--certificate", metavar="FILE", help="where to write it")
     parser.add_argument(
         "--clear-cache",

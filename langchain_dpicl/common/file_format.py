@@ -132,6 +132,7 @@ ERASURE = Kind(
         "erased_at": str,
         "index": dict,
         "accounts": list,
+        "corpus": dict,
         "cached_answers_cleared": int,
         "not_undone": list,
     },

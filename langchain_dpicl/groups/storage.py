@@ -70,6 +70,7 @@ class Revision:
         stamp: The manifest's bytes: equal for the same revision alone.
         erasure_key: The key of certificates' fingerprints.
         erasures: What was erased: fingerprint, time, numbers.
+        former_salts: Fingerprints of the salts that it had before.
         cipher: What it is encrypted with.
     """
 
@@ -78,6 +79,7 @@ class Revision:
     stamp: bytes
     erasure_key: bytes
     erasures: tuple[dict[str, Any], ...] = ()
+    former_salts: tuple[str, ...] = ()
     cipher: Cipher | None = None
 
 
@@ -128,6 +130,7 @@ def write(
             "salt": index.salt.hex(),
             "erasure_key": base.erasure_key.hex(),
             "erasures": list(base.erasures),
+            "former_salts": list(base.former_salts),
         }
         manifest = {
             "format": FORMAT,
@@ -294,6 +297,7 @@ def _read_revision(directory: Path, stamp: bytes, cipher: Cipher | None) -> Revi
         stamp,
         found["erasure_key"],
         found["erasures"],
+        found["former_salts"],
         cipher,
     )
 
@@ -358,8 +362,9 @@ def _secrets(
         parts = ("salt", "erasure_key")
         keys = {name: bytes.fromhex(found[name]) for name in parts}
         erasures = tuple(map(dict, found["erasures"]))
+        former = tuple(map(str, found["former_salts"]))
     except (KeyError, TypeError, ValueError, RecursionError):
-        keys, erasures = {}, ()
+        keys, erasures, former = {}, (), ()
     if [len(key) for key in keys.values()] != [SALT_BYTES, SALT_BYTES]:
         raise damaged(_MANIFEST, "the salt or another secret is not usable")
-    return {**keys, "erasures": erasures}
+    return {**keys, "erasures": erasures, "former_salts": former}

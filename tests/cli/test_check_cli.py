@@ -90,7 +90,7 @@ def test_a_function_may_make_the_chain(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("app_to_check", "MODULE:CHAIN"),
+        ("app_to_check", "MODULE:NAME"),
         ("app_to_check:nothing", "nothing"),
         ("no_such_module:chain", "no_such_module"),
         ("app_to_check:number", "int"),

@@ -14,6 +14,9 @@ Privacy:
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from sqlalchemy import Connection, delete, insert, update
 
 from langchain_dpicl.accounting import Cost
@@ -28,11 +31,18 @@ from langchain_dpicl.ledger.sql.verification import require_balances
 _CHUNK = 10_000
 
 
-def rotate_key(connection: Connection, account: Account, last: Last) -> int:
+def rotate_key(
+    connection: Connection,
+    account: Account,
+    last: Last,
+    former: Collection[str] = (),
+    salt: str | None = None,
+) -> int:
     """Give an account's tags a fresh key; return how many balances moved.
 
-    The transaction holds the account's row; the commit is the caller's. Balances that
-    don't add up are a `LedgerError`: a rotation must not make them whole.
+    An account that is bound to a salt with a fingerprint among `former` is bound to
+    that of `salt`. The transaction holds the account's row; the commit is the caller's.
+    Balances that don't add up are a `LedgerError`: a rotation must not make them whole.
     """
     require_balances(connection, account)
     fresh = new_key()
@@ -59,12 +69,13 @@ def rotate_key(connection: Connection, account: Account, last: Last) -> int:
         keys,
         ((tag, NOTHING, spent) for tag, spent in balances.items()),
     )
-    head = hash_chain.head_of(
-        last.digest, account.state, digest, account.releases, keys
-    )
+    state = account.state
+    if state.salt in former:
+        state = replace(state, salt=salt)
+    head = hash_chain.head_of(last.digest, state, digest, account.releases, keys)
     connection.execute(
         update(account_table)
         .where(account_table.c.id == account.number)
-        .values(unit_key=keys, balances_digest=digest, head=head)
+        .values(unit_key=keys, balances_digest=digest, head=head, salt=state.salt)
     )
     return len(moved)

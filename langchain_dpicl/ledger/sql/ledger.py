@@ -15,7 +15,7 @@ head and last entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -388,11 +388,15 @@ class SQLLedger(Ledger):
 
         return self._database.run(find, mode=Mode.READ)
 
-    def rotate_key(self, name: str) -> int:
+    def rotate_key(
+        self, name: str, *, former: Collection[str] = (), salt: str | None = None
+    ) -> int:
         """Give the tags of a per-unit account a fresh key; return how many moved.
 
         Balances stay what they are, also those of people who are in no index any more.
-        It is one transaction: after a crash the old key or the new one holds.
+        It is one transaction: after a crash the old key or the new one holds. In the
+        same, an account that is bound to a salt with a fingerprint among `former` (see
+        `bind_salt`) is bound to that of `salt`.
 
         Raises:
             LedgerError: If the ledger can't be used, has no such account, or the
@@ -403,7 +407,7 @@ class SQLLedger(Ledger):
         def rotate(connection: Connection) -> int:
             account, last = self._locked(connection, name)
             require_per_unit(account.state)
-            return rotate_key(connection, account, last)
+            return rotate_key(connection, account, last, former, salt)
 
         return self._database.run(rotate)
 

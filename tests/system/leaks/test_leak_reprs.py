@@ -177,6 +177,7 @@ PUBLIC = {
     "retriever": {"DPRetriever"},
     "tools": {"DPTool"},
     "released.classifying": {"LabelOutputParser"},
+    "rotation": {"Rotated"},
     "offline.chat_model": {"OfflineChatModel"},
     # the command line's parameters, and the demo's made-up clinic
     "cli.demo": {"Task"},
