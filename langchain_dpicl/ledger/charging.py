@@ -256,6 +256,6 @@ def _forgotten(name: str) -> LedgerError:
     return LedgerError(
         f"Account {name!r} has forgotten charges that this process has made: an older "
         "copy of the ledger took its place, or the server lost what it had confirmed. "
-        "Nothing is released from it here. See 'Restoring' in "
-        "docs/operate/operations.md, then start this process anew."
+        "Nothing is released from it here. See 'Restore' in "
+        "docs/operate/backup-and-restore.md, then start this process anew."
     )

@@ -37,7 +37,8 @@ def backup_ledger(url: str | URL, target: str | os.PathLike[str]) -> list[str]:
 
     Privacy:
         A copy is as private as the ledger. One that is put in the ledger's place has
-        forgotten every charge since: `docs/operate/operations.md` says what to do then.
+        forgotten every charge since: `docs/operate/backup-and-restore.md` says what to
+        do then.
 
     Example:
         >>> import tempfile, pathlib

@@ -1,0 +1,197 @@
+"""Every command of the runbooks is run, in order, as an operator would."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.check_types import ROOT, blocks
+from support.groups_fakes import WordEmbedding, note, retrieved
+from support.ledgers import UNIT_PLANNED, opened, spend
+from support.postgres import PostgresServer, Standby
+
+from langchain_dpicl import ErasureCertificate, RetrievedGroups
+from langchain_dpicl.ledger import SQLLedger, StandbyWarning
+from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
+
+PAGES = ROOT / "docs" / "operate"
+MOST_WORDS = {
+    "operations": 900,
+    **dict.fromkeys(
+        ("backup-and-restore", "upgrade", "standby", "rotate-keys", "erase"), 450
+    ),
+}
+_BLOCK = re.compile(r"^```sh ?(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str, kind: str = "") -> str:
+    """Return the shell commands of a page, one program."""
+    found = _BLOCK.findall((PAGES / f"{page}.md").read_text())
+    return "".join(text for name, text in found if name == kind)
+
+
+def run(program: str, folder: Path, **variables: str) -> str:
+    """Run a program by a shell that stops at the first error."""
+    environment = {
+        **os.environ,
+        **variables,
+        "PATH": os.pathsep.join(
+            [variables.get("PATH", ""), str(folder / "bin"), os.environ["PATH"]]
+        ),
+        "PYTHONPATH": str(ROOT),
+    }
+    (folder / "bin").mkdir(exist_ok=True)
+    script = folder / "bin" / "dpicl"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dpicl_main "$@"\n')
+    (folder / "bin" / "dpicl_main.py").write_text(
+        "import sys\nfrom langchain_dpicl.cli import main\nsys.exit(main())\n"
+    )
+    environment["PYTHONPATH"] += os.pathsep + str(folder / "bin")
+    script.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-eu", "-c", program],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Path:
+    """A folder with an index and a ledger in use: people have paid."""
+    people = [note(f"p-{i}", f"rash of number {i}") for i in range(40)]
+    retrieved(people, n_groups=4).save(tmp_path / "index")
+    charged(f"sqlite:///{tmp_path / 'clinic.db'}")
+    return tmp_path
+
+
+def charged(url: str) -> None:
+    ledger = SQLLedger(url)
+    opened(ledger, UNIT_PLANNED)
+    ledger.charge_units(spend(ledger, UNIT_PLANNED), ["p-17", "p-18"])
+    ledger.dispose()
+
+
+def state_in(folder: Path, name: str = "clinic.db") -> tuple[int, bool, int]:
+    """Return how many charges and balances a ledger has, and whether it is closed."""
+    ledger = SQLLedger(f"sqlite:///{folder / name}", create=False)
+    state, balances = ledger.verify("notes"), list(ledger.unit_balances("notes"))
+    ledger.dispose()
+    return state.used, state.closed, len(balances)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def standby(postgres: PostgresServer) -> Iterator[Standby]:
+    made = postgres.standby("second")
+    yield made
+    postgres.start()
+    made.close()
+
+
+@pytest.mark.parametrize(("page", "most"), MOST_WORDS.items())
+def test_a_page_is_short(page: str, most: int) -> None:
+    assert len((PAGES / f"{page}.md").read_text().split()) < most
+
+
+def test_erasing(service: Path) -> None:
+    said = run(commands("erase"), service)
+    assert "Erased 1 documents" in said
+    assert "is of this person" in said
+    follower = RetrievedGroups.load(service / "index", WordEmbedding(), follow=True)
+    assert follower.n_units == 39
+    certificate = ErasureCertificate.load(service / "p-17.json")
+    assert certificate.is_of("p-17", service / "index")
+    assert state_in(service) == (1, False, 2), "a balance is gone"
+    # The next person, as the page says, by standard input.
+    run("echo p-18 | dpicl erase - --index index", service)
+    follower.refresh()
+    assert follower.n_units == 38
+
+
+def test_rotating(service: Path) -> None:
+    before = {one.name for one in (service / "index").iterdir()}
+    said = run(commands("rotate-keys"), service)
+    assert "Revision 2 of the index; fresh tags: ['notes']" in said
+    after = {one.name for one in (service / "index").iterdir()}
+    assert before & after == {"manifest.json"}
+    assert state_in(service) == (1, False, 2)
+    assert blocks(PAGES / "rotate-keys.md"), "run by the tests of the pages"
+
+
+def test_backing_up_and_restoring(service: Path) -> None:
+    backup, restore = commands("backup-and-restore").split("mkdir old")
+    run(backup, service)
+    charged(f"sqlite:///{service / 'clinic.db'}")
+    assert state_in(service)[0] == 2
+    run(f"export LEDGER=sqlite:///clinic.db\nmkdir old{restore}", service)
+    # The charge that the backup has forgotten is found in the old file.
+    assert state_in(service) == (1, True, 2)
+    assert state_in(service / "old")[0] == 2
+    assert len((service / "notes-monday.jsonl").read_text().splitlines()) == 2
+
+
+def test_backing_up_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    charged(url)
+    database = url.replace("+psycopg", "")
+    run(
+        commands("backup-and-restore", "postgres"),
+        tmp_path,
+        DATABASE=database,
+        PATH=str(postgres.programs),
+    )
+    assert "COPY test_1.dpicl_charge" in (tmp_path / "clinic-monday.sql").read_text()
+
+
+def test_upgrading(service: Path) -> None:
+    said = run(commands("upgrade"), service)
+    assert f"Upgraded from schema version {SCHEMA_VERSION}" in said
+    assert state_in(service) == state_in(service, "before-upgrade.db") == (1, False, 2)
+
+
+def test_a_standby_that_takes_over(
+    tmp_path: Path, postgres: PostgresServer, standby: Standby
+) -> None:
+    url = postgres.new_database()
+    with pytest.warns(StandbyWarning):
+        charged(url)
+    variables = {
+        "PRIMARY": url.replace("+psycopg", ""),
+        "STANDBY": standby.name,
+        "LEDGER": url,
+        "PATH": str(postgres.programs),
+    }
+    run(commands("standby", "postgres"), tmp_path, **variables)
+    deadline = time.monotonic() + 60
+    question = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+    with postgres.connect(url) as connection:
+        while connection.execute(question).fetchone() != (1,):
+            assert time.monotonic() < deadline, "nobody waits for the standby"
+            time.sleep(0.05)
+    ledger = SQLLedger(url, create=False, require_synchronous=True)
+    spend(ledger, UNIT_PLANNED)
+    ledger.dispose()
+    postgres.stop()
+    new = standby.url(url)
+    variables |= {"NEW": new.replace("+psycopg", ""), "NEW_LEDGER": new}
+    run(commands("standby", "failover"), tmp_path, **variables)
+    after = SQLLedger(new, create=False)
+    assert after.verify("notes").used == 2, "a charge was forgotten"
+    after.dispose()
