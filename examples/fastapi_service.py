@@ -59,7 +59,7 @@ STATUS = {
 
 def open_groups() -> RetrievedGroups:
     if folder := os.environ.get("DPICL_INDEX"):
-        return RetrievedGroups.load(folder, HashingEmbeddings())
+        return RetrievedGroups.load(folder, HashingEmbeddings(), follow=True)
     return RetrievedGroups.from_documents(
         clinic(),
         HashingEmbeddings(),

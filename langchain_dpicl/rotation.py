@@ -27,7 +27,7 @@ from langchain_dpicl.erasure import operators_ledger
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.saved_files import Cipher
-from langchain_dpicl.groups.units import new_salt, salt_fingerprint
+from langchain_dpicl.groups.units import new_salt
 from langchain_dpicl.ledger import Ledger, SQLLedger
 
 
@@ -120,10 +120,10 @@ def _dealt(
     has its fresh salt already.
     """
     with storage.one_writer(index) as directory:
-        terms, dealt, base = storage.load(directory, cipher)
+        base = storage.read_revision(directory, cipher)
         if not set(base.former_salts) & set(bound.values()):
-            former = (*base.former_salts, salt_fingerprint(dealt.salt))
-            terms, dealt, _ = storage.load(directory, cipher, salt=new_salt())
+            terms, dealt, base = storage.load(directory, cipher, salt=new_salt())
+            former = (*base.former_salts, base.salt_fingerprint)
             base = replace(base, former_salts=former)
             base = storage.write(directory, terms, dealt, base=base, cipher=cipher)
-    return base.number, base.former_salts, salt_fingerprint(dealt.salt)
+    return base.number, base.former_salts, base.salt_fingerprint

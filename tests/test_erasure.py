@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import stat
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from support.chain_parts import record
 from support.corpora import CLINIC, PER_UNIT, opened_in, pay
 from support.erasure_workers import DOCUMENTS, MARK, PERSON, chain_over, saved
-from support.groups_fakes import QUESTION, WordEmbedding, note
+from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
+from support.leaks.canaries import marker
+from support.leaks.frames import private_locals
 from support.ledgers import UNIT_PLANNED, opened, spend
 
 from langchain_dpicl import (
@@ -203,6 +206,31 @@ def test_what_can_not_be_erased_from_changes_nothing(
         erase(PERSON, index=index, ledger=url, accounts=["notes"])
     assert bytes_of(index) == before
     assert {one.name for one in tmp_path.iterdir()} == {"index", "ledger.db"}
+
+
+@pytest.mark.parametrize("cause", ["unknown", "broken"])
+def test_no_frame_of_an_error_names_the_person(
+    index: Path, tmp_path: Path, cause: str
+) -> None:
+    unit = marker("unit", 17)
+    retrieved([note(unit, marker("document", 17))], n_groups=1).save(tmp_path / "one")
+    if cause == "broken":
+        index = tmp_path / "one"
+        next(index.glob("vectors-*")).unlink()
+    for use in (
+        lambda: erase(unit, index=index),
+        lambda: asyncio.run(aerase(unit, index=index)),
+        lambda: (
+            load(tmp_path / "one") if cause == "broken" else erase(unit, index=index)
+        ),
+    ):
+        with pytest.raises((UnitError, InvalidParameterError)) as caught:
+            use()
+        assert private_locals(caught.value, __name__) == []
+    # Twin: the function itself, which does not hide them.
+    with pytest.raises((UnitError, InvalidParameterError)) as caught:
+        erase.__wrapped__(unit, index=index)  # type: ignore[attr-defined]
+    assert private_locals(caught.value, __name__) != []
 
 
 async def test_it_can_be_awaited(index: Path) -> None:

@@ -48,7 +48,12 @@ from langchain_dpicl.groups.saved_files import (
 )
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.groups.units import SALT_BYTES, new_salt, unit_id_of
+from langchain_dpicl.groups.units import (
+    SALT_BYTES,
+    new_salt,
+    salt_fingerprint,
+    unit_id_of,
+)
 
 FORMAT = "langchain-dpicl/retrieved-groups"
 VERSION = 1
@@ -68,6 +73,7 @@ class Revision:
         path: The directory.
         number: 1 for the first save, and so on.
         stamp: The manifest's bytes: equal for the same revision alone.
+        salt_fingerprint: What tells its salt from others.
         erasure_key: The key of certificates' fingerprints.
         erasures: What was erased: fingerprint, time, numbers.
         former_salts: Fingerprints of the salts that it had before.
@@ -77,6 +83,7 @@ class Revision:
     path: Path
     number: int
     stamp: bytes
+    salt_fingerprint: str
     erasure_key: bytes
     erasures: tuple[dict[str, Any], ...] = ()
     former_salts: tuple[str, ...] = ()
@@ -119,7 +126,7 @@ def write(
     elif is_there:
         base = _read_revision(directory, read_stamp(directory), cipher)
     else:
-        base = Revision(directory, 0, b"", new_salt())
+        base = Revision(directory, 0, b"", "", new_salt())
     number = base.number + 1
     name = f"{number}-{random_source.token_hex(8)}"
     names = f"documents-{name}.jsonl", f"vectors-{name}.npy"
@@ -148,7 +155,14 @@ def write(
         files.put(stamp, directory / _MANIFEST, overwrite=True, mode=0o600)
     finally:
         sweep(directory)
-    return replace(base, path=directory, number=number, stamp=stamp, cipher=cipher)
+    return replace(
+        base,
+        path=directory,
+        number=number,
+        stamp=stamp,
+        salt_fingerprint=salt_fingerprint(index.salt),
+        cipher=cipher,
+    )
 
 
 def load(
@@ -295,6 +309,7 @@ def _read_revision(directory: Path, stamp: bytes, cipher: Cipher | None) -> Revi
         directory,
         manifest["revision"],
         stamp,
+        salt_fingerprint(found["salt"]),
         found["erasure_key"],
         found["erasures"],
         found["former_salts"],
