@@ -204,12 +204,7 @@ class QueryRunner:
         private, first = self.private, self.private.templates(asked.budget)[0]
         if not is_paid and self._asks_first(private):
             yield in_thread(partial(asked.budget.require_payable, first))
-        groups, text = private.groups, asked.question.text
-        embedded = yield Do(
-            partial(groups.prepare, text), partial(groups.aprepare, text)
-        )
-        asked = replace(asked, embedded=embedded)
-        asked = yield from self._prepare(asked, private, child)
+        asked = yield from self.prepare(asked, child)
         released = yield from private.release(asked)
         second, outcome = private.second, released.outcome
         if second is None or released.is_second or not private.parser.goes_on(outcome):
@@ -224,6 +219,17 @@ class QueryRunner:
         except PublicCallError:
             why = "the model failed on the question alone"
         return replace(released, asked=released.asked.knowing({"then": why}))
+
+    def prepare(
+        self, asked: PreparedQuery, child: RunnableConfig
+    ) -> Flow[PreparedQuery]:
+        """Hand on the public steps before the first charge; return the question."""
+        groups, text = self.private.groups, asked.question.text
+        embedded = yield Do(
+            partial(groups.prepare, text), partial(groups.aprepare, text)
+        )
+        asked = replace(asked, embedded=embedded)
+        return (yield from self._prepare(asked, self.private, child))
 
     def _asks_first(self, private: SealedQuery) -> bool:
         """Return whether the model is asked anything before the charge."""

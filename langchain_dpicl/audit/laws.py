@@ -1,0 +1,401 @@
+"""From the answers of both worlds to the laws of what is released, by the real release.
+
+The parser's own `release` is run, with a source of randomness that gives one word again
+and again. So the noise's scale, the counts, the test and its threshold are those of the
+code, and not of a formula about it.
+
+* *Noisy sums* (votes, ESA): the word for no noise shows the sum, the word for six
+  deviations shows the deviation. The loss is that of two Gaussians.
+* *Words* (KSA-PTR, threshold): an item comes out from some word on. Bisection over all
+  2^64 words finds where, and so its probability.
+* *Permute-and-flip, a range of k*: the trials' exponents are read off.
+
+What can't be seen in this way is taken from the proofs: words are uniform, and
+coordinates have words of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
+
+from langchain_dpicl.audit.losses import Loss, finite_loss, gaussian_loss
+from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.common.outcome import Outcome
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.mechanisms import (
+    GaussianNoise,
+    PTRCurve,
+    PTRNoise,
+    PureNoise,
+    SecureRandom,
+    ThresholdCurve,
+    ThresholdNoise,
+)
+from langchain_dpicl.parsers import (
+    DPOutputParser,
+    ESAOutputParser,
+    KSAJointOutputParser,
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+    VoteOutputParser,
+)
+from langchain_dpicl.parsers.keywords import KeywordOutputParser
+from langchain_dpicl.parsers.staged import StagedOutputParser
+from langchain_dpicl.release.flow import result
+
+KNOWN = (
+    VoteOutputParser,
+    ESAOutputParser,
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+    KSAJointOutputParser,
+)
+_WORDS = 1 << 64
+_HALF = 1 << 63
+_EDGE = 8  # The outermost words lie beyond 8.9 deviations, where bits never end.
+_DEVIATIONS = 6
+_FAR = int(math.erf(_DEVIATIONS / math.sqrt(2)) * 2.0**63)
+_MOST_WORDS = 12
+_NEAR = 1e-6
+
+
+class Scripted(SecureRandom):
+    """The same word again and again, and trials that succeed: to look at a release.
+
+    Attributes:
+        word: The word.
+        place: Which candidate is visited first.
+        exponents: Those of the trials so far.
+        candidates: How many there are.
+    """
+
+    secure = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word = 0
+        self.place = 0
+        self.exponents: list[Fraction] = []
+        self.candidates = 0
+
+    def _take(self, size: int) -> bytes:
+        whole = self.word.to_bytes(8, "little") * (size // 8 + 1)
+        return whole[:size]
+
+    def below(self, bound: int) -> int:
+        """Return the place."""
+        self.candidates = bound
+        return self.place % bound
+
+    def permutation(self, count: int) -> list[int]:
+        """Return an order that begins with the place."""
+        self.candidates = count
+        first = self.place % count
+        return [first, *(other for other in range(count) if other != first)]
+
+    def bernoulli_exp(self, gamma: Fraction) -> bool:
+        """Note the exponent, and succeed."""
+        self.exponents.append(gamma)
+        return True
+
+
+@dataclass(frozen=True, repr=False)
+class Pair:
+    """The slots of two worlds. Private.
+
+    Attributes:
+        common: Those that both have.
+        without: Those without the person alone.
+        within: Those with the person alone.
+    """
+
+    common: Sequence[Slot]
+    without: Sequence[Slot]
+    within: Sequence[Slot]
+
+    @cached_property
+    def all_without(self) -> list[Slot]:
+        """All slots without the person."""
+        return [*self.common, *self.without]
+
+    @cached_property
+    def all_within(self) -> list[Slot]:
+        """All slots with the person."""
+        return [*self.common, *self.within]
+
+
+class Laws:
+    """The laws of one parser's releases.
+
+    Args:
+        parser: The parser.
+        relation: How neighboring slots differ.
+        slot_count: The public number of groups.
+        rate: The rate at which units are sampled.
+
+    Raises:
+        InvalidParameterError: If nothing is known of the parser.
+    """
+
+    def __init__(
+        self, parser: DPOutputParser, relation: Relation, slot_count: int, rate: float
+    ) -> None:
+        if not isinstance(parser, KNOWN):
+            raise InvalidParameterError(
+                f"A snapshot knows the laws of {', '.join(k.__name__ for k in KNOWN)}, "
+                f"not of {type(parser).__name__}: audit a chain with one of them."
+            )
+        self._random = Scripted()
+        self._memo: dict[Any, Any] = {}
+        self._parser: Any = _audited(parser, self._random, self._memo)
+        self._relation, self._slots, self._rate = relation, slot_count, rate
+        self._terms: dict[str, Any] = {}
+        self._noise: Any = None
+        # Where items have come out before, by what the noise was.
+        self._switches: dict[Any, list[int]] = {}
+
+    def ask(self, paid: PaidCharge[Any], prepared: Any) -> None:
+        """Take up another question."""
+        self._memo.clear()
+        self._noise = paid.noise
+        self._terms = {"paid": paid, "relation": self._relation, "prepared": prepared}
+
+    def losses(self, pairs: Sequence[Pair]) -> list[list[Loss] | None]:
+        """Return what each pair of worlds loses; None where it is not computed.
+
+        Raises:
+            GroupCallError: If the release is no sum, or its noise depends on answers.
+        """
+        noise = self._noise
+        if isinstance(noise, GaussianNoise) and isinstance(
+            self._parser, StagedOutputParser
+        ):
+            return list(self._sums(pairs))
+        law: Callable[[Sequence[Slot]], Mapping[Hashable, float]]
+        if isinstance(noise, ThresholdNoise | ThresholdCurve):
+            return [self._words(pair) for pair in pairs]
+        if isinstance(noise, PTRNoise | PTRCurve):
+            law = self._set
+        elif isinstance(noise, PureNoise):
+            law = self._flipped
+        else:
+            return [None for _ in pairs]
+        return [
+            finite_loss(law(one.all_without), law(one.all_within), self._rate)
+            for one in pairs
+        ]
+
+    # -- noisy sums --------------------------------------------------------------------
+
+    def _sums(self, pairs: Sequence[Pair]) -> list[list[Loss]]:
+        """Return the loss of each pair; the largest is checked on all slots."""
+        if not pairs:
+            return []
+        nothing = self._sum([], 0)
+        sigma = (self._sum([], _FAR) - nothing) / _DEVIATIONS
+        moved = [
+            self._sum(one.within, 0) - self._sum(one.without, 0) for one in pairs
+        ]
+        distances = [float(np.linalg.norm(by / sigma)) for by in moved]
+        place = int(np.argmax(distances))
+        own = self._sum(pairs[place].all_within, 0)
+        whole = own - self._sum(pairs[place].all_without, 0)
+        real = (self._sum(pairs[place].all_within, _FAR) - own) / _DEVIATIONS
+        scale = float(np.abs(sigma).max())
+        if max(np.abs(whole - moved[place]).max(), np.abs(real - sigma).max()) > (
+            _NEAR * scale
+        ):
+            raise GroupCallError(
+                f"{type(self._parser).__name__} releases no sum over slots with noise "
+                "of one scale: a snapshot can't tell its law."
+            )
+        return [gaussian_loss(distance, self._rate) for distance in distances]
+
+    def _sum(self, slots: Sequence[Slot], word: int) -> NDArray[np.float64]:
+        self._random.word = word
+        return np.array(result(self._parser.noisy(slots, **self._terms)), np.float64)
+
+    # -- words -------------------------------------------------------------------------
+
+    def _words(self, pair: Pair) -> list[Loss] | None:
+        """Return the loss of words that come out each by itself."""
+        laws = [self._released(slots) for slots in (pair.all_without, pair.all_within)]
+        differing = [
+            (laws[0].get(word, 0.0), laws[1].get(word, 0.0))
+            for word in sorted({*laws[0], *laws[1]})
+            if laws[0].get(word, 0.0) != laws[1].get(word, 0.0)
+        ]
+        if self._rate == 1:
+            return [
+                loss
+                for p, own in differing
+                for loss in finite_loss({1: p, 0: 1 - p}, {1: own, 0: 1 - own}, 1.0)
+            ]
+        if len(differing) > _MOST_WORDS:
+            return None
+        # In a sample or not, all words of one person switch together.
+        joint: list[dict[Hashable, float]] = [{(): 1.0}, {(): 1.0}]
+        for chances in differing:
+            for side, p in enumerate(chances):
+                joint[side] = {
+                    (*before, bit): mass * (p if bit else 1 - p)  # type: ignore[misc]  # tuples
+                    for before, mass in joint[side].items()
+                    for bit in (True, False)
+                }
+        return finite_loss(joint[0], joint[1], self._rate)
+
+    def _set(self, slots: Sequence[Slot]) -> dict[Hashable, float]:
+        """Return the law of a set that comes out as a whole, for a k that is chosen."""
+        if getattr(self._noise, "selection_epsilon", None) is None:
+            return self._one_set(slots, 1.0)
+        law: dict[Hashable, float] = {}
+        for place, chance in enumerate(self._chosen(slots)):
+            self._random.place = place
+            law.update(self._one_set(slots, chance, place))
+        return law
+
+    def _one_set(
+        self, slots: Sequence[Slot], chance: float, place: int = 0
+    ) -> dict[Hashable, float]:
+        found = self._released(slots)
+        # One bit decides, so that all words of the set have one probability.
+        passes = max(found.values(), default=0.0)
+        words = (place, frozenset(found))
+        return {words: chance * passes, (place, None): chance * (1 - passes)}
+
+    def _released(self, slots: Sequence[Slot]) -> dict[str, float]:
+        """Return the probability that each word comes out."""
+        is_curve = isinstance(self._noise, PTRCurve | ThresholdCurve)
+        seen: dict[int, frozenset[str]] = {}
+
+        def at(rank: int) -> frozenset[str]:
+            # From the least noise to the most: by the sign, then by the size.
+            if rank not in seen:
+                if is_curve:
+                    word = _WORDS - 1 - rank
+                else:
+                    word = rank - _HALF if rank >= _HALF else _WORDS - 1 - rank
+                seen[rank] = frozenset(self._release(slots, word).keywords)
+            return seen[rank]
+
+        known = self._switches.setdefault(self._noise, [])
+        found = {}
+        for word in sorted(at(_WORDS - _EDGE)):
+            least = _least(lambda rank, word=word: word in at(rank), known)  # type: ignore[misc]  # bound now
+            if least not in known:
+                known.insert(bisect_left(known, least), least)
+            found[word] = (_WORDS - least) / _WORDS
+        return found
+
+    def _release(self, slots: Sequence[Slot], word: int) -> Outcome:
+        self._random.word = word
+        self._random.exponents.clear()
+        outcome: Outcome = self._parser.release(
+            slots, slot_count=self._slots, **self._terms
+        )
+        return outcome
+
+    # -- trials ------------------------------------------------------------------------
+
+    def _trials(self, slots: Sequence[Slot]) -> list[float]:
+        """Return for each candidate the exponent of its trial."""
+        found: list[float] = []
+        while not found or len(found) < self._random.candidates:
+            self._random.place = len(found)
+            self._release(slots, 0)
+            found.append(float(self._random.exponents[0]))
+        return found
+
+    def _chosen(self, slots: Sequence[Slot]) -> list[float]:
+        """Return the probabilities of an exponential mechanism by rejection."""
+        weights = [math.exp(-exponent) for exponent in self._trials(slots)]
+        return [weight / math.fsum(weights) for weight in weights]
+
+    def _flipped(self, slots: Sequence[Slot]) -> dict[Hashable, float]:
+        """Return the law of permute-and-flip.
+
+        Candidates come at independent uniform times: one is first to succeed if its
+        trial does, and that of none before. The integrand is a polynomial, for which
+        the quadrature is exact.
+        """
+        chances = np.exp(-np.array(self._trials(slots)))
+        nodes, weights = np.polynomial.legendre.leggauss(len(chances) // 2 + 1)
+        fails = 1 - np.outer((nodes + 1) / 2, chances)
+        return {
+            place: float(own * (weights / 2) @ np.delete(fails, place, 1).prod(axis=1))
+            for place, own in enumerate(chances)
+        }
+
+
+def _least(is_out: Callable[[int], bool], known: Sequence[int]) -> int:
+    """Return the least rank at which an item comes out: known ones are tried first."""
+    place = bisect_left(known, True, key=is_out)
+    low = known[place - 1] if place else _EDGE - 1
+    high = known[place] if place < len(known) else _WORDS - _EDGE
+    if high - 1 > low and not is_out(high - 1):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_out(middle) else (middle, high)
+    return high
+
+
+def _audited(
+    parser: DPOutputParser, random: SecureRandom, memo: dict[Any, Any]
+) -> DPOutputParser:
+    """Return the parser with another source, reading each answer once a question."""
+    kind: Any = type(parser)
+    update: dict[str, Any] = {"random": random}
+    if isinstance(parser, ESAOutputParser):
+        update["embedding"] = _Remembering(parser.embedding)
+    if not isinstance(parser, KeywordOutputParser):
+        return parser.model_copy(update=update)
+
+    class Audited(kind):  # type: ignore[misc]  # the parser's own class
+        def _counts(self, slots: Any, *given: Any) -> Counter[str]:
+            if memo.get("slots") is not slots:
+                total: Counter[str] = Counter()
+                for slot in slots:
+                    if (slot.text,) not in memo:
+                        memo[(slot.text,)] = super()._counts([slot], *given)
+                    total.update(memo[(slot.text,)])
+                memo.update(slots=slots, counts=total)
+            counts: Counter[str] = memo["counts"]
+            return counts
+
+    given = {name: getattr(parser, name) for name in parser.model_fields_set}
+    made: DPOutputParser = Audited(**{**given, **update})
+    return made
+
+
+class _Remembering(Embeddings):
+    """An embedding that is asked once for each list of texts, until it is dropped."""
+
+    def __init__(self, embedding: Embeddings) -> None:
+        self._embedding = embedding
+        self._known: dict[tuple[str, ...], Any] = {}
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return the vectors of some texts."""
+        key = tuple(texts)
+        if key not in self._known:
+            self._known[key] = self._embedding.embed_documents(texts)
+        found: list[list[float]] = self._known[key]
+        return found
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a question."""
+        return self._embedding.embed_query(text)

@@ -1,0 +1,436 @@
+"""What each of some people would lose by a chain's answers to some questions.
+
+The worlds with and without a person differ in one slot. So one more group call gives
+this person's loss by this question. It is exact given the answers that were drawn: what
+the model says to a prompt is the same in both worlds, and only the noise is averaged
+over, and the person's own coin where units are sampled.
+
+Privacy:
+    None, and on purpose: an audit looks at the records, and its report is private. The
+    account is a copy in memory, the draw charges no unit, and all group calls and all
+    reading of answers happen in the sealed region.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables import RunnableConfig
+
+from langchain_dpicl import accounting
+from langchain_dpicl.accounting import Event
+from langchain_dpicl.audit.laws import Laws, Pair
+from langchain_dpicl.audit.losses import Loss, epsilon_of
+from langchain_dpicl.audit.report import AuditReport, Cell
+from langchain_dpicl.audit.worlds import Canaries, Worlds, chosen, forkable_index
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
+from langchain_dpicl.chain import DPChain
+from langchain_dpicl.chain.prompting import read_question
+from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
+from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.progress import Advance, progress_bar
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.validation import checked
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.release.flow import Do, Flow, arun, in_thread, run
+from langchain_dpicl.sealed import sealed
+
+Questions = Sequence[str | Mapping[str, Any]]
+"""Questions as `DPChain.invoke` takes them."""
+
+TOLERANCE = 1e-3
+"""How much more than the claim is within the rounding of a measurement, relative."""
+
+COLUMNS = ("person", "questions reached", "answers moved", "epsilon", "finding")
+_Place = tuple[int, str]  # A slot's place, or 0 where it has none, and its prompt.
+_FAILED = "\0failed"
+
+
+@hiding
+def snapshot(
+    chain: DPChain,
+    canaries: Canaries,
+    questions: Questions,
+    *,
+    repeats: int = 1,
+    delta: float | None = None,
+    budget: PrivacyBudgetHandler | None = None,
+    progress: bool = True,
+) -> AuditReport:
+    """Measure what each of some people would lose by the answers to some questions.
+
+    For each question the groups are asked once, and once more for each person whom the
+    question reaches. What is measured is held against what the chain's account charges
+    for these questions.
+
+    Args:
+        chain: The chain, over embedded records or a store that is read out.
+        canaries: The people: a number of them, chosen by chance; their unit ids; or
+            made-up records with unit ids of their own, which are added to the corpus
+            one person at a time.
+        questions: The questions.
+        repeats: How often each question is asked.
+        delta: The failure probability; None: the account's.
+        budget: The account whose terms are used; None: the chain's own. It is neither
+            charged nor read.
+        progress: Whether to draw a progress bar on standard error.
+
+    Returns:
+        The report. It is private. `is_sound` is False where a person loses more than
+        is charged, or is in more than one slot.
+
+    Raises:
+        InvalidParameterError: If an argument can't be used, or a part of the chain
+            can't be audited: the message names it, and the way out.
+        UnitError: If a canary's id is not in the corpus, or a made-up one is.
+        NoBudgetError: If there is no account.
+        BudgetExhaustedError: If the account does not pay for so many questions.
+        PublicCallError: If the model fails on a question alone.
+        GroupCallError: If the sealed region fails.
+
+    Example:
+        >>> from langchain_core.documents import Document
+        >>> from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
+        >>> from langchain_dpicl import VoteOutputParser
+        >>> from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+        >>> notes = [
+        ...     Document("Lisinopril gave a dry cough.", metadata={"patient": str(i)})
+        ...     for i in range(40)
+        ... ]
+        >>> chain = DPChain(
+        ...     groups=RetrievedGroups.from_documents(
+        ...         notes, HashingEmbeddings(), unit_key="patient", n_groups=10
+        ...     ),
+        ...     model=OfflineChatModel(),
+        ...     parser=VoteOutputParser(labels=["cough", "rash"]),
+        ...     budget=PrivacyBudgetHandler(
+        ...         epsilon=1, delta=1e-6, queries=1, ledger=":memory:"
+        ...     ),
+        ... )
+        >>> made_up = Document("Lisinopril gave a rash.", metadata={"patient": "new"})
+        >>> report = snapshot(
+        ...     chain, [made_up], ["What does lisinopril give?"], progress=False
+        ... )
+        >>> report.is_sound
+        True
+    """
+    steps = _audit(chain, canaries, questions, repeats, delta, budget, shown=progress)
+    report: AuditReport = list(run(steps))[-1]
+    return report
+
+
+@hiding
+async def asnapshot(
+    chain: DPChain,
+    canaries: Canaries,
+    questions: Questions,
+    *,
+    repeats: int = 1,
+    delta: float | None = None,
+    budget: PrivacyBudgetHandler | None = None,
+    progress: bool = True,
+) -> AuditReport:
+    """Measure what each of some people would lose; see `snapshot`."""
+    steps = _audit(chain, canaries, questions, repeats, delta, budget, shown=progress)
+    report: AuditReport = [item async for item in arun(steps)][-1]
+    return report
+
+
+@dataclass(repr=False)
+class Found:
+    """What was found of one person. Private.
+
+    Attributes:
+        reached: In how many askings the person's slot differs.
+        losses: Those that were computed.
+        charged: What was charged where no loss could be computed.
+        moved: In how many askings there is a loss, or was a charge instead.
+        finding: What no loss can stand for, if anything.
+    """
+
+    reached: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    charged: list[Event] = field(default_factory=list)
+    moved: int = 0
+    finding: str | None = None
+
+    def epsilon(self, delta: float, most: float, *, upper: bool) -> float:
+        """Return the measured epsilon; `most` is that of all charges."""
+        own = epsilon_of(self.losses, delta, upper=upper) if self.losses else 0.0
+        if not self.charged:
+            return own
+        # No law, no figure: what was charged for these releases is the bound.
+        return min(own + accounting.compose(self.charged, delta), most) if upper else 0
+
+
+@dataclass(repr=False)
+class Snapshot:
+    """One audit under way. Private.
+
+    Attributes:
+        query: The chain's parts, with an account in memory.
+        budget: That account.
+        worlds: The people, and the corpora.
+        laws: The laws of the parser's releases.
+        found: What was found, by person.
+        events: What was charged.
+        calls: Group calls: in the corpus as it is, and for people.
+    """
+
+    query: QueryRunner
+    budget: PrivacyBudgetHandler
+    worlds: Worlds
+    laws: Laws
+    found: dict[str, Found]
+    events: list[Event] = field(default_factory=list)
+    calls: list[int] = field(default_factory=lambda: [0, 0])
+
+    def ask(self, value: Any, done: Advance) -> Flow[None]:
+        """Ask one question; hand on its public steps."""
+        private, budget = self.query.private, self.budget
+        question = read_question(value, self.query.longest)
+        alone = RunnableConfig(callbacks=[])
+        asked = yield from self.query.prepare(PreparedQuery(question, budget), alone)
+        if private.parser.public_outcome(asked.prepared) is not None:
+            done(private.groups.n_groups + len(self.found))
+            return
+        charge = partial(
+            budget.charge,
+            private.template(budget),
+            unit_key=private.groups.unit_key,
+            n_units=private.groups.n_units,
+            charges_units=private.groups.charges_units,
+        )
+        paid: PaidCharge[Any] = yield in_thread(charge)
+        self.events += paid.events
+        self.laws.ask(paid, asked.prepared)
+        yield sealed(partial(self._measure, asked, paid, done))
+
+    def _measure(
+        self, asked: PreparedQuery, paid: PaidCharge[Any], done: Advance
+    ) -> Flow[None]:
+        index, others = self.worlds.pairs()
+        prompts = _Prompts(self.query, asked)
+        base = prompts.places((yield self.worlds.draw(index, asked.embedded)))
+        answers = yield from self._answers(prompts, [*base.elements()], 0, done)
+        said: dict[_Place, list[Slot]] = {}
+        for place, slot in zip(base.elements(), answers, strict=True):
+            said.setdefault(place, []).append(slot)
+        differing: list[tuple[str, _Places, _Places, bool]] = []
+        for canary, other, is_in in others:
+            drawn = prompts.places((yield self.worlds.draw(other, asked.embedded)))
+            gone, come = base - drawn, drawn - base
+            found = self.found[canary.name]
+            if not gone and not come:
+                done(1)
+                continue
+            found.reached += 1
+            if wrong := self._wrong(come if is_in else gone, gone, come):
+                found.finding = found.finding or f"{wrong}: {asked.question.text!r}"
+                done(1)
+            elif paid.charge_units is None or all(paid.charge_units([canary.name])):
+                differing.append((canary.name, gone, come, is_in))
+        extra = [place for _, _, come, _ in differing for place in come.elements()]
+        more = iter((yield from self._answers(prompts, extra, 1, done)))
+        pairs = []
+        for _, gone, come, is_in in differing:
+            left = {place: list(slots) for place, slots in said.items()}
+            old = [left[place].pop() for place in gone.elements()]
+            new = [next(more) for _ in come.elements()]
+            if not new:
+                done(1)
+            common = [slot for slots in left.values() for slot in slots]
+            pairs.append(Pair(common, new, old) if is_in else Pair(common, old, new))
+        losses = yield in_thread(partial(self.laws.losses, pairs))
+        for (name, *_), pair, loss in zip(differing, pairs, losses, strict=True):
+            self._note(self.found[name], pair, loss, paid)
+
+    def _answers(
+        self, prompts: _Prompts, places: Sequence[_Place], kind: int, done: Advance
+    ) -> Flow[list[Slot]]:
+        asked = [prompts.known[text] for _, text in places]
+        model = self.query.private.sealed
+        self.calls[kind] += sum(prompt is not None for prompt in asked)
+        answers: list[Slot] = yield Do(
+            partial(model.answer, asked, done), partial(model.aanswer, asked, done)
+        )
+        return [
+            FAILED if text == _FAILED else answer
+            for (_, text), answer in zip(places, answers, strict=True)
+        ]
+
+    def _wrong(self, lost: _Places, gone: _Places, come: _Places) -> str | None:
+        """Return what is wrong with how two worlds' slots differ, if anything is."""
+        places = {place for place, _ in (*gone, *come)}
+        count = max(gone.total(), come.total(), len(places))
+        if count > 1:
+            return f"{count} slots differ"
+        if self.query.private.groups.relation is Relation.ADD_REMOVE and lost:
+            return "a slot vanishes or changes where one person more comes"
+        return None
+
+    def _note(
+        self, found: Found, pair: Pair, loss: list[Loss] | None, paid: PaidCharge[Any]
+    ) -> None:
+        if loss is not None:
+            found.losses += loss
+            found.moved += bool(loss)
+        elif [one.text for one in pair.without] != [one.text for one in pair.within]:
+            found.charged += paid.events
+            found.moved += 1
+
+    def report(
+        self, questions: int, repeats: int, delta: float | None
+    ) -> AuditReport:
+        """Return what was found."""
+        at = self.budget.delta if delta is None else delta
+        charged = accounting.compose(self.events, at) if self.events else 0.0
+        if at == self.budget.delta:
+            charged = min(charged, self.budget.epsilon)
+        highest = charged * (1 + TOLERANCE)
+        rows: list[tuple[Cell, ...]] = []
+        exceeding = 0
+        for name, found in self.found.items():
+            epsilon = found.epsilon(at, charged, upper=True)
+            exceeds = found.epsilon(at, charged, upper=False) > highest
+            exceeding += exceeds or found.finding is not None
+            finding = found.finding or ("more than is charged" if exceeds else None)
+            rows.append((name, found.reached, found.moved, epsilon, finding))
+        rows.sort(key=lambda row: (row[4] is None, -float(row[3] or 0)))
+        losses = [float(row[3] or 0) for row in rows]
+        said = f"The most that one of {len(rows)} people loses is {max(losses):.3f}"
+        if exceeding:
+            said = f"{exceeding} of {len(rows)} people lose more than is claimed"
+        return AuditReport(
+            kind="snapshot",
+            title=f"What {len(rows)} people lose by {questions} questions",
+            summary=f"{said}; the account charges {charged:.3f}, at delta {at:g}.",
+            is_sound=not exceeding,
+            claimed={"epsilon": charged, "delta": at},
+            measured={
+                "epsilon": max(losses),
+                "epsilon of the median person": statistics.median(losses),
+            },
+            columns=COLUMNS,
+            rows=rows,
+            notes=_notes(is_bound=any(found.charged for found in self.found.values())),
+            parameters={
+                "canaries": len(rows),
+                "questions": questions,
+                "repeats": repeats,
+                "group_calls": self.calls[0],
+                "extra_calls": self.calls[1],
+            },
+        )
+
+
+_Places = Counter[_Place]
+
+
+class _Prompts:
+    """From the groups of a draw to their prompts; what was written once is kept."""
+
+    def __init__(self, query: QueryRunner, asked: PreparedQuery) -> None:
+        self._prompting, self._question = query.private.prompting, asked.question
+        self._keeps_places = query.private.groups.keeps_places
+        self._texts: dict[Any, str] = {}
+        self.known: dict[str, PromptValue | None] = {_FAILED: None}
+
+    def places(self, drawn: Sequence[Sequence[Document]]) -> _Places:
+        """Return the places of a draw that hold records, each with its prompt."""
+        return Counter(
+            (number if self._keeps_places else 0, self._text(documents))
+            for number, documents in enumerate(drawn)
+            if documents
+        )
+
+    def _text(self, documents: Sequence[Document]) -> str:
+        key = tuple((one.id, one.page_content, repr(one.metadata)) for one in documents)
+        if key not in self._texts:
+            written = GroupPrompts(
+                [documents], self._prompting, self._question, pad_to=0
+            ).prompts[0]
+            text = _FAILED if written is None else written.to_string()
+            self._texts[key] = text
+            self.known[text] = written
+        return self._texts[key]
+
+
+def _audit(
+    chain: DPChain,
+    canaries: Canaries,
+    questions: Questions,
+    repeats: int,
+    delta: float | None,
+    budget: PrivacyBudgetHandler | None,
+    *,
+    shown: bool,
+) -> Flow[None]:
+    _require_auditable(chain)
+    repeats = checked(parameters.count, repeats, "repeats")
+    if delta is not None:
+        delta = checked(parameters.delta, delta)
+    if isinstance(questions, str | Mapping) or not questions:
+        raise InvalidParameterError("questions must be a list of at least one.")
+    account = find_budget(budget or chain.budget).in_memory()
+    query: QueryRunner = replace(chain._query, budget=account, cache=False)  # noqa: SLF001 - the chain's own parts
+    groups = query.private.groups
+    groups.require_accounting(account.accounting)
+    people = yield from chosen(groups, canaries)
+    laws = Laws(
+        chain.parser, groups.relation, groups.n_groups, groups.sampling_rate
+    )
+    found = {canary.name: Found() for canary in people}
+    audit = Snapshot(query, account, Worlds(groups, people), laws, found)
+    total = repeats * len(questions) * (groups.n_groups + len(people))
+    with progress_bar("Auditing", total, shown=shown) as done:
+        for question in questions:
+            for _ in range(repeats):
+                yield from audit.ask(question, done)
+    yield (yield in_thread(partial(audit.report, len(questions), repeats, delta)))
+
+
+def _require_auditable(chain: Any) -> None:
+    """Refuse a chain that releases more than its parser's one release."""
+    if not isinstance(chain, DPChain):
+        raise InvalidParameterError(
+            f"A snapshot audits a DPChain, not a {type(chain).__name__}."
+        )
+    more = {
+        "gate=": chain.gate is not None,
+        "then=": chain.parser.second is not None,
+        "NoisyThreshold": chain.groups.threshold_template is not None,
+    }
+    for name, is_there in more.items():
+        if is_there:
+            raise InvalidParameterError(
+                f"With {name} a question makes several releases, and who is asked in "
+                "the later ones depends on the earlier ones: audit chains that make "
+                "one of them each, with the others left out."
+            )
+    forkable_index(chain.groups)
+
+
+def _notes(*, is_bound: bool) -> list[str]:
+    notes = [
+        "A person's epsilon is exact given the answers that the model gave: other "
+        "answers, other questions and other people lose other amounts.",
+        "It is a lower bound of what the chain may cost, and no proof: the proof is "
+        "the account's.",
+    ]
+    if is_bound:
+        notes.append(
+            "The law of this parser's release is not computed: where an answer "
+            "changes, the charge itself stands for the loss."
+        )
+    return notes
