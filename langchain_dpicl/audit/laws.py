@@ -68,7 +68,9 @@ _HALF = 1 << 63
 _EDGE = 8  # The outermost words lie beyond 8.9 deviations, where bits never end.
 _DEVIATIONS = 6
 _FAR = int(math.erf(_DEVIATIONS / math.sqrt(2)) * 2.0**63)
+_NEVER = (0.0, 1.0)
 _MOST_WORDS = 12
+_MOST_CHOICES = 100
 _NEAR = 1e-6
 
 
@@ -188,6 +190,9 @@ class Laws:
         if isinstance(noise, ThresholdNoise | ThresholdCurve):
             return [self._words(pair) for pair in pairs]
         if isinstance(noise, PTRNoise | PTRCurve):
+            first, last = (k,) * 2 if isinstance(k := self._parser.k, int) else k
+            if last - first >= _MOST_CHOICES:
+                return [None for _ in pairs]
             law = self._set
         elif isinstance(noise, PureNoise):
             law = self._flipped
@@ -206,9 +211,7 @@ class Laws:
             return []
         nothing = self._sum([], 0)
         sigma = (self._sum([], _FAR) - nothing) / _DEVIATIONS
-        moved = [
-            self._sum(one.within, 0) - self._sum(one.without, 0) for one in pairs
-        ]
+        moved = [self._sum(one.within, 0) - self._sum(one.without, 0) for one in pairs]
         distances = [float(np.linalg.norm(by / sigma)) for by in moved]
         place = int(np.argmax(distances))
         own = self._sum(pairs[place].all_within, 0)
@@ -234,26 +237,23 @@ class Laws:
         """Return the loss of words that come out each by itself."""
         laws = [self._released(slots) for slots in (pair.all_without, pair.all_within)]
         differing = [
-            (laws[0].get(word, 0.0), laws[1].get(word, 0.0))
+            (dict(zip("10", without, strict=True)), dict(zip("10", own, strict=True)))
             for word in sorted({*laws[0], *laws[1]})
-            if laws[0].get(word, 0.0) != laws[1].get(word, 0.0)
+            if (without := laws[0].get(word, _NEVER))
+            != (own := laws[1].get(word, _NEVER))
         ]
         if self._rate == 1:
-            return [
-                loss
-                for p, own in differing
-                for loss in finite_loss({1: p, 0: 1 - p}, {1: own, 0: 1 - own}, 1.0)
-            ]
+            return [loss for pair in differing for loss in finite_loss(*pair, 1.0)]
         if len(differing) > _MOST_WORDS:
             return None
         # In a sample or not, all words of one person switch together.
         joint: list[dict[Hashable, float]] = [{(): 1.0}, {(): 1.0}]
         for chances in differing:
-            for side, p in enumerate(chances):
+            for side, law in enumerate(chances):
                 joint[side] = {
-                    (*before, bit): mass * (p if bit else 1 - p)  # type: ignore[misc]  # tuples
+                    (before, bit): mass * own
                     for before, mass in joint[side].items()
-                    for bit in (True, False)
+                    for bit, own in law.items()
                 }
         return finite_loss(joint[0], joint[1], self._rate)
 
@@ -272,12 +272,12 @@ class Laws:
     ) -> dict[Hashable, float]:
         found = self._released(slots)
         # One bit decides, so that all words of the set have one probability.
-        passes = max(found.values(), default=0.0)
+        passes, fails = max(found.values(), default=_NEVER)
         words = (place, frozenset(found))
-        return {words: chance * passes, (place, None): chance * (1 - passes)}
+        return {words: chance * passes, (place, None): chance * fails}
 
-    def _released(self, slots: Sequence[Slot]) -> dict[str, float]:
-        """Return the probability that each word comes out."""
+    def _released(self, slots: Sequence[Slot]) -> dict[str, tuple[float, float]]:
+        """Return the probabilities that each word comes out, and that it doesn't."""
         is_curve = isinstance(self._noise, PTRCurve | ThresholdCurve)
         seen: dict[int, frozenset[str]] = {}
 
@@ -297,7 +297,7 @@ class Laws:
             least = _least(lambda rank, word=word: word in at(rank), known)  # type: ignore[misc]  # bound now
             if least not in known:
                 known.insert(bisect_left(known, least), least)
-            found[word] = (_WORDS - least) / _WORDS
+            found[word] = (_WORDS - least) / _WORDS, least / _WORDS
         return found
 
     def _release(self, slots: Sequence[Slot], word: int) -> Outcome:

@@ -15,6 +15,9 @@ from typing import Any
 
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 
+UNSEEN = 2.0**-61
+"""A probability that may be one where a law has none: no release is driven so far."""
+
 _SAME = 1e-12
 _DIGITS = 9
 _FINEST, _STEPS = 1e-4, 2e4
@@ -92,6 +95,8 @@ def epsilon_of(losses: Iterable[Loss], delta: float, *, upper: bool = True) -> f
 def _composed(
     losses: frozenset[tuple[Loss, int]], delta: float, *, upper: bool
 ) -> float:
+    if upper and _surely_told(losses) > delta:
+        return math.inf
     step = _step(loss for loss, _ in losses)
     together: Any = None
     for loss, count in sorted(losses, key=repr):
@@ -99,6 +104,16 @@ def _composed(
         many = one if count == 1 else one.self_compose(count)
         together = many if together is None else together.compose(many)
     return float(together.get_epsilon_for_delta(delta))
+
+
+def _surely_told(losses: Iterable[tuple[Loss, int]]) -> float:
+    """Return how often an outcome comes that one world doesn't have, at the most."""
+    hidden = [1.0, 1.0]
+    for loss, count in losses:
+        for side in (0, 1) if isinstance(loss, FiniteLoss) else ():
+            told = math.fsum(p[side] for p in loss.pairs if not p[1 - side])
+            hidden[side] *= max(1 - told, 0.0) ** count
+    return 1 - min(hidden)
 
 
 def _step(losses: Iterable[Loss]) -> float:
@@ -126,9 +141,10 @@ def _distribution(loss: Loss, step: float, *, upper: bool) -> Any:
             sampling_prob=loss.rate,
             use_connect_dots=upper,
         )
+    least = 0.0 if upper else UNSEEN
     without, within = (
         {
-            place: math.log(pair[side]) if pair[side] else -math.inf
+            place: math.log(p) if (p := max(pair[side], least)) else -math.inf
             for place, pair in enumerate(loss.pairs)
         }
         for side in (0, 1)

@@ -39,7 +39,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.release.flow import Do, Flow, arun, in_thread, run
@@ -289,9 +289,7 @@ class Snapshot:
             found.charged += paid.events
             found.moved += 1
 
-    def report(
-        self, questions: int, repeats: int, delta: float | None
-    ) -> AuditReport:
+    def report(self, questions: int, repeats: int, delta: float | None) -> AuditReport:
         """Return what was found."""
         at = self.budget.delta if delta is None else delta
         charged = accounting.compose(self.events, at) if self.events else 0.0
@@ -387,9 +385,7 @@ def _audit(
     groups = query.private.groups
     groups.require_accounting(account.accounting)
     people = yield from chosen(groups, canaries)
-    laws = Laws(
-        chain.parser, groups.relation, groups.n_groups, groups.sampling_rate
-    )
+    laws = Laws(chain.parser, groups.relation, groups.n_groups, groups.sampling_rate)
     found = {canary.name: Found() for canary in people}
     audit = Snapshot(query, account, Worlds(groups, people), laws, found)
     total = repeats * len(questions) * (groups.n_groups + len(people))
@@ -423,10 +419,10 @@ def _require_auditable(chain: Any) -> None:
 
 def _notes(*, is_bound: bool) -> list[str]:
     notes = [
-        "A person's epsilon is exact given the answers that the model gave: other "
-        "answers, other questions and other people lose other amounts.",
-        "It is a lower bound of what the chain may cost, and no proof: the proof is "
-        "the account's.",
+        ("A person's epsilon is exact given the answers that the model gave: other "
+        "answers, other questions and other people lose other amounts."),
+        ("It is a lower bound of what the chain may cost, and no proof: the proof is "
+        "the account's."),
     ]
     if is_bound:
         notes.append(

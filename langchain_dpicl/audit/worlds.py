@@ -220,7 +220,9 @@ def rows_of(index: ShardIndex, names: set[str]) -> Rows:
 
 def _sample(index: ShardIndex, sample: UnitSample) -> ShardIndex:
     names = [unit for shard in index.shards for unit in shard.unit_ids]
-    rows = rows_of(index, {names[place] for place in sample.places(len(names)).tolist()})
+    rows = rows_of(
+        index, {names[place] for place in sample.places(len(names)).tolist()}
+    )
     return ShardIndex.from_vectors(
         rows.vectors,
         rows.documents,

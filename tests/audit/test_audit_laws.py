@@ -1,0 +1,279 @@
+"""The laws that are read off a release, against exact ones; and their composition."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from support.audit_chains import groups_of, people
+
+from langchain_dpicl import (
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+    PrivacyBudgetHandler,
+    VoteOutputParser,
+)
+from langchain_dpicl.accounting import GaussianEvent, compose
+from langchain_dpicl.audit.laws import Laws, Pair
+from langchain_dpicl.audit.losses import (
+    FiniteLoss,
+    GaussianLoss,
+    Loss,
+    epsilon_of,
+    finite_loss,
+    gaussian_loss,
+)
+from langchain_dpicl.audit.worlds import Canary, Worlds
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.common.slots import FAILED, Slot
+from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.mechanisms import (
+    SeededRandom,
+    curve_count_pass_rate,
+    curve_gap_pass_rate,
+    ptr_pass_rate,
+    threshold_pass_rate,
+)
+from langchain_dpicl.parsers import PublicInput
+from langchain_dpicl.parsers.lead import nobody_score
+
+SLOTS = 40
+
+
+def slots(**counts: int) -> list[Slot]:
+    return [Slot(word) for word, count in counts.items() for _ in range(count)]
+
+
+def losses(
+    parser: Any, pair: Pair, rate: float = 1.0, epsilon: float = 30.0
+) -> tuple[list[Loss] | None, Any]:
+    """Return what a pair loses, and the noise of the charge."""
+    budget = PrivacyBudgetHandler(
+        epsilon=epsilon, delta=1e-6, queries=1, ledger=":memory:"
+    )
+    paid = budget.charge(parser.event_template(rate))
+    laws = Laws(parser, Relation.REPLACE, SLOTS, rate)
+    laws.ask(paid, parser.prepare(PublicInput("Which?", "Which?")))
+    (found,) = laws.losses([pair])
+    return found, paid.noise
+
+
+def pairs_of(found: list[Loss] | None) -> list[tuple[float, float]]:
+    assert found is not None
+    (one,) = found
+    assert isinstance(one, FiniteLoss)
+    return sorted(one.pairs)
+
+
+PAIR = Pair(slots(cough=9, rash=6), slots(cough=1), slots(rash=1))
+
+
+def test_a_vote_moves_by_its_noise() -> None:
+    parser = VoteOutputParser(labels=["cough", "rash"], noise_multiplier=3.0)
+    for pair, square in (
+        (PAIR, 2),
+        (Pair(PAIR.common, [FAILED], slots(rash=1)), 2),
+        (Pair([*PAIR.common, FAILED], [], [FAILED]), 1),
+        (Pair(PAIR.common, slots(rash=1), slots(rash=1)), 0),
+    ):
+        found, _ = losses(parser, pair)
+        distances = [one.distance for one in found or [] if hasattr(one, "distance")]
+        expected = [math.sqrt(square / 2) / 3] if square else []
+        assert distances == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+@pytest.mark.parametrize("mechanism", ["gaussian", "curve"])
+def test_a_set_passes_as_often_as_the_mechanism_says(
+    mechanism: Any, rate: float
+) -> None:
+    parser = KSAPTROutputParser(k=1, mechanism=mechanism)
+    found, noise = losses(parser, PAIR, rate, epsilon=3)
+
+    def passes(gap: int) -> float:
+        law = ptr_pass_rate if mechanism == "gaussian" else curve_gap_pass_rate
+        return float(law(gap, **vars_of(noise), relation="replace"))
+
+    p, own = passes(4), (1 - rate) * passes(4) + rate * passes(2)
+    expected = sorted([(p, own), (1 - p, 1 - own)])
+    for measured, exact in zip(pairs_of(found), expected, strict=True):
+        assert measured == pytest.approx(exact, rel=1e-6)
+
+
+def vars_of(noise: Any) -> dict[str, Any]:
+    return {k: v for k, v in vars(noise).items() if k != "selection_epsilon"}
+
+
+def test_sets_that_differ_come_out_in_one_world_alone() -> None:
+    parser = KSAPTROutputParser(k=1, mechanism="gaussian")
+    pair = Pair(slots(cough=5, rash=5), slots(cough=1), slots(rash=1))
+    found, noise = losses(parser, pair)
+    p = ptr_pass_rate(1, **vars_of(noise), relation="replace")
+    expected = sorted([(p, 0.0), (0.0, p), (1 - p, 1 - p)])
+    for measured, exact in zip(pairs_of(found), expected, strict=True):
+        assert measured == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "curve"])
+def test_words_come_out_each_by_itself(mechanism: Any) -> None:
+    parser = KSAThresholdOutputParser(mechanism=mechanism)
+    found, noise = losses(parser, PAIR, epsilon=8)
+    law: Any = threshold_pass_rate
+    if mechanism == "curve":
+        law = curve_count_pass_rate
+    rates = {
+        count: float(law(count, items_per_answer=1, relation="replace", **vars(noise)))
+        for count in (6, 7, 9, 10)
+    }
+    assert found is not None
+    measured = sorted(one.pairs[1] for one in found if isinstance(one, FiniteLoss))
+    expected = sorted([(rates[10], rates[9]), (rates[6], rates[7])])
+    assert np.array(measured) == pytest.approx(np.array(expected), rel=1e-6)
+
+
+def test_words_of_a_sampled_person_switch_together() -> None:
+    parser = KSAThresholdOutputParser(mechanism="gaussian")
+    rate = 0.25
+    found, noise = losses(parser, PAIR, rate, epsilon=3)
+    law = {
+        count: threshold_pass_rate(
+            count, items_per_answer=1, relation="replace", **vars(noise)
+        )
+        for count in (6, 7, 9, 10)
+    }
+    expected = []
+    for cough, rash in itertools.product((True, False), repeat=2):
+
+        def chance(one: int, other: int, c: bool = cough, r: bool = rash) -> float:
+            p, q = law[one], law[other]
+            return (p if c else 1 - p) * (q if r else 1 - q)
+
+        without, within = chance(10, 6), chance(9, 7)
+        expected.append((without, (1 - rate) * without + rate * within))
+    for measured, exact in zip(pairs_of(found), sorted(expected), strict=True):
+        assert measured == pytest.approx(exact, rel=1e-6)
+
+
+def test_permute_and_flip_has_the_law_of_all_its_orders() -> None:
+    labels = ["cough", "rash", "nausea"]
+    parser = VoteOutputParser(labels=labels, mechanism="permute_and_flip")
+    found, noise = losses(parser, PAIR, epsilon=2)
+
+    def law(*counts: int) -> list[float]:
+        scores = [*counts, nobody_score(noise.epsilon, len(labels))]
+        chances = [math.exp(-noise.epsilon * (max(scores) - s) / 2) for s in scores]
+        exact = [0.0] * len(scores)
+        orders = list(itertools.permutations(range(len(scores))))
+        for order in orders:
+            left = 1.0 / len(orders)
+            for place in order:
+                exact[place] += left * chances[place]
+                left *= 1 - chances[place]
+        return exact
+
+    expected = sorted(zip(law(10, 6, 0, 0), law(9, 7, 0, 0), strict=True))
+    for measured, exact in zip(pairs_of(found), expected, strict=True):
+        assert measured == pytest.approx(exact, rel=1e-9)
+
+
+def test_a_range_of_k_is_chosen_and_then_tested() -> None:
+    parser = KSAPTROutputParser(k=(1, 2))
+    found, noise = losses(parser, PAIR)
+
+    def law(first: int, second: int) -> list[float]:
+        gaps = [first - second, second]
+        weights = [math.exp(noise.selection_epsilon * gap / 4) for gap in gaps]
+        chances = [weight / sum(weights) for weight in weights]
+        passes = [
+            ptr_pass_rate(gap, **vars_of(noise), relation="replace") for gap in gaps
+        ]
+        return [
+            own * bit
+            for own, p in zip(chances, passes, strict=True)
+            for bit in (p, 1 - p)
+        ]
+
+    expected = sorted(zip(law(10, 6), law(9, 7), strict=True))
+    for measured, exact in zip(pairs_of(found), expected, strict=True):
+        assert measured == pytest.approx(exact, rel=1e-6)
+
+
+def test_a_release_that_is_no_sum_is_refused() -> None:
+    class Doubling(VoteOutputParser):
+        def _counts(self, slots: Any, labels: Any) -> list[int]:
+            counts = super()._counts(slots, labels)
+            return [count * len(slots) for count in counts]
+
+    with pytest.raises(GroupCallError, match="no sum"):
+        losses(Doubling(labels=["cough", "rash"]), PAIR)
+
+
+def test_a_parser_of_which_nothing_is_known_is_refused() -> None:
+    with pytest.raises(InvalidParameterError, match="not of"):
+        Laws(object(), Relation.REPLACE, 1, 1.0)  # type: ignore[arg-type]
+
+
+# -- composition -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.1])
+def test_gaussians_cost_what_the_accountant_says(rate: float) -> None:
+    found = [loss for _ in range(20) for loss in gaussian_loss(0.5, rate)]
+    expected = compose([GaussianEvent(2.0, rate, 20)], 1e-6)
+    upper, lower = (epsilon_of(found, 1e-6, upper=side) for side in (True, False))
+    assert upper == pytest.approx(expected, rel=5e-3)
+    assert lower <= expected * (1 + 1e-9)
+    assert lower == pytest.approx(expected, rel=2e-2)
+
+
+def test_bits_cost_their_exact_loss_in_the_worse_direction() -> None:
+    (one,) = finite_loss({1: 0.5, 0: 0.5}, {1: 0.9, 0: 0.1}, 1.0)
+    # Twice 0: once in 4, or once in 100. So delta is 1/4 - e^epsilon / 100.
+    exact = math.log(100 * (1 / 4 - 1e-3))
+    assert epsilon_of([one, one], 1e-3) == pytest.approx(exact, abs=5e-4)
+    lower = epsilon_of([one, one], 1e-3, upper=False)
+    assert exact - 5e-4 < lower <= exact
+    # The other way round the same outcome tells less.
+    (turned,) = finite_loss({1: 0.9, 0: 0.1}, {1: 0.5, 0: 0.5}, 1.0)
+    assert epsilon_of([turned, turned], 1e-3) == pytest.approx(exact, abs=5e-4)
+
+
+def test_an_outcome_of_one_world_alone_is_an_infinite_loss() -> None:
+    (one,) = finite_loss({1: 1.0}, {2: 1.0}, 1.0)
+    assert epsilon_of([one], 1e-6) == math.inf
+    # Where none was seen there may be one that is too rare to be seen.
+    assert epsilon_of([one], 1e-6, upper=False) == pytest.approx(42.3, abs=0.1)
+    (rare,) = finite_loss({1: 1.0}, {1: 1 - 1e-8, 2: 1e-8}, 1.0)
+    assert epsilon_of([rare] * 20, 1e-6) == pytest.approx(0.0, abs=3e-3)
+    assert epsilon_of([rare] * 200, 1e-6) == math.inf
+
+
+def test_equal_laws_lose_nothing() -> None:
+    assert finite_loss({1: 0.3, 0: 0.7}, {1: 0.3, 0: 0.7}, 1.0) == []
+    assert gaussian_loss(0.0, 1.0) == []
+    assert epsilon_of([], 1e-6) == 0
+    assert epsilon_of([GaussianLoss(1e-9)], 1e-6) == 0
+
+
+# -- worlds ----------------------------------------------------------------------------
+
+
+def test_a_sample_differs_by_the_person_alone() -> None:
+    documents = people(200)
+    canaries = [Canary(f"unit-{i}") for i in range(0, 200, 10)]
+    worlds = Worlds(groups_of(documents, sampling_rate=0.3), canaries)
+    index, others = worlds.pairs(SeededRandom(1))
+    units = {unit for shard in index.shards for unit in shard.unit_ids}
+    assert 40 <= len(units) <= 80
+    seen = set()
+    for canary, other, is_in in others:
+        theirs = {unit for shard in other.shards for unit in shard.unit_ids}
+        assert is_in == (canary.name in units)
+        assert units ^ theirs == {canary.name}
+        assert len(other.documents_of(canary.name)) == (0 if is_in else 2)
+        seen.add(is_in)
+    assert seen == {True, False}
+    assert worlds.pairs(SeededRandom(2))[0].n_units != index.n_units

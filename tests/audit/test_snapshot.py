@@ -1,0 +1,469 @@
+"""What a snapshot measures, held against brute force; and what it must find."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from langchain_core.vectorstores import InMemoryVectorStore
+from support.audit_chains import (
+    EMBEDDING,
+    QUESTIONS,
+    chain_of,
+    groups_of,
+    majority,
+    people,
+)
+from support.curve_audit import Law, delta, product
+from support.fakes import ScriptedModel
+
+from langchain_dpicl import (
+    DPChain,
+    ESAOutputParser,
+    KSAJointOutputParser,
+    KSAPTROutputParser,
+    KSAThresholdOutputParser,
+    PrivacyBudgetHandler,
+    PublicFirstGate,
+    RetrievedGroups,
+    SampledGroups,
+    VoteOutputParser,
+)
+from langchain_dpicl.accounting import GaussianEvent, compose
+from langchain_dpicl.audit import AuditReport, asnapshot, snapshot
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    DPError,
+    InvalidParameterError,
+    UnitError,
+)
+from langchain_dpicl.groups import NoisyThreshold
+from langchain_dpicl.mechanisms import (
+    ptr_pass_rate,
+    ptr_top_k,
+    sensitivity,
+    threshold_pass_rate,
+)
+from langchain_dpicl.offline import HashingEmbeddings
+
+DELTA = 1e-6
+NEW = Document("Lisinopril gave a rash, a rash, a rash.", metadata={"patient": "new"})
+UNITS = [f"unit-{i}" for i in range(12)]
+
+
+def vote(**more: Any) -> VoteOutputParser:
+    return VoteOutputParser(labels=["cough", "rash"], **more)
+
+
+def audit(chain: DPChain, canaries: Any = (*UNITS, NEW), **more: Any) -> AuditReport:
+    return snapshot(chain, list(canaries), QUESTIONS, progress=False, **more)
+
+
+def epsilons(report: AuditReport) -> dict[str, float]:
+    return {str(row[0]): float(row[3] or 0) for row in report.rows}
+
+
+def worlds(
+    canary: str | Document, question: str, *, count: int = 12, **terms: Any
+) -> tuple[list[str], list[str]]:
+    """Return the groups' answers without a person, and with, by whole rebuilds."""
+    name = canary.metadata["patient"] if isinstance(canary, Document) else canary
+    whole = people(count) + ([canary] if isinstance(canary, Document) else [])
+    rest = [one for one in whole if one.metadata["patient"] != name]
+    found = []
+    for documents in (rest, whole):
+        slots = groups_of(documents, **terms).draw(question)
+        texts = ["\n".join(one.page_content for one in slot) for slot in slots]
+        found.append([majority(text) for text in texts if text])
+    return found[0], found[1]
+
+
+# -- exactness -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [{}, {"grouping": "unit", "score_threshold": -1.0}])
+def test_votes_lose_what_two_histograms_lose(terms: dict[str, Any]) -> None:
+    chain = chain_of(vote(noise_multiplier=2.0), groups_of(people(), **terms))
+    report = audit(chain)
+    sigma = 2.0 * (1 if terms else math.sqrt(2))
+    measured = epsilons(report)
+    for canary in (*UNITS, NEW):
+        square = 0.0
+        for question in QUESTIONS:
+            without, within = map(Counter, worlds(canary, question, **terms))
+            square += sum((without[w] - within[w]) ** 2 for w in ("cough", "rash"))
+        name = "new" if canary is NEW else canary
+        expected = 0.0
+        if square:
+            expected = compose([GaussianEvent(sigma / math.sqrt(square))], DELTA)
+        assert measured[name] == pytest.approx(expected, rel=1e-3), name
+    assert report.is_sound
+    assert max(measured.values()) > 0.5
+    assert report.claimed["epsilon"] == pytest.approx(
+        compose([GaussianEvent(2.0, count=2)], DELTA), rel=1e-6
+    )
+
+
+def exact_epsilon(laws: list[tuple[Law, Law]]) -> float:
+    """Return the epsilon of several finite releases by bisection, in 60 digits."""
+    without = product(*(law for law, _ in laws))
+    within = product(*(law for _, law in laws))
+    low, high = 0.0, 60.0
+    if delta(without, within, low) <= DELTA:
+        return 0.0
+    while high - low > 1e-7:
+        middle = (low + high) / 2
+        if delta(without, within, middle) > DELTA:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def top(counts: Mapping[str, int], rate: Any) -> Law:
+    ranked = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    gap = ranked[0][1] - (ranked[1][1] if len(ranked) > 1 else 0)
+    passes = rate(gap)
+    return {ranked[0][0]: passes, None: 1 - passes}
+
+
+def test_a_set_loses_what_its_test_loses() -> None:
+    noise = {"noise_multiplier": 0.4, "delta0": 1e-8}
+    parser = KSAPTROutputParser(k=1, mechanism="gaussian", **noise)
+    groups = groups_of(people(40), n_groups=20)
+    measured = epsilons(audit(chain_of(parser, groups, epsilon=60)))
+    for canary in (*UNITS, NEW):
+        laws = [
+            tuple(
+                top(
+                    Counter(answers),
+                    lambda gap: ptr_pass_rate(gap, **noise, relation="replace"),
+                )
+                for answers in worlds(canary, question, count=40, n_groups=20)
+            )
+            for question in QUESTIONS
+        ]
+        name = "new" if canary is NEW else canary
+        expected = exact_epsilon(laws)  # type: ignore[arg-type]  # pairs
+        assert measured[name] == pytest.approx(expected, abs=2e-3), name
+    assert max(measured.values()) > 0.1
+
+
+def test_words_lose_what_their_thresholds_lose() -> None:
+    noise = {"noise_multiplier": 0.6, "delta0": 1e-7}
+    parser = KSAThresholdOutputParser(mechanism="gaussian", **noise)
+    terms = {**noise, "items_per_answer": 1, "relation": "replace"}
+
+    def law(answers: list[str]) -> Law:
+        counts = Counter(answers)
+        rates = {w: threshold_pass_rate(counts[w], **terms) for w in ("cough", "rash")}
+        return product(*({w: p, "": 1 - p} for w, p in rates.items()))
+
+    measured = epsilons(audit(chain_of(parser, epsilon=60)))
+    for canary in (*UNITS, NEW):
+        pairs = []
+        for question in QUESTIONS:
+            without, within = (law(answers) for answers in worlds(canary, question))
+            pairs.append((without, within))
+        name = "new" if canary is NEW else canary
+        assert measured[name] == pytest.approx(exact_epsilon(pairs), abs=2e-3), name
+    assert max(measured.values()) > 0.1
+
+
+# -- every part of a sound chain is sound ----------------------------------------------
+
+PARSERS: dict[str, Any] = {
+    "vote": vote(),
+    "stages": vote(),
+    "flip": vote(mechanism="permute_and_flip"),
+    "esa": ESAOutputParser(embedding=EMBEDDING, candidates=["A cough.", "A rash."]),
+    "ptr": KSAPTROutputParser(k=1),
+    "ptr range": KSAPTROutputParser(k=(1, 2)),
+    "threshold": KSAThresholdOutputParser(),
+    "joint": KSAJointOutputParser(k=1, domain=["cough", "rash"]),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_sound_chain_is_found_sound(name: str) -> None:
+    stages = {"stages": 2} if name == "stages" else {}
+    report = audit(chain_of(PARSERS[name], **stages))
+    assert report.is_sound, report
+    assert 0 <= report.measured["epsilon"] <= report.claimed["epsilon"] * 1.001
+    assert report.claimed["epsilon"] <= 8
+    assert any("not computed" in note for note in report.notes) == (name == "joint")
+
+
+@pytest.mark.parametrize("name", ["vote", "ptr", "threshold"])
+def test_a_sound_sampled_chain_is_found_sound(name: str) -> None:
+    groups = groups_of(people(), sampling_rate=0.5)
+    report = audit(chain_of(PARSERS[name], groups, epsilon=2), UNITS[:3])
+    assert report.is_sound, report
+
+
+def test_in_a_per_unit_account_a_person_pays_no_more_than_a_balance() -> None:
+    budget = PrivacyBudgetHandler(
+        epsilon=2, delta=DELTA, queries=1, scope="unit", ledger=":memory:"
+    )
+    groups = groups_of(people(), grouping="unit", score_threshold=-1.0)
+    report = audit(chain_of(vote(), groups, budget=budget), repeats=3)
+    assert report.is_sound
+    assert report.claimed["epsilon"] == 2
+    assert max(epsilons(report).values()) == pytest.approx(2, rel=1e-2)
+    # The account itself is as it was.
+    assert budget.spent() == 0
+    assert not budget.ledger.charges(budget.account)
+
+
+# -- what is broken is found -----------------------------------------------------------
+
+
+class Sliced(RetrievedGroups):
+    """The best records of all, cut into groups one after another."""
+
+    def draw_prepared(self, prepared: Any, **_: Any) -> list[list[Document]]:
+        index: Any = self._index
+        found = [d for shard in index.shards for d in shard.documents]
+        vectors = np.concatenate([shard.vectors() for shard in index.shards])
+        order = np.argsort(-(vectors @ prepared.vector[0]), kind="stable")
+        best = [found[place] for place in order]
+        return [best[first : first + 3] for first in range(0, 12, 3)]
+
+
+class Twice(RetrievedGroups):
+    """Each person's records in two groups."""
+
+    def draw_prepared(self, prepared: Any, **given: Any) -> list[list[Document]]:
+        slots = super().draw_prepared(prepared, **given)
+        return [[*own, *slots[place - 1]] for place, own in enumerate(slots)]
+
+
+@pytest.mark.parametrize("kind", [Sliced, Twice])
+def test_a_person_in_several_slots_is_the_finding(kind: type[RetrievedGroups]) -> None:
+    report = audit(chain_of(vote(), groups_of(people(), kind)))
+    assert not report.is_sound
+    assert "people lose more than is claimed" in report.summary
+    name, _, _, _, finding = report.rows[0]
+    assert name in {*UNITS, "new"}
+    assert "slots differ" in str(finding)
+    assert any(question in str(finding) for question in QUESTIONS)
+
+
+def test_a_moved_slot_is_a_finding_where_one_person_adds_one() -> None:
+    class Shared(RetrievedGroups):
+        def draw_prepared(self, prepared: Any, **given: Any) -> list[list[Document]]:
+            first, second, *rest = super().draw_prepared(prepared, **given)
+            return [[*first, *second], *rest]
+
+        @property
+        def keeps_places(self) -> bool:
+            return False
+
+    terms = {"grouping": "unit", "score_threshold": -1.0}
+    groups = groups_of(people(), Shared, **terms)
+    report = audit(chain_of(vote(), groups))
+    assert not report.is_sound
+    assert "slot" in str(report.rows[0][4])
+
+
+def test_half_the_noise_exceeds_the_claim() -> None:
+    class Half(VoteOutputParser):
+        def noisy(self, slots: Any, *, paid: Any, **given: Any) -> Any:
+            z = paid.noise.noise_multiplier / 2
+            half = replace(paid, noise=replace(paid.noise, noise_multiplier=z))
+            return super().noisy(slots, paid=half, **given)
+
+    half = Half(labels=["cough", "rash"])
+    assert audit(chain_of(vote())).is_sound
+    report = audit(chain_of(half))
+    assert not report.is_sound
+    assert report.rows[0][4] == "more than is charged"
+
+
+class Opposite(HashingEmbeddings):
+    """The two answers lie opposite to each other."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        if not all(text in {"cough", "rash"} for text in texts):
+            return super().embed_documents(texts)
+        size = len(self.embed_query("x"))
+        return [[1.0 if t == "rash" else -1.0, *[0.0] * (size - 1)] for t in texts]
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_esa_with_sensitivity_1_under_replace_exceeds_the_claim(
+    is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_broken:
+        monkeypatch.setattr(sensitivity, "embedding_l2", lambda _, radius: radius)
+    texts = ["A cough.", "A rash."]
+    parser = ESAOutputParser(
+        embedding=Opposite(), candidates=texts, noise_multiplier=1.5
+    )
+    report = audit(chain_of(parser))
+    assert report.is_sound is not is_broken
+    # One question's opposite answers reach the bound, and don't pass it.
+    expected = compose([GaussianEvent(0.75 if is_broken else 1.5)], DELTA)
+    assert report.measured["epsilon"] == pytest.approx(expected, rel=2e-3)
+
+
+def test_a_gap_that_is_tested_one_word_too_low_exceeds_the_claim() -> None:
+    class TooLow(KSAPTROutputParser):
+        def release(self, slots: Any, *, paid: Any, **given: Any) -> Outcome:
+            counts = self._counts(slots, given["prepared"])
+            counts["nothing"] += 0
+            passed = ptr_top_k(counts, 2, **noise, relation=given["relation"])
+            first = min(counts, key=lambda word: (-counts[word], word))
+            words = (first,) if passed else ()
+            status = Status.RELEASED if passed else Status.FALLBACK
+            return Outcome(status, keywords=words)
+
+    noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
+    given: dict[str, Any] = {"k": 1, "mechanism": "gaussian", **noise}
+    # As many say the one as the other: one person decides which word is first.
+    halves = [
+        Document(f"A {'rash' if i % 2 else 'cough'}.", metadata={"patient": f"p{i}"})
+        for i in range(20)
+    ]
+    terms = {"grouping": "unit", "score_threshold": -1.0}
+
+    def run(parser: Any) -> AuditReport:
+        model = ScriptedModel(
+            reply=lambda text: "rash" if "A rash" in text else "cough"
+        )
+        chain = chain_of(parser, groups_of(halves, **terms), model, epsilon=60)
+        return audit(chain, ["p0", "p1"])
+
+    assert run(KSAPTROutputParser(**given)).is_sound
+    broken = run(TooLow(**given))
+    assert not broken.is_sound
+
+
+# -- what it costs, and who sees it ----------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [{}, {"sampling_rate": 0.5}])
+def test_the_calls_are_counted(terms: dict[str, Any]) -> None:
+    model = ScriptedModel(reply=majority)
+    chain = chain_of(vote(), groups_of(people(), **terms), model)
+    report = audit(chain)
+    calls, extra = report.parameters["group_calls"], report.parameters["extra_calls"]
+    assert isinstance(calls, int)
+    assert isinstance(extra, int)
+    private = [text for text in model.asked if "visit" in text or "a rash, a" in text]
+    assert len(private) == calls + extra
+    assert calls <= 4 * len(QUESTIONS)
+    # One for each person whom the question reaches; none for the others.
+    reached = sum(int(row[1] or 0) for row in report.rows)
+    assert extra <= reached <= 13 * len(QUESTIONS)
+    assert extra > 0
+
+
+async def test_async_finds_the_same() -> None:
+    for parser in (vote(), KSAPTROutputParser(k=1), PARSERS["esa"]):
+        chain = chain_of(parser)
+        found = await asnapshot(chain, [*UNITS, NEW], QUESTIONS, progress=False)
+        assert found.rows == audit(chain).rows
+        assert found.parameters == audit(chain).parameters
+
+
+def test_nothing_of_a_person_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    report = audit(chain_of(vote()), [NEW, "unit-3"])
+    assert "unit-3" in str(report)
+    assert "unit-3" not in repr(report)
+    for marked in ("unit-3", "a rash, a rash", "visit"):
+        assert marked not in caplog.text
+
+
+def test_a_number_of_people_is_chosen_from_the_corpus() -> None:
+    report = audit_number(5)
+    names = {row[0] for row in report.rows}
+    assert len(names) == 5
+    assert names <= set(UNITS)
+    assert len(audit_number(1000).rows) == 12
+
+
+def audit_number(count: int) -> AuditReport:
+    return snapshot(chain_of(vote()), count, QUESTIONS, progress=False)
+
+
+def test_another_delta_has_another_claim() -> None:
+    chain = chain_of(vote(noise_multiplier=2.0))
+    report = audit(chain, delta=1e-3)
+    expected = compose([GaussianEvent(2.0, count=2)], 1e-3)
+    assert report.claimed == {"epsilon": pytest.approx(expected), "delta": 1e-3}
+    assert report.measured["epsilon"] < audit(chain).measured["epsilon"]
+
+
+# -- refusals --------------------------------------------------------------------------
+
+
+def refused() -> dict[str, tuple[Any, str]]:
+    records = people()
+    plan: dict[str, Any] = {"unit_key": "patient", "n_groups": 4}
+    filtered = PrivacyBudgetHandler(
+        epsilon=8, delta=DELTA, accounting="zcdp", queries=2, ledger=":memory:"
+    )
+    noisy = NoisyThreshold(5, bins=(0.5, 0.2, -1.0))
+    store = InMemoryVectorStore(EMBEDDING)
+    store.add_documents(records)
+    shards = RetrievedGroups.from_vectorstore(
+        store, **plan, sampling_rate=0.5, sampling="shards"
+    )
+    sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
+    capped = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
+    return {
+        "gate": (chain_of(vote(), gate=PublicFirstGate(), budget=filtered), "gate="),
+        "then": (
+            chain_of(VoteOutputParser(labels="draft", then=KSAPTROutputParser())),
+            "then=",
+        ),
+        "threshold": (
+            chain_of(vote(), groups_of(records, score_threshold=noisy)),
+            "NoisyThreshold",
+        ),
+        "shards": (chain_of(vote(), shards), "shards"),  # type: ignore[arg-type]
+        "sampled": (chain_of(vote(), sampled), "SampledGroups"),  # type: ignore[arg-type]
+        "capped": (chain_of(vote(), groups_of(records, **capped)), "max_groups"),
+    }
+
+
+@pytest.mark.parametrize("name", refused())
+def test_what_cannot_be_audited_is_refused(name: str) -> None:
+    chain, said = refused()[name]
+    with pytest.raises(InvalidParameterError, match=said) as caught:
+        audit(chain, UNITS)
+    assert "udit" in str(caught.value)  # The way out.
+
+
+@pytest.mark.parametrize(
+    ("canaries", "kind"),
+    [
+        ([], InvalidParameterError),
+        (0, InvalidParameterError),
+        ("unit-1", InvalidParameterError),
+        (["unit-99"], UnitError),
+        ([Document("x", metadata={"patient": "unit-1"})], UnitError),
+        ([Document("x")], UnitError),
+    ],
+)
+def test_canaries_that_cannot_be_used_are_refused(
+    canaries: Any, kind: type[DPError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        snapshot(chain_of(vote()), canaries, QUESTIONS, progress=False)
+    assert "unit-" not in str(caught.value)
+
+
+def test_more_questions_than_are_paid_for_are_refused() -> None:
+    with pytest.raises(BudgetExhaustedError):
+        audit(chain_of(vote()), repeats=2)
