@@ -6,7 +6,10 @@ import argparse
 import json
 from collections.abc import Callable
 
-from langchain_dpicl.audit import AuditReport
+from langchain_dpicl.audit import AuditReport, snapshot
+from langchain_dpicl.audit.worlds import Canaries
+from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.cli.loading import load_chain, read_corpus, read_text
 
 Make = Callable[[argparse.Namespace], AuditReport]
 
@@ -20,5 +23,29 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.is_sound else 1
 
 
-MAKERS: dict[str, Make] = {}
+def _snapshot(options: argparse.Namespace) -> AuditReport:
+    chain, handlers = load_chain(options.chain)
+    budgets = [one for one in handlers if isinstance(one, PrivacyBudgetHandler)]
+    canaries: Canaries = options.units
+    if options.canaries is not None and options.canaries.endswith(".jsonl"):
+        unit_key = chain.groups.unit_key
+        canaries = read_corpus(options.canaries, unit_key=unit_key, text_key="text")
+    elif options.canaries is not None:
+        canaries = _lines(options.canaries)
+    return snapshot(
+        chain,
+        canaries,
+        _lines(options.questions),
+        repeats=options.repeats,
+        delta=options.delta,
+        budget=next(iter(budgets), None),
+        progress=not options.json,
+    )
+
+
+def _lines(path: str) -> list[str]:
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+
+
+MAKERS: dict[str, Make] = {"snapshot": _snapshot}
 """What makes the report of each command that `cli/commands.py` lists."""

@@ -349,7 +349,40 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     audits = parser.add_subparsers(required=True, metavar="AUDIT", dest="audit")
-    del audits
+    _add_snapshot(audits)
+
+
+def _add_snapshot(audits: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _audit_parser(
+        audits,
+        "snapshot",
+        words="what each of some people loses by the answers to your questions",
+        description=(
+            "Ask your chain's groups some questions, and once more for each person "
+            "whom a question reaches, and compare what each of them loses with what "
+            "the account charges."
+        ),
+    )
+    parser.add_argument("chain", metavar="MODULE:CHAIN", help="such as app:chain")
+    parser.add_argument(
+        "--questions", required=True, metavar="FILE", help="questions, one a line"
+    )
+    who = parser.add_mutually_exclusive_group(required=True)
+    who.add_argument(
+        "--canaries",
+        metavar="FILE",
+        help="people: unit ids, one a line; or made-up records to add, as .jsonl with "
+        "a text and the unit key",
+    )
+    who.add_argument(
+        "--units", type=int, metavar="N", help="so many people, chosen by chance"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="how often to ask each question"
+    )
+    parser.add_argument(
+        "--delta", type=float, help="failure probability (default: the account's)"
+    )
 
 
 def _audit_parser(
