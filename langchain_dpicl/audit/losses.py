@@ -1,7 +1,7 @@
 """What one person loses by a list of releases, from the laws of both worlds.
 
-dp-accounting composes them: a library that shares no code with this package's own
-accountant, whose figures are what an audit holds them against.
+Gaussians without a sample have a closed form. dp-accounting composes all others: its
+code has no part in the figures of this package, which an audit is held against.
 """
 
 from __future__ import annotations

@@ -295,25 +295,29 @@ class Snapshot:
         charged = accounting.compose(self.events, at) if self.events else 0.0
         if at == self.budget.delta:
             charged = min(charged, self.budget.epsilon)
-        highest = charged * (1 + TOLERANCE)
         rows: list[tuple[Cell, ...]] = []
-        exceeding = 0
         for name, found in self.found.items():
-            epsilon = found.epsilon(at, charged, upper=True)
-            exceeds = found.epsilon(at, charged, upper=False) > highest
-            exceeding += exceeds or found.finding is not None
-            finding = found.finding or ("more than is charged" if exceeds else None)
+            epsilon: float | None = found.epsilon(at, charged, upper=True)
+            finding = found.finding
+            if finding is not None:
+                epsilon = None  # What several slots lose together was not asked for.
+            elif found.epsilon(at, charged, upper=False) > charged * (1 + TOLERANCE):
+                finding = "more than is charged"
             rows.append((name, found.reached, found.moved, epsilon, finding))
         rows.sort(key=lambda row: (row[4] is None, -float(row[3] or 0)))
         losses = [float(row[3] or 0) for row in rows]
+        wrong = sum(row[4] is not None for row in rows)
         said = f"The most that one of {len(rows)} people loses is {max(losses):.3f}"
-        if exceeding:
-            said = f"{exceeding} of {len(rows)} people lose more than is claimed"
+        if wrong:
+            said = (
+                f"{wrong} of {len(rows)} people are in several slots, or lose more "
+                "than is charged"
+            )
         return AuditReport(
             kind="snapshot",
             title=f"What {len(rows)} people lose by {questions} questions",
             summary=f"{said}; the account charges {charged:.3f}, at delta {at:g}.",
-            is_sound=not exceeding,
+            is_sound=not wrong,
             claimed={"epsilon": charged, "delta": at},
             measured={
                 "epsilon": max(losses),
@@ -419,10 +423,14 @@ def _require_auditable(chain: Any) -> None:
 
 def _notes(*, is_bound: bool) -> list[str]:
     notes = [
-        ("A person's epsilon is exact given the answers that the model gave: other "
-        "answers, other questions and other people lose other amounts."),
-        ("It is a lower bound of what the chain may cost, and no proof: the proof is "
-        "the account's."),
+        (
+            "A person's epsilon is exact given the answers that the model gave: other "
+            "answers, other questions and other people lose other amounts."
+        ),
+        (
+            "It is a lower bound of what the chain may cost, and no proof: the proof is "
+            "the account's."
+        ),
     ]
     if is_bound:
         notes.append(
