@@ -278,6 +278,17 @@ class Laws:
 
     def _released(self, slots: Sequence[Slot]) -> dict[str, tuple[float, float]]:
         """Return the probabilities that each word comes out, and that it doesn't."""
+        # Most people have one of the two worlds in common.
+        key = (
+            self._random.place,
+            frozenset(Counter(slot.text for slot in slots).items()),
+        )
+        if key not in self._memo:
+            self._memo[key] = self._driven(slots)
+        found: dict[str, tuple[float, float]] = self._memo[key]
+        return found
+
+    def _driven(self, slots: Sequence[Slot]) -> dict[str, tuple[float, float]]:
         is_curve = isinstance(self._noise, PTRCurve | ThresholdCurve)
         seen: dict[int, frozenset[str]] = {}
 

@@ -24,7 +24,7 @@ _FINEST, _STEPS = 1e-4, 2e4
 """Step of a loss distribution, or into how many the longest one is cut."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianLoss:
     """N(0, 1) without the person, and with: (1 - q) N(0, 1) + q N(distance, 1)."""
 
@@ -32,7 +32,7 @@ class GaussianLoss:
     rate: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FiniteLoss:
     """The probability of each outcome without the person, and with."""
 
@@ -99,7 +99,7 @@ def _composed(
         return math.inf
     step = _step(loss for loss, _ in losses)
     together: Any = None
-    for loss, count in sorted(losses, key=repr):
+    for loss, count in losses:
         one = _distribution(loss, step, upper=upper)
         many = one if count == 1 else one.self_compose(count)
         together = many if together is None else together.compose(many)

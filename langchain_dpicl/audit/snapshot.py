@@ -422,16 +422,11 @@ def _require_auditable(chain: Any) -> None:
 
 
 def _notes(*, is_bound: bool) -> list[str]:
-    notes = [
-        (
-            "A person's epsilon is exact given the answers that the model gave: other "
-            "answers, other questions and other people lose other amounts."
-        ),
-        (
-            "It is a lower bound of what the chain may cost, and no proof: the proof is "
-            "the account's."
-        ),
-    ]
+    given = (
+        "A person's epsilon is exact for the answers that the model gave. Other "
+        "answers, questions and people lose other amounts: this is no proof."
+    )
+    notes = [given]
     if is_bound:
         notes.append(
             "The law of this parser's release is not computed: where an answer "
