@@ -110,7 +110,9 @@ def _surely_told(losses: Iterable[tuple[Loss, int]]) -> float:
     """Return how often an outcome comes that one world doesn't have, at the most."""
     hidden = [1.0, 1.0]
     for loss, count in losses:
-        for side in (0, 1) if isinstance(loss, FiniteLoss) else ():
+        if isinstance(loss, GaussianLoss):
+            continue
+        for side in (0, 1):
             told = math.fsum(p[side] for p in loss.pairs if not p[1 - side])
             hidden[side] *= max(1 - told, 0.0) ** count
     return 1 - min(hidden)

@@ -57,6 +57,7 @@ from langchain_dpicl.offline import HashingEmbeddings
 DELTA = 1e-6
 NEW = Document("Lisinopril gave a rash, a rash, a rash.", metadata={"patient": "new"})
 UNITS = [f"unit-{i}" for i in range(12)]
+EVERYBODY: list[tuple[str, Any]] = [*((one, one) for one in UNITS), ("new", NEW)]
 
 
 def vote(**more: Any) -> VoteOutputParser:
@@ -95,12 +96,11 @@ def test_votes_lose_what_two_histograms_lose(terms: dict[str, Any]) -> None:
     report = audit(chain)
     sigma = 2.0 * (1 if terms else math.sqrt(2))
     measured = epsilons(report)
-    for canary in (*UNITS, NEW):
+    for name, canary in EVERYBODY:
         square = 0.0
         for question in QUESTIONS:
             without, within = map(Counter, worlds(canary, question, **terms))
             square += sum((without[w] - within[w]) ** 2 for w in ("cough", "rash"))
-        name = "new" if canary is NEW else canary
         expected = 0.0
         if square:
             expected = compose([GaussianEvent(sigma / math.sqrt(square))], DELTA)
@@ -136,12 +136,12 @@ def top(counts: Mapping[str, int], rate: Any) -> Law:
 
 
 def test_a_set_loses_what_its_test_loses() -> None:
-    noise = {"noise_multiplier": 0.4, "delta0": 1e-8}
+    noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
     parser = KSAPTROutputParser(k=1, mechanism="gaussian", **noise)
     groups = groups_of(people(40), n_groups=20)
     measured = epsilons(audit(chain_of(parser, groups, epsilon=60)))
-    for canary in (*UNITS, NEW):
-        laws = [
+    for name, canary in EVERYBODY:
+        laws: Any = [
             tuple(
                 top(
                     Counter(answers),
@@ -151,29 +151,30 @@ def test_a_set_loses_what_its_test_loses() -> None:
             )
             for question in QUESTIONS
         ]
-        name = "new" if canary is NEW else canary
-        expected = exact_epsilon(laws)  # type: ignore[arg-type]  # pairs
+        expected = exact_epsilon(laws)
         assert measured[name] == pytest.approx(expected, abs=2e-3), name
     assert max(measured.values()) > 0.1
 
 
 def test_words_lose_what_their_thresholds_lose() -> None:
-    noise = {"noise_multiplier": 0.6, "delta0": 1e-7}
+    noise: Any = {"noise_multiplier": 0.6, "delta0": 1e-7}
     parser = KSAThresholdOutputParser(mechanism="gaussian", **noise)
-    terms = {**noise, "items_per_answer": 1, "relation": "replace"}
+    terms: Any = {**noise, "items_per_answer": 1, "relation": "replace"}
 
     def law(answers: list[str]) -> Law:
         counts = Counter(answers)
-        rates = {w: threshold_pass_rate(counts[w], **terms) for w in ("cough", "rash")}
-        return product(*({w: p, "": 1 - p} for w, p in rates.items()))
+        rates: Any = {
+            w: threshold_pass_rate(counts[w], **terms) for w in ("cough", "rash")
+        }
+        bits: list[Law] = [{w: p, "": 1 - p} for w, p in rates.items()]
+        return product(*bits)
 
     measured = epsilons(audit(chain_of(parser, epsilon=60)))
-    for canary in (*UNITS, NEW):
+    for name, canary in EVERYBODY:
         pairs = []
         for question in QUESTIONS:
             without, within = (law(answers) for answers in worlds(canary, question))
             pairs.append((without, within))
-        name = "new" if canary is NEW else canary
         assert measured[name] == pytest.approx(exact_epsilon(pairs), abs=2e-3), name
     assert max(measured.values()) > 0.1
 
@@ -194,7 +195,7 @@ PARSERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_sound_chain_is_found_sound(name: str) -> None:
-    stages = {"stages": 2} if name == "stages" else {}
+    stages: Any = {"stages": 2} if name == "stages" else {}
     report = audit(chain_of(PARSERS[name], **stages))
     assert report.is_sound, report
     assert 0 <= report.measured["epsilon"] <= report.claimed["epsilon"] * 1.001
@@ -219,7 +220,7 @@ def test_in_a_per_unit_account_a_person_pays_no_more_than_a_balance() -> None:
     assert report.claimed["epsilon"] == 2
     assert max(epsilons(report).values()) == pytest.approx(2, rel=1e-2)
     # The account itself is as it was.
-    assert budget.spent() == 0
+    assert float(budget.spent()) == 0
     assert not budget.ledger.charges(budget.account)
 
 
@@ -268,7 +269,7 @@ def test_a_moved_slot_is_a_finding_where_one_person_adds_one() -> None:
         def keeps_places(self) -> bool:
             return False
 
-    terms = {"grouping": "unit", "score_threshold": -1.0}
+    terms: Any = {"grouping": "unit", "score_threshold": -1.0}
     groups = groups_of(people(), Shared, **terms)
     report = audit(chain_of(vote(), groups))
     assert not report.is_sound
@@ -334,7 +335,7 @@ def test_a_gap_that_is_tested_one_word_too_low_exceeds_the_claim() -> None:
         Document(f"A {'rash' if i % 2 else 'cough'}.", metadata={"patient": f"p{i}"})
         for i in range(20)
     ]
-    terms = {"grouping": "unit", "score_threshold": -1.0}
+    terms: Any = {"grouping": "unit", "score_threshold": -1.0}
 
     def run(parser: Any) -> AuditReport:
         model = ScriptedModel(
@@ -421,7 +422,7 @@ def refused() -> dict[str, tuple[Any, str]]:
         store, **plan, sampling_rate=0.5, sampling="shards"
     )
     sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
-    capped = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
+    capped: Any = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
     return {
         "gate": (chain_of(vote(), gate=PublicFirstGate(), budget=filtered), "gate="),
         "then": (
@@ -432,7 +433,7 @@ def refused() -> dict[str, tuple[Any, str]]:
             chain_of(vote(), groups_of(records, score_threshold=noisy)),
             "NoisyThreshold",
         ),
-        "shards": (chain_of(vote(), shards), "shards"),  # type: ignore[arg-type]
+        "shards": (chain_of(vote(), shards), "shards"),
         "sampled": (chain_of(vote(), sampled), "SampledGroups"),  # type: ignore[arg-type]
         "capped": (chain_of(vote(), groups_of(records, **capped)), "max_groups"),
     }
