@@ -270,11 +270,14 @@ class Laws:
     def _one_set(
         self, slots: Sequence[Slot], chance: float, place: int = 0
     ) -> dict[Hashable, float]:
-        found = self._released(slots)
         # One bit decides, so that all words of the set have one probability.
-        passes, fails = max(found.values(), default=_NEVER)
-        words = (place, frozenset(found))
-        return {words: chance * passes, (place, None): chance * fails}
+        passes, fails = max(self._released(slots).values(), default=_NEVER)
+        # What is told in either case, to the last detail: also an order of the words.
+        told, silent = (
+            (place, repr(self._release(slots, self._word(rank))))
+            for rank in (_WORDS - _EDGE, _EDGE)
+        )
+        return {silent: chance * fails} | ({told: chance * passes} if passes else {})
 
     def _released(self, slots: Sequence[Slot]) -> dict[str, tuple[float, float]]:
         """Return the probabilities that each word comes out, and that it doesn't."""
@@ -289,17 +292,12 @@ class Laws:
         return found
 
     def _driven(self, slots: Sequence[Slot]) -> dict[str, tuple[float, float]]:
-        is_curve = isinstance(self._noise, PTRCurve | ThresholdCurve)
         seen: dict[int, frozenset[str]] = {}
 
         def at(rank: int) -> frozenset[str]:
-            # From the least noise to the most: by the sign, then by the size.
             if rank not in seen:
-                if is_curve:
-                    word = _WORDS - 1 - rank
-                else:
-                    word = rank - _HALF if rank >= _HALF else _WORDS - 1 - rank
-                seen[rank] = frozenset(self._release(slots, word).keywords)
+                outcome = self._release(slots, self._word(rank))
+                seen[rank] = frozenset(outcome.keywords)
             return seen[rank]
 
         known = self._switches.setdefault(self._noise, [])
@@ -310,6 +308,13 @@ class Laws:
                 known.insert(bisect_left(known, least), least)
             found[word] = (_WORDS - least) / _WORDS, least / _WORDS
         return found
+
+    def _word(self, rank: int) -> int:
+        """Return the words in the order in which more and more comes out."""
+        if isinstance(self._noise, PTRCurve | ThresholdCurve):
+            return _WORDS - 1 - rank
+        # From the least noise to the most: by the sign, then by the size.
+        return rank - _HALF if rank >= _HALF else _WORDS - 1 - rank
 
     def _release(self, slots: Sequence[Slot], word: int) -> Outcome:
         self._random.word = word

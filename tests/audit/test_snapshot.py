@@ -349,6 +349,28 @@ def test_a_gap_that_is_tested_one_word_too_low_exceeds_the_claim() -> None:
     assert not broken.is_sound
 
 
+def test_a_set_in_the_order_of_its_counts_exceeds_the_claim() -> None:
+    class Ordered(KSAPTROutputParser):
+        def release(self, slots: Any, **given: Any) -> Outcome:
+            found = super().release(slots, **given)
+            counts = self._counts(slots, given["prepared"])
+            ranked = sorted(found.keywords, key=lambda word: (-counts[word], word))
+            return replace(found, keywords=tuple(ranked))
+
+    halves = [
+        Document(f"A {'rash' if i % 2 else 'cough'}.", metadata={"patient": f"p{i}"})
+        for i in range(40)
+    ]
+    given: Any = {"grouping": "unit", "score_threshold": -1.0}
+    model = ScriptedModel(reply=lambda text: "rash" if "A rash" in text else "cough")
+    for parser, is_sound in (
+        (KSAPTROutputParser(k=2), True),
+        (Ordered(k=2), False),
+    ):
+        chain = chain_of(parser, groups_of(halves, **given), model)
+        assert audit(chain, ["p0", "p1"]).is_sound is is_sound
+
+
 # -- what it costs, and who sees it ----------------------------------------------------
 
 
