@@ -21,14 +21,13 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
+from langchain_dpicl.audit.driven import Scripted, driven
 from langchain_dpicl.audit.losses import Loss, finite_loss, gaussian_loss
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.outcome import Outcome
@@ -40,7 +39,6 @@ from langchain_dpicl.mechanisms import (
     PTRCurve,
     PTRNoise,
     PureNoise,
-    SecureRandom,
     ThresholdCurve,
     ThresholdNoise,
 )
@@ -52,7 +50,6 @@ from langchain_dpicl.parsers import (
     KSAThresholdOutputParser,
     VoteOutputParser,
 )
-from langchain_dpicl.parsers.keywords import KeywordOutputParser
 from langchain_dpicl.parsers.staged import StagedOutputParser
 from langchain_dpicl.release.flow import result
 
@@ -72,46 +69,6 @@ _NEVER = (0.0, 1.0)
 _MOST_WORDS = 12
 _MOST_CHOICES = 100
 _NEAR = 1e-6
-
-
-class Scripted(SecureRandom):
-    """The same word again and again, and trials that succeed: to look at a release.
-
-    Attributes:
-        word: The word.
-        place: Which candidate is visited first.
-        exponents: Those of the trials so far.
-        candidates: How many there are.
-    """
-
-    secure = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.word = 0
-        self.place = 0
-        self.exponents: list[Fraction] = []
-        self.candidates = 0
-
-    def _take(self, size: int) -> bytes:
-        whole = self.word.to_bytes(8, "little") * (size // 8 + 1)
-        return whole[:size]
-
-    def below(self, bound: int) -> int:
-        """Return the place."""
-        self.candidates = bound
-        return self.place % bound
-
-    def permutation(self, count: int) -> list[int]:
-        """Return an order that begins with the place."""
-        self.candidates = count
-        first = self.place % count
-        return [first, *(other for other in range(count) if other != first)]
-
-    def bernoulli_exp(self, gamma: Fraction) -> bool:
-        """Note the exponent, and succeed."""
-        self.exponents.append(gamma)
-        return True
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,7 +119,7 @@ class Laws:
             )
         self._random = Scripted()
         self._memo: dict[Any, Any] = {}
-        self._parser: Any = _audited(parser, self._random, self._memo)
+        self._parser: Any = driven(parser, self._random, self._memo)
         self._relation, self._slots, self._rate = relation, slot_count, rate
         self._terms: dict[str, Any] = {}
         self._noise: Any = None
@@ -367,51 +324,3 @@ def _least(is_out: Callable[[int], bool], known: Sequence[int]) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if is_out(middle) else (middle, high)
     return high
-
-
-def _audited(
-    parser: DPOutputParser, random: SecureRandom, memo: dict[Any, Any]
-) -> DPOutputParser:
-    """Return the parser with another source, reading each answer once a question."""
-    kind: Any = type(parser)
-    update: dict[str, Any] = {"random": random}
-    if isinstance(parser, ESAOutputParser):
-        update["embedding"] = _Remembering(parser.embedding)
-    if not isinstance(parser, KeywordOutputParser):
-        return parser.model_copy(update=update)
-
-    class Audited(kind):  # type: ignore[misc]  # the parser's own class
-        def _counts(self, slots: Any, *given: Any) -> Counter[str]:
-            if memo.get("slots") is not slots:
-                total: Counter[str] = Counter()
-                for slot in slots:
-                    if (slot.text,) not in memo:
-                        memo[(slot.text,)] = super()._counts([slot], *given)
-                    total.update(memo[(slot.text,)])
-                memo.update(slots=slots, counts=total)
-            counts: Counter[str] = memo["counts"]
-            return counts
-
-    given = {name: getattr(parser, name) for name in parser.model_fields_set}
-    made: DPOutputParser = Audited(**{**given, **update})
-    return made
-
-
-class _Remembering(Embeddings):
-    """An embedding that is asked once for each list of texts, until it is dropped."""
-
-    def __init__(self, embedding: Embeddings) -> None:
-        self._embedding = embedding
-        self._known: dict[tuple[str, ...], Any] = {}
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Return the vectors of some texts."""
-        key = tuple(texts)
-        if key not in self._known:
-            self._known[key] = self._embedding.embed_documents(texts)
-        found: list[list[float]] = self._known[key]
-        return found
-
-    def embed_query(self, text: str) -> list[float]:
-        """Return the vector of a question."""
-        return self._embedding.embed_query(text)

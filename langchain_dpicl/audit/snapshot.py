@@ -14,27 +14,25 @@ Privacy:
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.audit.laws import Laws, Pair
 from langchain_dpicl.audit.losses import Loss, epsilon_of
+from langchain_dpicl.audit.prompts import UNWRITTEN, Place, Places, Prompts
 from langchain_dpicl.audit.report import AuditReport, Cell
 from langchain_dpicl.audit.worlds import Canaries, Worlds, chosen, forkable_index
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.chain.prompting import read_question
 from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
+from langchain_dpicl.chain.steps import PreparedQuery
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import Advance, progress_bar
@@ -52,8 +50,6 @@ TOLERANCE = 1e-3
 """How much more than the claim is within the rounding of a measurement, relative."""
 
 COLUMNS = ("person", "questions reached", "answers moved", "epsilon", "finding")
-_Place = tuple[int, str]  # A slot's place, or 0 where it has none, and its prompt.
-_FAILED = "\0failed"
 
 
 @hiding
@@ -166,7 +162,7 @@ class Found:
 
     def epsilon(self, delta: float, most: float, *, upper: bool) -> float:
         """Return the measured epsilon; `most` is that of all charges."""
-        own = epsilon_of(self.losses, delta, upper=upper) if self.losses else 0.0
+        own = epsilon_of(self.losses, delta, upper=upper)
         if not self.charged:
             return own
         # No law, no figure: what was charged for these releases is the bound.
@@ -220,13 +216,13 @@ class Snapshot:
         self, asked: PreparedQuery, paid: PaidCharge[Any], done: Advance
     ) -> Flow[None]:
         index, others = self.worlds.pairs()
-        prompts = _Prompts(self.query, asked)
+        prompts = Prompts(self.query, asked)
         base = prompts.places((yield self.worlds.draw(index, asked.embedded)))
         answers = yield from self._answers(prompts, [*base.elements()], 0, done)
-        said: dict[_Place, list[Slot]] = {}
+        said: dict[Place, list[Slot]] = {}
         for place, slot in zip(base.elements(), answers, strict=True):
             said.setdefault(place, []).append(slot)
-        differing: list[tuple[str, _Places, _Places, bool]] = []
+        differing: list[tuple[str, Places, Places, bool]] = []
         for canary, other, is_in in others:
             drawn = prompts.places((yield self.worlds.draw(other, asked.embedded)))
             gone, come = base - drawn, drawn - base
@@ -253,10 +249,17 @@ class Snapshot:
             pairs.append(Pair(common, new, old) if is_in else Pair(common, old, new))
         losses = yield in_thread(partial(self.laws.losses, pairs))
         for (name, *_), pair, loss in zip(differing, pairs, losses, strict=True):
-            self._note(self.found[name], pair, loss, paid)
+            found = self.found[name]
+            if loss is None and [slot.text for slot in pair.without] != [
+                slot.text for slot in pair.within
+            ]:
+                found.charged += paid.events
+                found.moved += 1
+            found.losses += loss or ()
+            found.moved += bool(loss)
 
     def _answers(
-        self, prompts: _Prompts, places: Sequence[_Place], kind: int, done: Advance
+        self, prompts: Prompts, places: Sequence[Place], kind: int, done: Advance
     ) -> Flow[list[Slot]]:
         asked = [prompts.known[text] for _, text in places]
         model = self.query.private.sealed
@@ -265,11 +268,11 @@ class Snapshot:
             partial(model.answer, asked, done), partial(model.aanswer, asked, done)
         )
         return [
-            FAILED if text == _FAILED else answer
+            FAILED if text == UNWRITTEN else answer
             for (_, text), answer in zip(places, answers, strict=True)
         ]
 
-    def _wrong(self, lost: _Places, gone: _Places, come: _Places) -> str | None:
+    def _wrong(self, lost: Places, gone: Places, come: Places) -> str | None:
         """Return what is wrong with how two worlds' slots differ, if anything is."""
         places = {place for place, _ in (*gone, *come)}
         count = max(gone.total(), come.total(), len(places))
@@ -278,16 +281,6 @@ class Snapshot:
         if self.query.private.groups.relation is Relation.ADD_REMOVE and lost:
             return "a slot vanishes or changes where one person more comes"
         return None
-
-    def _note(
-        self, found: Found, pair: Pair, loss: list[Loss] | None, paid: PaidCharge[Any]
-    ) -> None:
-        if loss is not None:
-            found.losses += loss
-            found.moved += bool(loss)
-        elif [one.text for one in pair.without] != [one.text for one in pair.within]:
-            found.charged += paid.events
-            found.moved += 1
 
     def report(self, questions: int, repeats: int, delta: float | None) -> AuditReport:
         """Return what was found."""
@@ -334,38 +327,6 @@ class Snapshot:
                 "extra_calls": self.calls[1],
             },
         )
-
-
-_Places = Counter[_Place]
-
-
-class _Prompts:
-    """From the groups of a draw to their prompts; what was written once is kept."""
-
-    def __init__(self, query: QueryRunner, asked: PreparedQuery) -> None:
-        self._prompting, self._question = query.private.prompting, asked.question
-        self._keeps_places = query.private.groups.keeps_places
-        self._texts: dict[Any, str] = {}
-        self.known: dict[str, PromptValue | None] = {_FAILED: None}
-
-    def places(self, drawn: Sequence[Sequence[Document]]) -> _Places:
-        """Return the places of a draw that hold records, each with its prompt."""
-        return Counter(
-            (number if self._keeps_places else 0, self._text(documents))
-            for number, documents in enumerate(drawn)
-            if documents
-        )
-
-    def _text(self, documents: Sequence[Document]) -> str:
-        key = tuple((one.id, one.page_content, repr(one.metadata)) for one in documents)
-        if key not in self._texts:
-            written = GroupPrompts(
-                [documents], self._prompting, self._question, pad_to=0
-            ).prompts[0]
-            text = _FAILED if written is None else written.to_string()
-            self._texts[key] = text
-            self.known[text] = written
-        return self._texts[key]
 
 
 def _audit(

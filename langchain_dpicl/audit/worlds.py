@@ -29,13 +29,8 @@ Canaries = int | Sequence[str | int | Document]
 """So many people of the corpus, or some by their ids, or made-up records to add."""
 
 
-@dataclass(frozen=True, repr=False)
-class Rows:
-    """A person's records with their vectors. Private."""
-
-    vectors: Any
-    documents: Sequence[Document]
-    unit_ids: Sequence[str]
+Rows = tuple[Any, Sequence[Document], Sequence[str]]
+"""Records: their vectors, and the unit id of each. Private."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +103,8 @@ class Worlds:
     def _other(self, index: ShardIndex, canary: Canary, *, is_in: bool) -> ShardIndex:
         if is_in:
             return index.without(canary.name)
-        rows = canary.rows or rows_of(self._index, {canary.name})
-        return index.with_documents(rows.vectors, rows.documents, rows.unit_ids)
+        rows = canary.rows or _rows_of(self._index, {canary.name})
+        return index.with_documents(*rows)
 
 
 class _Shown(EmbeddedRecords):
@@ -161,10 +156,9 @@ def chosen(source: GroupSource, canaries: Canaries) -> Flow[list[Canary]]:
     """
     index = forkable_index(source)
     if isinstance(canaries, int):
-        names = [unit for shard in index.shards for unit in shard.unit_ids]
-        count = min(canaries, len(names))
-        picked = system_random().sample(len(names), max(count, 0))
-        found = [Canary(names[place]) for place in picked]
+        names = _names(index)
+        count = max(min(canaries, len(names)), 0)
+        found = [Canary(names[i]) for i in system_random().sample(len(names), count)]
     else:
         if isinstance(canaries, str):
             raise InvalidParameterError("canaries must be a list, not one string.")
@@ -197,17 +191,16 @@ def _made_up(
         )
     embedding = source._embedding  # type: ignore[attr-defined]  # noqa: SLF001 - its own
     vectors = yield from embed_documents(embedding, taken, unit_ids, progress=False)
-    places = {name: [] for name in unit_ids}  # type: dict[str, list[int]]
+    places: dict[str, list[int]] = {}
     for place, name in enumerate(unit_ids):
-        places[name].append(place)
+        places.setdefault(name, []).append(place)
     return [
-        Canary(name, Rows(vectors[own], [taken[i] for i in own], [name] * len(own)))
+        Canary(name, (vectors[own], [taken[i] for i in own], [name] * len(own)))
         for name, own in places.items()
     ]
 
 
-def rows_of(index: ShardIndex, names: set[str]) -> Rows:
-    """Return the records of some units."""
+def _rows_of(index: ShardIndex, names: set[str]) -> Rows:
     vectors, documents, unit_ids = [], [], []
     for shard in index.shards:
         own = [place for place, unit in enumerate(shard.unit_ids) if unit in names]
@@ -215,18 +208,16 @@ def rows_of(index: ShardIndex, names: set[str]) -> Rows:
         vectors.append(shard.vectors()[rows])
         documents += [shard.documents[row] for row in rows]
         unit_ids += [shard.unit_ids[shard.units[row]] for row in rows]
-    return Rows(np.concatenate(vectors), documents, unit_ids)
+    return np.concatenate(vectors), documents, unit_ids
 
 
 def _sample(index: ShardIndex, sample: UnitSample) -> ShardIndex:
-    names = [unit for shard in index.shards for unit in shard.unit_ids]
-    rows = rows_of(
-        index, {names[place] for place in sample.places(len(names)).tolist()}
-    )
+    names = _names(index)
+    kept = {names[place] for place in sample.places(len(names)).tolist()}
     return ShardIndex.from_vectors(
-        rows.vectors,
-        rows.documents,
-        rows.unit_ids,
-        n_shards=len(index.shards),
-        salt=index.salt,
+        *_rows_of(index, kept), n_shards=len(index.shards), salt=index.salt
     )
+
+
+def _names(index: ShardIndex) -> list[str]:
+    return [unit for shard in index.shards for unit in shard.unit_ids]

@@ -1,0 +1,49 @@
+"""The slots of a draw as an audit compares them: by their prompts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.prompt_values import PromptValue
+
+from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
+
+Place = tuple[int, str]
+"""A slot's number, or 0 where it keeps no place, and its prompt. Private."""
+
+Places = Counter[Place]
+UNWRITTEN = "\0unwritten"
+"""The prompt of a group whose records can't be written into one."""
+
+
+class Prompts:
+    """From the groups of a draw to their prompts; what was written once is kept."""
+
+    def __init__(self, query: QueryRunner, asked: PreparedQuery) -> None:
+        self._prompting, self._question = query.private.prompting, asked.question
+        self._keeps_places = query.private.groups.keeps_places
+        self._texts: dict[Any, str] = {}
+        self.known: dict[str, PromptValue | None] = {UNWRITTEN: None}
+
+    def places(self, drawn: Sequence[Sequence[Document]]) -> Places:
+        """Return the places of a draw that hold records, each with its prompt."""
+        return Counter(
+            (number if self._keeps_places else 0, self._text(documents))
+            for number, documents in enumerate(drawn)
+            if documents
+        )
+
+    def _text(self, documents: Sequence[Document]) -> str:
+        key = tuple((one.id, one.page_content, repr(one.metadata)) for one in documents)
+        if key not in self._texts:
+            written = GroupPrompts(
+                [documents], self._prompting, self._question, pad_to=0
+            ).prompts[0]
+            text = UNWRITTEN if written is None else written.to_string()
+            self._texts[key] = text
+            self.known[text] = written
+        return self._texts[key]
