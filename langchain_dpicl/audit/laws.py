@@ -234,7 +234,8 @@ class Laws:
             (place, repr(self._release(slots, self._word(rank))))
             for rank in (_WORDS - _EDGE, _EDGE)
         )
-        return {silent: chance * fails} | ({told: chance * passes} if passes else {})
+        law: dict[Hashable, float] = {silent: chance * fails}
+        return law | ({told: chance * passes} if passes else {})
 
     def _released(self, slots: Sequence[Slot]) -> dict[str, tuple[float, float]]:
         """Return the probabilities that each word comes out, and that it doesn't."""

@@ -67,7 +67,7 @@ def snapshot(
 
     For each question the groups are asked once, and once more for each person whom the
     question reaches. What is measured is held against what the chain's account charges
-    for these questions.
+    for these questions. In a per-unit account everybody else is taken to pay.
 
     Args:
         chain: The chain, over embedded records or a store that is read out.
