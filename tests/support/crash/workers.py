@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,44 +117,53 @@ def stop_at(
         while until and parent_lives() and not Path(until).exists():
             time.sleep(0.01)
 
+    arm = partial(_arm, log, url, point, stop)
+    if _needs_no_account(log, url, name, work, arm):
+        return
     units = list(accounts.UNITS)
-    if work == "create":
-        _arm(log, url, point, stop)
-        accounts.open_account(SQLLedger(url), name)
-        return
-    if work == "open":
-        ledger = SQLLedger(url)
-        ledger.create_corpus(accounts.CORPUS)
-        _arm(log, url, point, stop)
-        log.write(announced=ledger.open(accounts.terms_of(name)).used)
-        return
-    if work in {*releases.KINDS, releases.STAGED}:
-        _arm(log, url, point, stop)
-        log.write(announced=releases.release(work, url))
-        return
     ledger = SQLLedger(url)
     accounts.open_account(ledger, name)
     # Cheap, so that units can pay at every point.
     events = accounts.MIXES[accounts.kind_of(name)][-1]
     if work == "charge":
-        _arm(log, url, point, stop)
+        arm()
         try:
             log.write(announced=ledger.charge(name, events).sequence)
         except LedgerError as error:
             log.write(error=str(error))
     elif work == "rotate_key":
-        _arm(log, url, point, stop)
+        arm()
         log.write(announced=ledger.rotate_key(name))
     elif work == "step":
         (release,) = ledger.releases(name, accounts.RELEASES)
-        _arm(log, url, point, stop)
+        arm()
         drawn = ledger.store_step(name, release.charge, len(release.steps), "[17]")
         log.write(announced=drawn)
     else:
         charge = ledger.charge(name, events)
-        _arm(log, url, point, stop)
+        arm()
         paid = ledger.charge_units(charge, units)
         log.write(announced=charge.sequence, paid=sum(paid))
+
+
+def _needs_no_account(
+    log: Log, url: str, name: str, work: str, arm: Callable[[], None]
+) -> bool:
+    """Do work that makes its own account; return False if it is of another kind."""
+    if work == "create":
+        arm()
+        accounts.open_account(SQLLedger(url), name)
+    elif work == "open":
+        ledger = SQLLedger(url)
+        ledger.create_corpus(accounts.CORPUS)
+        arm()
+        log.write(announced=ledger.open(accounts.terms_of(name)).used)
+    elif work in {*releases.KINDS, releases.STAGED}:
+        arm()
+        log.write(announced=releases.release(work, url))
+    else:
+        return False
+    return True
 
 
 def fill_disk(log: Log, parent_lives: Lives, *, url: str, name: str, how: str) -> None:
