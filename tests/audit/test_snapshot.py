@@ -22,7 +22,7 @@ from support.audit_chains import (
     people,
 )
 from support.curve_audit import Law, delta, product
-from support.fakes import ScriptedModel
+from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl import (
     DPChain,
@@ -392,8 +392,10 @@ def test_the_calls_are_counted(terms: dict[str, Any]) -> None:
 
 
 async def test_async_finds_the_same() -> None:
-    for parser in (vote(), KSAPTROutputParser(k=1), PARSERS["esa"]):
-        chain = chain_of(parser)
+    models = (ScriptedModel, AsyncScriptedModel, AsyncScriptedModel)
+    parsers = (vote(), KSAPTROutputParser(k=1), PARSERS["esa"])
+    for parser, kind in zip(parsers, models, strict=True):
+        chain = chain_of(parser, model=kind(reply=majority))
         found = await asnapshot(chain, [*UNITS, NEW], QUESTIONS, progress=False)
         assert found.rows == audit(chain).rows
         assert found.parameters == audit(chain).parameters
