@@ -77,6 +77,8 @@ PUBLIC = {
         *("CurvePart", "Divergence", "EventTemplate"),
         *("ExponentialPart", "GaussianPart", "PurePart"),
     },
+    "audit.attacks": {"_Row"},
+    "audit.bounds": {"Found", "Interval"},
     "audit.report": {"AuditReport"},  # Its kind and its verdict alone.
     "mechanisms.agreement": {"_AgreementTest"},
     "mechanisms.discrete_laplace": {"DiscreteLaplace"},
