@@ -35,8 +35,11 @@ TOPICS = {
     "errors": ("Errors", ["exceptions"]),
     "accounting": ("Accounting", ["accounting"]),
     "mechanisms": ("Mechanisms", ["mechanisms"]),
+    "operating": ("Operating", []),
 }
-"""Each page's title, and the modules whose public names it has."""
+"""Each page's title, and the modules whose public names it has.
+
+The last one has what the whole library names and no other page."""
 
 
 INTERNAL = {"cli", "common", "demo", "release", "sealed"}
@@ -80,6 +83,11 @@ def entries() -> Iterator[tuple[str, str, Any]]:
                 seen.add(id(value))
                 home = ROOT if name in langchain_dpicl.__all__ else module.__name__
                 yield page, f"{home}.{name}", value
+    for name in langchain_dpicl.__all__:
+        value = getattr(langchain_dpicl, name)
+        if isinstance(value, ModuleType) or id(value) in seen or name == "__version__":
+            continue
+        yield "operating", f"{ROOT}.{name}", value
 
 
 def public_paths(name: str) -> list[str]:
