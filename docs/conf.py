@@ -28,6 +28,7 @@ REPOSITORY = "https://github.com/langchain-dpicl/langchain-dpicl/"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
+suppress_warnings = ["ref.python"]  # A word of a docstring that several classes have.
 default_role = "code"
 nitpicky = True
 # A public name must be found. Types of other projects, for which the site would need a
