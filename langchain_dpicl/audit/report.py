@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.common import file_format, files
+from langchain_dpicl.common import file_format, files, pages
+from langchain_dpicl.common.pages import Cell, shown
 from langchain_dpicl.exceptions import InvalidParameterError
 
-Cell = str | float | bool | None
 PRIVATE = "Private: for the operator of the records alone."
-_SMALL = 1e-3  # Below, three decimals tell nothing.
 
 
 def _versions() -> dict[str, str]:
@@ -121,14 +119,7 @@ class AuditReport:
 
     def to_html(self) -> str:
         """Return a page that needs no other file, for a browser or for print."""
-        from jinja2 import Environment, StrictUndefined
-
-        page = resources.files(__package__).joinpath("page.html").read_text("utf-8")
-        environment = Environment(
-            autoescape=True, trim_blocks=True, undefined=StrictUndefined
-        )
-        environment.filters["shown"] = shown
-        return environment.from_string(page).render(report=self)
+        return pages.rendered("audit/page.html", report=self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report, by the path's ending: `.json`, or `.html` for people.
@@ -164,24 +155,6 @@ class AuditReport:
             InvalidParameterError: If it is none, or was changed after it was saved.
         """
         return cls.from_dict(file_format.read(path, file_format.AUDIT))
-
-
-def shown(value: Cell) -> str:
-    """Return a cell as people read it.
-
-    Example:
-        >>> shown(0.123456), shown(12), shown(True), shown(None), shown(2e-7)
-        ('0.123', '12', 'yes', '', '2.00e-07')
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:.2e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
-    if isinstance(value, float) and math.isfinite(value):
-        return str(int(value))
-    return str(value)
 
 
 def _aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:

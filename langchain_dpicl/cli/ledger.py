@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +25,7 @@ from langchain_dpicl.ledger import (
 )
 from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
 from langchain_dpicl.ledger.sql.creation import new_ledger
-
-_MOST_CLASSES = 20
+from langchain_dpicl.report.charges import short_events
 
 
 def run(options: argparse.Namespace) -> int:
@@ -97,7 +95,7 @@ def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     table = Table("query", "charged at (UTC)", "events")
     for charge in charges:
         at = charge["at"].partition(".")[0].replace("T", " ")
-        table.add_row(str(charge["sequence"]), at, _short(charge["events"]))
+        table.add_row(str(charge["sequence"]), at, escape(short_events(charge["events"])))
     Console().print(table)
     return 0
 
@@ -291,37 +289,3 @@ def _list(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 
 def _print(text: str) -> None:
     print(text)  # noqa: T201 - the command's output
-
-
-def _short(events: list[dict[str, Any]]) -> str:
-    return "; ".join(map(_short_event, events))
-
-
-def _short_event(event: dict[str, Any]) -> str:
-    if event["kind"] == "parallel":
-        return _short_parallel(event)
-    return " ".join(
-        str(value) if key == "kind" else f"{key}={_figure(value)}"
-        for key, value in event.items()
-        if not (key == "count" and value == 1)
-        and not (key == "sampling_rate" and value == 1)
-    )
-
-
-def _short_parallel(event: dict[str, Any]) -> str:
-    """Return the classes of a parallel event, equal ones once."""
-    classes = Counter(map(_short, event["branches"]))
-    lines = [
-        f"{branch} ({number} classes)" if number > 1 else branch
-        for branch, number in classes.items()
-    ]
-    uses = f" {event['count']} times" if event["count"] > 1 else ""
-    rule = f" by {event['partition']!r}" if event["partition"] else ""
-    head = f"{len(event['branches'])} disjoint classes{rule}{uses}; the largest counts:"
-    shown = [f"- {line}" for line in lines[:_MOST_CLASSES]]
-    more = len(lines) - _MOST_CLASSES
-    return escape("\n".join([head, *shown, *([f"- {more} more"] if more > 0 else [])]))
-
-
-def _figure(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4g}"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, select
@@ -160,6 +161,11 @@ class SQLLedger(Ledger):
             SQLLedger, create=False, require_synchronous=self.require_synchronous
         )
         return (again, (self._database.name,))
+
+    @property
+    def path(self) -> Path | None:
+        """The file of a SQLite ledger; None for a database server's."""
+        return self._database.file.path if self._database.file else None
 
     def dispose(self) -> None:
         """Close all pooled connections; the ledger stays usable."""

@@ -1,0 +1,183 @@
+"""What a report is given beside the ledger: facts, audits, certificates, file modes.
+
+Of files that may hold something private only the fields that are named here are taken.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from langchain_dpicl.audit import AuditReport
+from langchain_dpicl.common import files
+from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.ledger import Ledger, SQLLedger
+from langchain_dpicl.report import texts
+
+CERTIFICATE = "langchain-dpicl/erasure-certificate"
+_MOST_BYTES = 1 << 20
+_LONGEST = 200
+_MOST_FILES = 20
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+Path_ = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A row of what was found, by column.
+
+    Attributes:
+        fields: What is shown, by name.
+        is_good: Whether nothing is wrong with it.
+    """
+
+    fields: Mapping[str, str]
+    is_good: bool = True
+
+
+def facts_of(given: Mapping[str, Any] | Path_ | None) -> dict[str, str]:
+    """Return the operator's facts, checked.
+
+    Raises:
+        InvalidParameterError: If a file can't be read, or a fact is unknown or no text,
+            number, date or list of them.
+    """
+    if isinstance(given, (str, os.PathLike)):
+        given = _read_yaml(Path(given))
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidParameterError("facts must be names with what is said of them.")
+    if unknown := [name for name in given if name not in texts.FACTS]:
+        raise InvalidParameterError(
+            f"The fact {unknown[0]!r:.60} is unknown. Known are "
+            f"{', '.join(texts.FACTS)}."
+        )
+    return {name: said for name, value in given.items() if (said := _said(name, value))}
+
+
+def found_audits(folder: Path_ | None) -> tuple[Seen, ...]:
+    """Return the verdicts of a folder's audits, oldest first."""
+    found = []
+    for path in _listed(folder):
+        try:
+            audit = AuditReport.load(path)
+        except DPError:
+            found.append(_unreadable(path))
+            continue
+        fields = {
+            "audit": audit.kind,
+            "made": audit.created[:_LONGEST],
+            "library": str(audit.versions.get("langchain-dpicl", ""))[:_LONGEST],
+            "verdict": "within the claim" if audit.is_sound else "exceeds the claim",
+        }
+        found.append(Seen(fields, audit.is_sound))
+    return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
+
+
+def found_erasures(folder: Path_ | None) -> tuple[Seen, ...]:
+    """Return the certificates of a folder, oldest first, without saying of whom."""
+    found = []
+    for path in _listed(folder):
+        content = _certificate(path)
+        if content is None:
+            found.append(_unreadable(path))
+            continue
+        made = next(
+            (content[name] for name in ("created", "erased", "at") if name in content),
+            "",
+        )
+        fields = {
+            "made": str(made)[:_LONGEST],
+            "corpus": str(content.get("corpus") or "")[:_LONGEST],
+            "library": str(content.get("library") or "")[:_LONGEST],
+        }
+        found.append(Seen(fields))
+    return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
+
+
+def files_of(ledger: Ledger, index: Path_ | None) -> tuple[Seen, ...]:
+    """Return who may read the ledger's file, and the files of an index."""
+    found = []
+    if isinstance(ledger, SQLLedger):
+        path = ledger.path
+        what = "ledger" if path else "ledger, on a database server"
+        found.append(_mode("ledger", path) if path else Seen({"file": what}))
+    else:
+        found.append(Seen({"file": "ledger, in memory: it ends with its process"}))
+    if index is not None:
+        top = Path(index)
+        if not top.exists():
+            raise InvalidParameterError(
+                f"{str(index)!r} is not there: name the saved index, or leave it out."
+            )
+        inside = sorted(top.iterdir()) if top.is_dir() else []
+        found += [_mode("index", path) for path in [top, *inside[:_MOST_FILES]]]
+    return tuple(found)
+
+
+def _mode(what: str, path: Path) -> Seen:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    who = "others than the owner" if mode & _OTHERS else "the owner alone"
+    fields = {"file": f"{what}: {path.name}", "mode": f"{mode:04o}", "opens to": who}
+    return Seen(fields, not mode & _OTHERS)
+
+
+def _listed(folder: Path_ | None) -> Iterator[Path]:
+    if folder is None:
+        return
+    if not Path(folder).is_dir():
+        raise InvalidParameterError(
+            f"{str(folder)!r} is no folder: name one that holds JSON files."
+        )
+    yield from sorted(Path(folder).glob("*.json"))
+
+
+def _unreadable(path: Path) -> Seen:
+    return Seen({"made": "", "file": path.name, "verdict": "can't be read"}, False)
+
+
+def _certificate(path: Path) -> dict[str, Any] | None:
+    content = _tried(lambda: files.strict_json(_text(path)))
+    if not isinstance(content, dict) or content.get("format") != CERTIFICATE:
+        return None
+    return content
+
+
+def _read_yaml(path: Path) -> Any:
+    import yaml
+
+    found = _tried(lambda: yaml.safe_load(_text(path)), yaml.YAMLError)
+    if not isinstance(found, dict):
+        raise InvalidParameterError(
+            f"{str(path)!r} holds no facts: it is missing, or is no YAML or JSON of "
+            "names with what is said of them."
+        )
+    return found
+
+
+def _tried(read: Callable[[], Any], *errors: type[Exception]) -> Any:
+    try:
+        return read()
+    except (OSError, ValueError, RecursionError, *errors):
+        return None
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MOST_BYTES).decode("utf-8-sig")
+
+
+def _said(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return "; ".join(_said(name, one) for one in value)
+    if isinstance(value, (Mapping, tuple, set)):
+        raise InvalidParameterError(
+            f"The fact {name!r} must be a text, a number, a date or a list of them."
+        )
+    return "" if value is None else str(value).strip()

@@ -1,0 +1,159 @@
+"""A draft entry for OpenDP's registry of deployments, in its YAML.
+
+https://github.com/opendp/deployments-registry-data has the form. What only the
+operator knows, and did not say in the facts, is `TODO`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from langchain_dpicl.report import texts
+
+if TYPE_CHECKING:
+    from langchain_dpicl.report.account import AccountReport
+
+TODO = "TODO"
+_CURATORS = ("Government", "Industry", "Nonprofit")
+_SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance")
+_HEAD = (
+    "# A draft that langchain-dpicl {library} wrote on {created}.\n"
+    "# Fill in every TODO. data_curator_type is one of {curators};\n"
+    "# data_product_sector, where it is given, one of\n"
+    "# {sectors}.\n"
+)
+_VARIANTS = {"zcdp": "Zero-concentrated DP", "renyi": "Renyi DP", "pure": "Pure DP"}
+_PRODUCTS = {
+    "answer": "Interactive API",
+    "examples": "Synthetic data",
+    "table": "Summary statistics",
+    "reports": "Summary statistics",
+}
+
+
+def entry_text(report: AccountReport) -> str:
+    """Return the entry of an account as YAML; see `AccountReport.to_registry`."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as they stand."""
+
+    def text(dumper: Any, value: str) -> Any:
+        style = "|" if "\n" in value else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    head = _HEAD.format(
+        library=report.library,
+        created=report.created[:10],
+        curators=", ".join(_CURATORS),
+        sectors=", ".join(_SECTORS),
+    )
+    made = yaml.dump(
+        entry(report),
+        Dumper=Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=10**6,
+    )
+    # Names are never quoted: all of them are words.
+    return head + re.sub(r'^( *(?:- )?)"(\w+)":', r"\1\2:", made, flags=re.MULTILINE)
+
+
+def entry(report: AccountReport) -> dict[str, Any]:
+    """Return the entry as JSON-able values."""
+    facts, terms = report.facts, report.terms
+    kinds = [line.kind for line in report.lines] or ["answer"]
+    asks = "answer" in kinds
+
+    def said(name: str) -> str:
+        return facts.get(name) or TODO
+
+    def chosen(name: str, known: tuple[str, ...]) -> str | None:
+        return facts[name] if facts.get(name) in known else None
+
+    sector = chosen("sector", _SECTORS)
+    parameters: dict[str, float] = {"epsilon": terms.epsilon}
+    if terms.accounting != "pure":
+        parameters["delta"] = terms.delta
+    if terms.accounting == "zcdp" and terms.filter is not None:
+        parameters["rho"] = terms.filter.budget
+    scope = (
+        "Each unit has a budget of its own, and the account does not end"
+        if terms.scope == "unit"
+        else "One budget covers all units"
+    )
+    return {
+        "url_slug": re.sub(r"\W+", "-", report.account.lower()).strip("-") or TODO,
+        "deployment": {
+            "basic": {
+                "name": report.account,
+                "data_curators": [
+                    {
+                        "data_curator_name": said("controller"),
+                        "data_curator_type": chosen("curator_type", _CURATORS)
+                        or "Industry",
+                    }
+                ],
+                "description": said("records"),
+                "intended_use": said("purpose"),
+                "data_product_type": _PRODUCTS[kinds[0]],
+                "data_product_region": said("region"),
+                "publication_date": (
+                    report.lines[0].first if report.lines else report.created
+                )[:10],
+                **({"data_product_sector": sector} if sector else {}),
+            },
+            "dp_variant": {
+                "variant_name": _VARIANTS.get(terms.accounting, "Approximate DP"),
+                "data_domain": said("records"),
+                "unprotected_quantities": said("other_releases"),
+            },
+            "privacy_loss": {
+                "privacy_unit": report.unit,
+                "privacy_unit_details": texts.NEIGHBORS[0],
+                "privacy_parameters": parameters,
+                "privacy_parameters_details": f"{report.promise}. {scope}. "
+                f"Spent when this was written: epsilon {report.spent:.4g}.",
+            },
+            "deployment_model": {
+                "model_name": "Central" if set(kinds) != {"reports"} else "Local",
+                "trust_assumptions": _listed(texts.ASSUMPTIONS),
+                "actors": _listed(
+                    f"{who} ({trust}): {sees}" for who, sees, trust in texts.ACTORS
+                ),
+                "release_type": "Many releases" if asks else "One release",
+                "release_type_details": scope + ".",
+                "data_source_type": "Dynamic",
+                "data_source_type_details": _listed(report.changes),
+                "access_type": "Interactive" if asks else "Non-interactive",
+                "access_type_details": said("callers"),
+            },
+            "implementation": {
+                "preprocessing_and_hyperparameter_tuning": said("why_epsilon"),
+                "mechanisms": _listed(
+                    f"{proof.release}: {' '.join(proof.argument)}"
+                    for proof in report.proofs
+                )
+                or TODO,
+                "composition": report.promise + ".",
+                "post_processing": "Wording, thresholds and consistency are computed "
+                "from what was released.",
+                "justification": said("why_epsilon"),
+                "utility": TODO,
+                "additional_information": _listed(
+                    f"{what}: {why}" for what, why in texts.NOT_COVERED
+                ),
+            },
+            "administrative": {
+                "status": "Draft",
+                "registry_authors": [said("signed_by")],
+                "tier": 3,
+            },
+        },
+    }
+
+
+def _listed(lines: Any) -> str:
+    return "".join(f"- {line}\n" for line in lines)

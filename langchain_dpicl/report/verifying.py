@@ -1,0 +1,270 @@
+"""Checking the record of a saved answer or release against the ledger.
+
+The record says which charge of which account paid, what the charge was, and what the
+account had spent after it. The ledger says the same, or the record is not its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from langchain_dpicl.accounting import Cost, event_to_dict
+from langchain_dpicl.budget.charge import PaidCharge
+from langchain_dpicl.budget.terms import account_of
+from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
+from langchain_dpicl.ledger.base import ChargeRecord
+from langchain_dpicl.release.record import ReleaseRecord
+
+_PLACES = (
+    ("privacy",),
+    ("record",),
+    ("response_metadata", "privacy"),
+    ("kwargs", "response_metadata", "privacy"),
+    ("data", "response_metadata", "privacy"),
+)
+_TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found of a record.
+
+    Attributes:
+        is_confirmed: Whether the ledger says what the record says.
+        account: The account's name; None for a record that names none.
+        charge: The number of the charge that paid; None where nothing was charged.
+        digest: The ledger's digest of the journal up to that charge.
+        checked: What was found right.
+        wrong: What was found wrong; empty for a record that is confirmed.
+
+    Example:
+        >>> Verdict(True, "notes", 1, "", ("the charge is in the ledger",), ()).summary
+        'Confirmed: charge 1 of account notes paid for this.'
+    """
+
+    is_confirmed: bool
+    account: str | None
+    charge: int | None
+    digest: str
+    checked: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The verdict, in a sentence."""
+        if not self.is_confirmed:
+            return f"Not confirmed: {self.wrong[0]}."
+        if self.charge is None:
+            return "Confirmed: nothing was charged, and no record had a part in it."
+        return f"Confirmed: charge {self.charge} of account {self.account} paid for this."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON-able values."""
+        return {
+            "is_confirmed": self.is_confirmed,
+            "summary": self.summary,
+            "account": self.account,
+            "charge": self.charge,
+            "digest": self.digest or None,
+            "checked": list(self.checked),
+            "wrong": list(self.wrong),
+        }
+
+
+def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
+    """Check the record of an answer or a release against the ledger.
+
+    Args:
+        answer: The record; or what holds one: an `AIMessage` as a dictionary, a saved
+            file of examples or facts, a service's reply with `privacy`.
+        ledger: The ledger, or its URL. One that is not there is not made.
+
+    Returns:
+        The verdict. It is about the record, and says nothing of the answer's words:
+        they stand in no ledger, unless answers are cached.
+
+    Raises:
+        InvalidParameterError: If there is no record in it, or it has another form.
+        LedgerError: If the ledger can't be read.
+
+    Example:
+        >>> from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
+        >>> from langchain_dpicl.release.record import release_record
+        >>> budget = PrivacyBudgetHandler(
+        ...     epsilon=8, delta=1e-6, queries=20, ledger=":memory:"
+        ... )
+        >>> paid = budget.charge(VoteOutputParser(labels=["a", "b"]).event_template())
+        >>> names = ["unit", "unit_key", "relation", "neighbors", "random"]
+        >>> record = release_record(
+        ...     kind="answer",
+        ...     status="released",
+        ...     mechanism="voting",
+        ...     parameters={},
+        ...     events=paid.events,
+        ...     charge=paid.sequence,
+        ...     account=budget.public_state(paid),
+        ...     **dict.fromkeys(names),
+        ... )
+        >>> verify(record, budget.ledger).is_confirmed
+        True
+        >>> verify({**record, "charge": 2}, budget.ledger).summary
+        'Not confirmed: the account has no charge 2.'
+    """
+    record = _checked(_found(answer))
+    opened = open_ledger(ledger, create=False) if isinstance(ledger, str) else ledger
+    try:
+        return _Check(record, opened).verdict()
+    finally:
+        if opened is not ledger and isinstance(opened, SQLLedger):
+            opened.dispose()
+
+
+class _Check:
+    """One record against one ledger."""
+
+    def __init__(self, record: Mapping[str, Any], ledger: Ledger) -> None:
+        self.record, self.ledger = record, ledger
+        self.right: list[str] = []
+        self.wrong: list[str] = []
+        self.digest = ""
+
+    def verdict(self) -> Verdict:
+        record = self.record
+        account = record["account"]
+        name = account["name"] if account else None
+        number = record["charge"]
+        if "random" in record:
+            self.wrong.append("its noise came from a source for tests")
+        if number is None:
+            number = self._free()
+        if number is not None:
+            self._charged(name, account or {}, number)
+        return Verdict(
+            not self.wrong,
+            name,
+            number,
+            self.digest,
+            tuple(self.right),
+            tuple(self.wrong),
+        )
+
+    def _free(self) -> int | None:
+        """Return the charge that a cached answer names; refuse events without one."""
+        record = self.record
+        first = (record.get("details") or {}).get("first") or {}
+        if record["status"] == "cached" and isinstance(first.get("charge"), int):
+            return int(first["charge"])
+        if record["events"]:
+            self.wrong.append("it has events and names no charge")
+        elif record["status"] == "released":
+            self.wrong.append("it was released and names no charge")
+        return None
+
+    def _charged(self, name: str | None, account: Mapping[str, Any], number: int) -> None:
+        if name is None:
+            self.wrong.append("it names a charge and no account")
+            return
+        if name not in self.ledger.accounts():
+            self.wrong.append("the ledger has no such account")
+            return
+        terms = self.ledger.state(name).terms
+        self._same_terms(terms, account)
+        try:
+            self.ledger.verify(name)
+            self.right.append("the account's journal is whole")
+        except LedgerError as error:
+            self.wrong.append(f"the ledger is damaged: {error}")
+        charges = self.ledger.charges(name)
+        if not 0 < number <= len(charges):
+            self.wrong.append(f"the account has no charge {number}")
+            return
+        self.digest = charges[number - 1].digest
+        self.right.append(f"the ledger holds charge {number}")
+        if self.record["charge"] is not None:
+            self._same_events(charges[:number])
+            self._same_spending(terms, account, charges[:number])
+
+    def _same_terms(self, terms: AccountTerms, account: Mapping[str, Any]) -> None:
+        differing = [
+            name
+            for name in _TERMS
+            if name in account and account[name] != getattr(terms, name)
+        ]
+        if differing:
+            self.wrong.append(f"the account has another {differing[0]}")
+        else:
+            self.right.append("the account has the terms that the record states")
+
+    def _same_events(self, charges: Sequence[ChargeRecord]) -> None:
+        """A question may have been charged more than once: the last charge is named."""
+        rest = list(self.record["events"])
+        for place, found in enumerate(reversed(charges)):
+            events = [event_to_dict(event) for event in found.charge.events]
+            if events and rest[-len(events) :] == events:
+                del rest[-len(events) :]
+            elif not place:
+                break
+            if not rest:
+                self.right.append("the charge is for the events that the record states")
+                return
+        self.wrong.append("the charge is for other events than the record states")
+
+    def _same_spending(
+        self,
+        terms: AccountTerms,
+        account: Mapping[str, Any],
+        charges: Sequence[ChargeRecord],
+    ) -> None:
+        stated = account.get("epsilon_spent")
+        if not isinstance(stated, (int, float)):
+            return
+        last = charges[-1].charge
+        total = Cost(
+            sum(found.charge.cost.loss for found in charges),
+            sum(found.charge.cost.failure for found in charges),
+        )
+        paid = PaidCharge(None, last.events, terms.name, last.sequence, total)
+        spent = float(account_of(terms, terms.queries, self.ledger).spent(paid))
+        # A later version may know a smaller bound; never a larger one.
+        if stated < spent and not math.isclose(stated, spent, rel_tol=_ROUNDING):
+            self.wrong.append("the account had spent more than the record states")
+        else:
+            self.right.append("the account had spent what the record states")
+
+
+def _found(answer: object) -> Mapping[str, Any]:
+    """Return the record in an answer."""
+    candidates = [answer]
+    for place in _PLACES:
+        value = answer
+        for name in place:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        candidates.append(value)
+    for found in candidates:
+        if isinstance(found, Mapping) and {"status", "charge", "events"} <= set(found):
+            return found
+    raise InvalidParameterError(
+        "There is no record of a release in it: save the answer's "
+        'response_metadata["privacy"], or the whole answer as a dictionary.'
+    )
+
+
+def _checked(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields: list[str] = []
+    try:
+        ReleaseRecord.model_validate(dict(record))
+    except ValidationError as error:
+        # Not its message: that holds the values.
+        fields = sorted({str(one["loc"][0]) for one in error.errors() if one["loc"]})
+    if fields:
+        raise InvalidParameterError(
+            f"The record has another form than this version reads: {', '.join(fields)}."
+        )
+    return record

@@ -1,0 +1,286 @@
+"""A report says what the ledger says, of every kind of account, and nothing private."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.few_shot_fakes import generator_of, records_of
+from support.table_parts import people, people_schema
+
+from langchain_dpicl import (
+    DPChain,
+    KSAPTROutputParser,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+    VoteOutputParser,
+    report,
+)
+from langchain_dpicl.audit import AuditReport
+from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.report import texts
+from langchain_dpicl.tabular import GDPTable
+from support.groups_fakes import note
+
+CANARY = "canary-4711"
+QUESTION = "Which side effect do patients on lisinopril report most?"
+
+
+def account(ledger: Ledger, name: str = "notes", **terms: Any) -> PrivacyBudgetHandler:
+    given = {"epsilon": 8, "delta": 1e-6, "queries": 20, **terms}
+    return PrivacyBudgetHandler(ledger=ledger, account=name, **given)
+
+
+def ask(budget: PrivacyBudgetHandler, parser: Any = None, **changes: Any) -> Any:
+    sentence = f"The side effect of lisinopril is cough {CANARY}."
+    groups = RetrievedGroups.from_documents(
+        [note(f"{CANARY}-{i}", sentence) for i in range(60)],
+        HashingEmbeddings(),
+        **{"unit_key": "unit", "n_groups": 30, "docs_per_group": 2, **changes},
+    )
+    chain = DPChain(
+        groups=groups,
+        model=OfflineChatModel(),
+        parser=parser or VoteOutputParser(labels=["cough", "rash"]),
+        budget=budget,
+        cache=True,
+    )
+    return chain.invoke(QUESTION)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> SQLLedger:
+    return SQLLedger(f"sqlite:///{tmp_path}/reported.db")
+
+
+def test_an_account_with_a_plan(ledger: SQLLedger) -> None:
+    budget = account(ledger)
+    ask(budget)
+    found = report.of(ledger, "notes", facts={"purpose": "research", "people": 60})
+    assert (found.releases, found.unit_key, found.damage) == (1, "unit", "")
+    assert found.spent == pytest.approx(budget.spent())
+    assert found.left == pytest.approx(8 - found.spent)
+    (line,) = found.lines
+    assert (line.kind, line.mechanism, line.count) == ("answer", "vote/gaussian", 1)
+    assert [proof.function for proof in found.proofs] == ["noisy_counts"]
+    page = found.to_html()
+    for said in ("all records with the same &#39;unit&#39;", "research", "to be filled"):
+        assert said in page
+    assert found.head == ledger.charges("notes")[-1].digest
+    assert found.head in page
+    for words in (*texts.NEIGHBORS, *texts.ASSUMPTIONS):
+        assert words in html.unescape(page)
+    content = json.loads(json.dumps(found.to_dict()))
+    assert content["spent"]["releases"] == 1
+    assert content["facts"]["signed_by"] is None
+    assert repr(found) == "AccountReport(account='notes', is_whole=True)"
+
+
+def test_an_account_that_has_released_nothing(ledger: SQLLedger) -> None:
+    account(ledger)
+    found = report.of(ledger, "notes")
+    assert (found.curve, found.lines, found.spent) == ((), (), 0.0)
+    assert "The first release will fix" in found.to_html()
+    assert "TODO" in found.to_registry()
+
+
+def test_a_filter_with_releases_of_two_kinds(ledger: SQLLedger) -> None:
+    budget = account(ledger, accounting="zcdp")
+    ask(budget)
+    ask(budget, KSAPTROutputParser(k=1))
+    found = report.of(ledger, "notes")
+    assert [line.mechanism for line in found.lines] == ["vote/gaussian", "ksa/ptr"]
+    assert {proof.function for proof in found.proofs} == {"noisy_counts", "ptr_top_k"}
+    assert found.spent == pytest.approx(budget.spent())
+    assert "Some releases may fail" in found.to_html()
+
+
+def test_a_per_unit_account_speaks_of_any_unit(ledger: SQLLedger) -> None:
+    ask(account(ledger, scope="unit"), grouping="unit", score_threshold=0.1)
+    page = report.of(ledger, "notes").to_html()
+    assert "≤ " in page
+    assert "by any unit" in page
+    assert texts.CHANGES_UNIT in page
+
+
+def test_examples_and_tables(ledger: SQLLedger) -> None:
+    generator_of(budget=account(ledger, "shots", queries=1)).generate(records_of())
+    table = GDPTable(
+        people(200), people_schema(), budget=account(ledger, "table", queries=1)
+    )
+    table.release()
+    shots, rows = report.of(ledger, "shots"), report.of(ledger, "table")
+    assert [line.kind for line in shots.lines] == ["examples"]
+    assert "disjoint classes" in shots.to_html()
+    assert [p.function for p in shots.proofs] == ["noisy_next_token"]
+    assert [line.kind for line in rows.lines] == ["table"]
+    assert [p.function for p in rows.proofs] == ["noisy_tallies"]
+    assert rows.households[1].epsilon == 16
+
+
+@pytest.mark.parametrize("scope", ["corpus", "unit"])
+def test_nothing_private_is_in_a_report(ledger: SQLLedger, scope: str) -> None:
+    budget = account(ledger, scope=scope)
+    per_unit = {"grouping": "unit", "score_threshold": 0.1} if scope == "unit" else {}
+    ask(budget, **per_unit)
+    ask(budget, VoteOutputParser(labels=["rash", "cough"]), **per_unit)
+    found = report.of(ledger, "notes")
+    tags = [balance.tag for balance in ledger.unit_balances("notes")] if per_unit else []
+    assert len(tags) == len(per_unit) * 30
+    with closing(sqlite3.connect(ledger.path or "")) as connection:
+        dump = "\n".join(connection.iterdump())
+    keys = re.findall(r"X'([0-9A-F]{64})'", dump)
+    said = [found.to_html(), json.dumps(found.to_dict()), found.to_registry(), str(found)]
+    for text in said:
+        assert leaks(text, [CANARY, QUESTION, *tags, *keys]) == []
+        # A released answer is public, and still not repeated.
+        assert "lisinopril" not in text
+
+
+def leaks(text: str, canaries: list[str]) -> list[str]:
+    return [canary for canary in canaries if canary.casefold() in text.casefold()]
+
+
+def test_twin_a_canary_in_a_page_is_found(ledger: SQLLedger) -> None:
+    account(ledger)
+    found = replace(report.of(ledger, "notes"), facts={"people": CANARY.upper()})
+    assert leaks(found.to_html(), [CANARY]) == [CANARY]
+
+
+def test_the_page_is_whole_and_escaped(ledger: SQLLedger) -> None:
+    name = "<b>notes</b>"
+    account(ledger, name)
+    page = report.of(ledger, name, facts={"purpose": "<script>x()</script>"}).to_html()
+    assert name not in page
+    assert "<script" not in page
+    assert not re.search(r"(src|href)\s*=|@import|url\(|https?://", page)
+
+
+def test_a_damaged_ledger_is_told(ledger: SQLLedger) -> None:
+    ask(account(ledger))
+    ledger.dispose()
+    with closing(sqlite3.connect(ledger.path or "", isolation_level=None)) as edited:
+        edited.execute("UPDATE dpicl_charge SET charged_at = '2020-01-01 00:00:00'")
+    found = report.of(f"sqlite:///{ledger.path}", "notes")
+    assert not found.is_whole
+    assert "The ledger is damaged." in found.to_html()
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError):
+        report.of(MemoryLedger(), "notes")
+    with pytest.raises(LedgerError):
+        report.of(f"sqlite:///{tmp_path}/none.db", "notes")
+    assert not (tmp_path / "none.db").exists()
+
+
+# -- what is given beside the ledger ---------------------------------------------------
+
+
+def test_facts_come_from_yaml_and_from_json(ledger: SQLLedger, tmp_path: Path) -> None:
+    account(ledger)
+    yaml, plain = tmp_path / "facts.yaml", tmp_path / "facts.json"
+    yaml.write_text("controller: Clinic\nvalid_until: 2020-12-31\ncallers: [a, b]\n")
+    plain.write_text('{"controller": "Clinic", "people": null}')
+    found = report.of(ledger, "notes", facts=yaml)
+    assert found.facts == {
+        "controller": "Clinic",
+        "valid_until": "2020-12-31",
+        "callers": "a; b",
+    }
+    assert found.is_expired
+    assert "has ended on 2020-12-31" in found.to_html()
+    assert report.of(ledger, "notes", facts=plain).facts == {"controller": "Clinic"}
+    assert not replace(found, facts={"valid_until": "2999-01-01"}).is_expired
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "a: [", "purpose: {a: 1}", "porpose: x", "!!python/name:os.system"]
+)
+def test_facts_that_make_no_sense_are_refused(
+    ledger: SQLLedger, tmp_path: Path, text: str
+) -> None:
+    account(ledger)
+    path = tmp_path / "facts.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidParameterError, match="fact"):
+        report.of(ledger, "notes", facts=path)
+
+
+def test_of_audits_only_the_verdict_is_shown(ledger: SQLLedger, tmp_path: Path) -> None:
+    account(ledger)
+    for name, sound in (("a", True), ("b", False)):
+        AuditReport("snapshot", CANARY, CANARY, sound, rows=((CANARY,),)).save(
+            tmp_path / f"{name}.json"
+        )
+    (tmp_path / "c.json").write_text(CANARY)
+    found = report.of(ledger, "notes", audits=tmp_path)
+    page = found.to_html()
+    assert CANARY not in page + json.dumps(found.to_dict())
+    assert page.count("within the claim") == page.count("exceeds the claim") == 1
+    assert "can&#39;t be read" in page
+    with pytest.raises(InvalidParameterError, match="no folder"):
+        report.of(ledger, "notes", audits=tmp_path / "a.json")
+
+
+def test_of_erasures_nobody_is_named(ledger: SQLLedger, tmp_path: Path) -> None:
+    account(ledger)
+    certificate = {
+        "format": "langchain-dpicl/erasure-certificate",
+        "created": "2026-11-01T00:00:00+00:00",
+        "corpus": "clinic",
+        "unit": CANARY,
+    }
+    (tmp_path / "one.json").write_text(json.dumps(certificate))
+    (tmp_path / "two.json").write_text('{"format": "other"}')
+    found = report.of(ledger, "notes", erasures=tmp_path)
+    assert [seen.is_good for seen in found.erasures] == [False, True]
+    page = found.to_html()
+    assert "2026-11-01" in page
+    assert CANARY not in page
+
+
+def test_file_modes_are_shown(ledger: SQLLedger, tmp_path: Path) -> None:
+    account(ledger)
+    assert ledger.path is not None
+    ledger.path.chmod(0o644)
+    index = tmp_path / "index"
+    index.mkdir(mode=0o700)
+    (index / "manifest.json").touch(0o600)
+    found = report.of(ledger, "notes", index=index)
+    assert [(s.fields["mode"], s.is_good) for s in found.files] == [
+        ("0644", False),
+        ("0700", True),
+        ("0600", True),
+    ]
+    with pytest.raises(InvalidParameterError, match="is not there"):
+        report.of(ledger, "notes", index=tmp_path / "none")
+
+
+@pytest.mark.parametrize("ending", ["html", "json", "yaml"])
+def test_a_report_is_saved_by_its_ending(
+    ledger: SQLLedger, tmp_path: Path, ending: str
+) -> None:
+    account(ledger)
+    path = tmp_path / f"report.{ending}"
+    report.of(ledger, "notes").save(path)
+    assert "notes" in path.read_text()
+    with pytest.raises(InvalidParameterError, match=r"\.html, \.json or \.yaml"):
+        report.of(ledger, "notes").save(tmp_path / "report.pdf")
+    with pytest.raises(InvalidParameterError, match="can't be written"):
+        report.of(ledger, "notes").save(path / "below.html")
+
+
+def test_what_is_not_covered_has_the_docs_titles() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reviewers" / "not-protected.md"
+    titles = re.findall(r"^\*\*(.+?)\.\*\*", page.read_text(), re.MULTILINE)
+    assert {what for what, _ in texts.NOT_COVERED} <= set(titles)

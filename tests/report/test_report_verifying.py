@@ -1,0 +1,193 @@
+"""A record is confirmed by the ledger that charged it, and by no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.few_shot_fakes import generator_of, records_of
+from support.groups_fakes import note
+
+from langchain_dpicl import (
+    DPChain,
+    PrivacyBudgetHandler,
+    PublicFirstGate,
+    RetrievedGroups,
+    VoteOutputParser,
+    report,
+)
+from langchain_dpicl.cli import main
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.ledger import SQLLedger
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+
+Change = Callable[[dict[str, Any]], Any]
+QUESTION = "Which side effect do patients on lisinopril report most?"
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> SQLLedger:
+    return SQLLedger(f"sqlite:///{tmp_path_factory.mktemp('verified')}/l.db")
+
+
+def chain(ledger: SQLLedger, name: str, **parts: Any) -> DPChain:
+    terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, **parts.pop("terms", {})}
+    groups = RetrievedGroups.from_documents(
+        [note(f"{i}", "The side effect of lisinopril is cough.") for i in range(60)],
+        HashingEmbeddings(),
+        unit_key="unit",
+        n_groups=30,
+        docs_per_group=2,
+    )
+    parser = parts.pop("parser", VoteOutputParser(labels=["cough", "rash"]))
+    budget = PrivacyBudgetHandler(ledger=ledger, account=name, **terms)
+    model = OfflineChatModel()
+    return DPChain(groups=groups, model=model, parser=parser, budget=budget, **parts)
+
+
+def asked(ledger: SQLLedger, name: str, *, times: int = 1, **parts: Any) -> Any:
+    made = chain(ledger, name, **parts)
+    return [made.invoke(QUESTION) for _ in range(times)][-1]
+
+
+@pytest.fixture(scope="module")
+def record(ledger: SQLLedger) -> dict[str, Any]:
+    found: dict[str, Any] = asked(ledger, "notes", times=2).response_metadata["privacy"]
+    return found
+
+
+def test_an_answer_is_confirmed(ledger: SQLLedger, record: dict[str, Any]) -> None:
+    found = report.verify(record, ledger)
+    assert found.is_confirmed, found
+    assert (found.account, found.charge) == ("notes", 2)
+    assert found.digest == ledger.charges("notes")[1].digest
+    assert len(found.checked) == 5
+    # Later charges change nothing.
+    asked(ledger, "notes")
+    assert report.verify(record, ledger) == found
+
+
+def changed(**values: Any) -> Change:
+    return lambda record: record.update(values)
+
+
+def with_account(**values: Any) -> Change:
+    return lambda record: record["account"].update(values)
+
+
+def noisier(record: dict[str, Any]) -> None:
+    record["events"][0]["noise_multiplier"] *= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (changed(charge=99), "has no charge 99"),
+        (changed(charge=1), "had spent"),
+        (changed(charge=None), "names no charge"),
+        (changed(account=None), "no account"),
+        (changed(random="seeded"), "source for tests"),
+        (changed(events=[]), "other events"),
+        (noisier, "other events"),
+        (lambda r: r["events"].append(r["events"][0]), None),
+        (lambda r: r["events"].extend(2 * r["events"]), "other events"),
+        (with_account(name="other"), "no such account"),
+        (with_account(epsilon=1.0), "another epsilon"),
+        (with_account(accounting="zcdp"), "another accounting"),
+        (with_account(epsilon_spent=0.1), "had spent more"),
+    ],
+)
+def test_a_record_that_says_something_else_is_not(
+    ledger: SQLLedger, record: dict[str, Any], change: Change, wrong: str | None
+) -> None:
+    edited = json.loads(json.dumps(record))
+    change(edited)
+    found = report.verify(edited, ledger)
+    if wrong == "had spent":
+        # Charge 1 had spent less: the record overstates, and promises no more.
+        assert found.is_confirmed
+    elif wrong is None:
+        # Two charges may pay for one question.
+        assert found.is_confirmed
+    else:
+        assert not found.is_confirmed
+        assert wrong in found.summary
+
+
+def test_another_ledger_confirms_nothing(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
+    other = SQLLedger(f"sqlite:///{tmp_path}/other.db")
+    assert not report.verify(record, other).is_confirmed
+
+
+def test_a_question_with_two_charges(ledger: SQLLedger) -> None:
+    terms = {"accounting": "zcdp"}
+    gate = PublicFirstGate(agreement=0.99)
+    told = asked(ledger, "gated", terms=terms, gate=gate)
+    found = told.response_metadata["privacy"]
+    assert len(found["events"]) == 2
+    assert report.verify(found, ledger).is_confirmed
+    found["events"].reverse()
+    assert not report.verify(found, ledger).is_confirmed
+
+
+def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> None:
+    told = asked(ledger, "cached", times=2, cache=True)
+    found = told.response_metadata["privacy"]
+    assert (found["status"], found["charge"]) == ("cached", None)
+    assert report.verify(found, ledger).charge == 1
+    found["details"]["first"]["charge"] = 5
+    assert not report.verify(found, ledger).is_confirmed
+
+
+def test_noise_for_tests_is_no_release(ledger: SQLLedger) -> None:
+    parser = VoteOutputParser(
+        labels=["cough", "rash"], random=SecureRandom.insecure(7)
+    )
+    told = asked(ledger, "seeded", parser=parser)
+    found = report.verify(told.response_metadata["privacy"], ledger)
+    assert "source for tests" in found.summary
+
+
+def test_a_file_of_examples_and_an_answer_as_json(
+    ledger: SQLLedger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budget = PrivacyBudgetHandler(
+        epsilon=4, delta=1e-5, queries=1, ledger=ledger, account="shots"
+    )
+    generator_of(budget=budget).generate(records_of()).save(tmp_path / "shots.json")
+    told = asked(ledger, "told")
+    (tmp_path / "answer.json").write_text(json.dumps(told.to_json()))
+    (tmp_path / "service.json").write_text(
+        json.dumps({"answer": "x", "privacy": told.response_metadata["privacy"]})
+    )
+    for name in ("shots", "answer", "service"):
+        path = str(tmp_path / f"{name}.json")
+        url = f"sqlite:///{ledger.path}"
+        assert main(["verify", path, "--ledger", url]) == 0
+        assert "Confirmed" in capsys.readouterr().out
+    content = json.loads((tmp_path / "service.json").read_text())
+    content["privacy"]["charge"] = 7
+    (tmp_path / "service.json").write_text(json.dumps(content))
+    status = main(["verify", str(tmp_path / "service.json"), "--ledger", url, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (status, found["is_confirmed"]) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [({}, "no record"), ([1], "no record"), ("form", "another form than")],
+)
+def test_what_is_no_record_is_refused(
+    ledger: SQLLedger, record: dict[str, Any], content: Any, message: str
+) -> None:
+    if content == "form":
+        content = {**record, "epsilon": "private text"}
+    with pytest.raises(InvalidParameterError, match=message) as caught:
+        report.verify(content, ledger)
+    assert "private text" not in str(caught.value)
