@@ -362,7 +362,11 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--out", metavar="FILE", help=".html, .json or .yaml (default: printed)"
     )
     for option, metavar, meaning in (
-        ("--facts", "FILE", "what only you can say: names, purpose, dates (YAML, JSON)"),
+        (
+            "--facts",
+            "FILE",
+            "what only you can say: names, purpose, dates (YAML, JSON)",
+        ),
         ("--audits", "FOLDER", "audits as JSON; only their verdicts are shown"),
         ("--erasures", "FOLDER", "certificates of erasures as JSON"),
         ("--index", "FOLDER", "a saved index, to show who may read its files"),

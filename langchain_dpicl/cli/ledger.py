@@ -95,7 +95,9 @@ def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     table = Table("query", "charged at (UTC)", "events")
     for charge in charges:
         at = charge["at"].partition(".")[0].replace("T", " ")
-        table.add_row(str(charge["sequence"]), at, escape(short_events(charge["events"])))
+        table.add_row(
+            str(charge["sequence"]), at, escape(short_events(charge["events"]))
+        )
     Console().print(table)
     return 0
 

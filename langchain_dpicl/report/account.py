@@ -16,6 +16,7 @@ from langchain_dpicl.common import files, pages
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
 from langchain_dpicl.ledger.base import AccountState
+from langchain_dpicl.ledger.corpus import CorpusState
 from langchain_dpicl.release.record import now
 from langchain_dpicl.report import texts
 from langchain_dpicl.report.charges import ReleaseLine, plain, proofs, release_lines
@@ -53,6 +54,7 @@ class AccountReport:
     """What an account has promised, spent and released: public facts alone.
 
     Attributes:
+        account: The account's name.
         terms: What the account promises.
         unit_key: The field that names a record's unit; None: each record is one.
         is_bound: Whether a first release has fixed the unit.
@@ -65,6 +67,7 @@ class AccountReport:
             journal was rewritten.
         curve: Epsilon over delta.
         households: What is promised to several units together.
+        corpus: The corpus that the account belongs to, with its cap; None without.
         lines: What was released, equal charges in one line.
         facts: What the operator said, by the names of `texts.FACTS`.
         audits: The verdicts of audits.
@@ -85,6 +88,7 @@ class AccountReport:
         0.0
     """
 
+    account: str
     terms: AccountTerms
     unit_key: str | None
     is_bound: bool
@@ -95,6 +99,7 @@ class AccountReport:
     head: str
     curve: tuple[CurvePoint, ...]
     households: tuple[Household, ...]
+    corpus: CorpusState | None
     lines: tuple[ReleaseLine, ...]
     facts: Mapping[str, str]
     audits: tuple[Seen, ...]
@@ -105,11 +110,6 @@ class AccountReport:
 
     def __repr__(self) -> str:
         return f"AccountReport(account={self.account!r}, is_whole={self.is_whole})"
-
-    @property
-    def account(self) -> str:
-        """The account's name."""
-        return self.terms.name
 
     @property
     def is_whole(self) -> bool:
@@ -195,6 +195,8 @@ class AccountReport:
                 "scope": terms.scope,
                 "order": terms.order,
                 "delta0_share": terms.delta0_share,
+                "period": terms.period,
+                "purpose": terms.purpose,
                 "unit": self.unit,
                 "unit_key": self.unit_key,
                 "neighbors": list(texts.NEIGHBORS),
@@ -210,6 +212,7 @@ class AccountReport:
                 "damage": self.damage or None,
                 "last_digest": self.head or None,
             },
+            "corpus": self._corpus(),
             "curve": [asdict(point) for point in self.curve],
             "households": [asdict(one) for one in self.households],
             "releases": [line.to_dict() for line in self.lines],
@@ -239,6 +242,15 @@ class AccountReport:
                 {"what": what, "why": why} for what, why in texts.NOT_COVERED
             ],
             "facts": {name: self.facts.get(name) for name in texts.FACTS},
+        }
+
+    def _corpus(self) -> dict[str, Any] | None:
+        if self.corpus is None:
+            return None
+        return {
+            **asdict(self.corpus.terms),
+            "committed": list(self.corpus.committed),
+            "accounts": [one.terms.name for one in self.corpus.counted],
         }
 
     def to_html(self) -> str:
@@ -333,10 +345,15 @@ def of(
             opened.dispose()
 
 
-def _gathered(ledger: Ledger, account: str, **given: Any) -> AccountReport:
+def _gathered(
+    ledger: Ledger, account: str, *, facts: dict[str, str], **given: Any
+) -> AccountReport:
     state = ledger.state(account)
+    if state.terms.purpose:
+        facts = {"purpose": state.terms.purpose, **facts}
     charges = ledger.charges(account)
     return AccountReport(
+        account=account,
         terms=state.terms,
         unit_key=state.plan.template.get("unit_key") if state.plan else None,
         is_bound=state.plan is not None,
@@ -347,8 +364,10 @@ def _gathered(ledger: Ledger, account: str, **given: Any) -> AccountReport:
         head=charges[-1].digest if charges else "",
         curve=curve(state),
         households=households(state),
+        corpus=ledger.corpus(name) if (name := state.terms.corpus) else None,
         lines=release_lines(ledger, account, charges),
         created=now(),
+        facts=facts,
         **given,
     )
 

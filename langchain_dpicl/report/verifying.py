@@ -63,7 +63,9 @@ class Verdict:
             return f"Not confirmed: {self.wrong[0]}."
         if self.charge is None:
             return "Confirmed: nothing was charged, and no record had a part in it."
-        return f"Confirmed: charge {self.charge} of account {self.account} paid for this."
+        return (
+            f"Confirmed: charge {self.charge} of account {self.account} paid for this."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON-able values."""
@@ -167,7 +169,9 @@ class _Check:
             self.wrong.append("it was released and names no charge")
         return None
 
-    def _charged(self, name: str | None, account: Mapping[str, Any], number: int) -> None:
+    def _charged(
+        self, name: str | None, account: Mapping[str, Any], number: int
+    ) -> None:
         if name is None:
             self.wrong.append("it names a charge and no account")
             return

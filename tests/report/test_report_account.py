@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.corpora import CLINIC, of_month, opened_in
 from support.few_shot_fakes import generator_of, records_of
 from support.table_parts import people, people_schema
 
@@ -73,7 +74,11 @@ def test_an_account_with_a_plan(ledger: SQLLedger) -> None:
     assert (line.kind, line.mechanism, line.count) == ("answer", "vote/gaussian", 1)
     assert [proof.function for proof in found.proofs] == ["noisy_counts"]
     page = found.to_html()
-    for said in ("all records with the same &#39;unit&#39;", "research", "to be filled"):
+    for said in (
+        "all records with the same &#39;unit&#39;",
+        "research",
+        "to be filled",
+    ):
         assert said in page
     assert found.head == ledger.charges("notes")[-1].digest
     assert found.head in page
@@ -112,6 +117,26 @@ def test_a_per_unit_account_speaks_of_any_unit(ledger: SQLLedger) -> None:
     assert texts.CHANGES_UNIT in page
 
 
+def test_an_account_of_a_corpus_shows_its_cap(ledger: SQLLedger) -> None:
+    ledger.create_corpus(CLINIC)
+    for month in ("2026-12", "2027-01"):
+        opened_in(ledger, of_month(month, purpose=f"research in {month}"))
+    found = report.of(ledger, "clinic/2027-01")
+    assert found.to_dict()["corpus"]["committed"] == [16.0, 2e-6]
+    page = found.to_html()
+    for said in (
+        "promised ε = 24 and δ = 3e-06",
+        "within any 365 days",
+        "Committed now: ε = 16, δ = 2e-06, by 2 accounts",
+        "research in 2027-01",
+        "from 2027-01-01 on",
+        "for nothing from 2027-02-01 on",
+    ):
+        assert said in page
+    account(ledger, "alone")
+    assert "no corpus with a cap" in report.of(ledger, "alone").to_html()
+
+
 def test_examples_and_tables(ledger: SQLLedger) -> None:
     generator_of(budget=account(ledger, "shots", queries=1)).generate(records_of())
     table = GDPTable(
@@ -134,12 +159,19 @@ def test_nothing_private_is_in_a_report(ledger: SQLLedger, scope: str) -> None:
     ask(budget, **per_unit)
     ask(budget, VoteOutputParser(labels=["rash", "cough"]), **per_unit)
     found = report.of(ledger, "notes")
-    tags = [balance.tag for balance in ledger.unit_balances("notes")] if per_unit else []
+    tags = (
+        [balance.tag for balance in ledger.unit_balances("notes")] if per_unit else []
+    )
     assert len(tags) == len(per_unit) * 30
     with closing(sqlite3.connect(ledger.path or "")) as connection:
         dump = "\n".join(connection.iterdump())
     keys = re.findall(r"X'([0-9A-F]{64})'", dump)
-    said = [found.to_html(), json.dumps(found.to_dict()), found.to_registry(), str(found)]
+    said = [
+        found.to_html(),
+        json.dumps(found.to_dict()),
+        found.to_registry(),
+        str(found),
+    ]
     for text in said:
         assert leaks(text, [CANARY, QUESTION, *tags, *keys]) == []
         # A released answer is public, and still not repeated.

@@ -13,8 +13,8 @@ from support.groups_fakes import note
 
 from langchain_dpicl import (
     DPChain,
+    NoisyThreshold,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     VoteOutputParser,
     report,
@@ -22,7 +22,7 @@ from langchain_dpicl import (
 from langchain_dpicl.cli import main
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import SQLLedger
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
 Change = Callable[[dict[str, Any]], Any]
@@ -42,6 +42,7 @@ def chain(ledger: SQLLedger, name: str, **parts: Any) -> DPChain:
         unit_key="unit",
         n_groups=30,
         docs_per_group=2,
+        score_threshold=parts.pop("score_threshold", None),
     )
     parser = parts.pop("parser", VoteOutputParser(labels=["cough", "rash"]))
     budget = PrivacyBudgetHandler(ledger=ledger, account=name, **terms)
@@ -127,12 +128,12 @@ def test_another_ledger_confirms_nothing(
 
 def test_a_question_with_two_charges(ledger: SQLLedger) -> None:
     terms = {"accounting": "zcdp"}
-    gate = PublicFirstGate(agreement=0.99)
-    told = asked(ledger, "gated", terms=terms, gate=gate)
+    threshold = NoisyThreshold(units=40, bins=(-1.0,))
+    told = asked(ledger, "two", terms=terms, score_threshold=threshold)
     found = told.response_metadata["privacy"]
-    assert len(found["events"]) == 2
+    assert [event["kind"] for event in found["events"]] == ["gaussian", "gaussian"]
     assert report.verify(found, ledger).is_confirmed
-    found["events"].reverse()
+    found["events"][0]["noise_multiplier"] /= 2
     assert not report.verify(found, ledger).is_confirmed
 
 
@@ -146,9 +147,7 @@ def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> 
 
 
 def test_noise_for_tests_is_no_release(ledger: SQLLedger) -> None:
-    parser = VoteOutputParser(
-        labels=["cough", "rash"], random=SecureRandom.insecure(7)
-    )
+    parser = VoteOutputParser(labels=["cough", "rash"], random=SeededRandom(7))
     told = asked(ledger, "seeded", parser=parser)
     found = report.verify(told.response_metadata["privacy"], ledger)
     assert "source for tests" in found.summary

@@ -1,9 +1,10 @@
 """Each release is proven in one file, and pays what that file says.
 
-ARCHITECTURE.md names, for each release, the function that makes it, the template that
-prices it, and the one file that holds both. Here the table is read and held against
-the code: the named file argues sensitivity, noise and event, and every parser and
-generator calls its function with exactly the noise that its account was charged for.
+A table names, for each release, the function that makes it, the template that prices
+it, and the one file that holds both: `report/proofs.csv`, which ARCHITECTURE.md shows.
+Here it is held against the code: the named file argues sensitivity, noise and event,
+and every parser and generator calls its function with exactly the noise that its
+account was charged for.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.accounting import Event, EventTemplate, ParallelEvent
 from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.report import proven
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 
 PACKAGE = Path(langchain_dpicl.__file__).parent
 ARCHITECTURE = PACKAGE.parent / "ARCHITECTURE.md"
 ROW = re.compile(
-    r"^\| [^|]+ \| `(\w+)` \| `(\w+)` \| `(\w+_template)` \| "
+    r"^\| ([^|]+) \| `(\w+)` \| `(\w+)` \| `(\w+_template)` \| "
     r"`(mechanisms/\w+\.py)` \|$",
     re.MULTILINE,
 )
@@ -68,7 +70,7 @@ class Proof:
         return f"{self.maker}-{self.function}"
 
 
-PROOFS = [Proof(*found) for found in ROW.findall(ARCHITECTURE.read_text())]
+PROOFS = [Proof(p.maker, p.function, p.template, p.file) for p in proven.PROOFS]
 
 
 # -- what the files hold ---------------------------------------------------------------
@@ -103,6 +105,34 @@ def lacks(proof: Proof) -> list[str]:
     if "EventTemplate" not in calls:
         found.append("an event of its own")
     return found
+
+
+def test_the_architecture_shows_the_table() -> None:
+    rows = ROW.findall(ARCHITECTURE.read_text())
+    fields = ("release", "maker", "function", "template", "file")
+    kept = [tuple(getattr(p, name) for name in fields) for p in proven.PROOFS]
+    assert rows == kept
+
+
+KINDS = {
+    "GaussianPart": "gaussian",
+    "PurePart": "pure",
+    "ExponentialPart": "exponential",
+    "CurvePart": "renyi",
+}
+
+
+@pytest.mark.parametrize("proof", proven.PROOFS, ids=lambda p: p.function)
+def test_the_table_names_the_events_that_a_template_charges(
+    proof: proven.Proof,
+) -> None:
+    make = getattr(mechanisms, proof.template)
+    needed = {"relation": "replace", "tables": 1, "k": 2, "items_per_answer": 1}
+    taken = inspect.signature(make).parameters
+    given = {name: value for name, value in needed.items() if name in taken}
+    template = make("name", **given)
+    kinds = {KINDS[type(part).__name__] for part in template.parts}
+    assert proof.events == kinds | ({"delta"} if template.needs_delta0 else set())
 
 
 @pytest.mark.parametrize("proof", PROOFS, ids=str)

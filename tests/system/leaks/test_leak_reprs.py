@@ -152,6 +152,13 @@ PUBLIC = {
     "common.file_format": {"Kind"},
     "release.record": {"RecordAccount", "ReleaseRecord"},
     "release.store": {"Entry", "ReleaseStore"},
+    "report.account": {"AccountReport"},  # Its account and its verdict alone.
+    "report.charges": {"ReleaseLine"},
+    "report.curve": {"CurvePoint", "Household", "_Lost"},
+    "report.given": {"Seen"},
+    "report.proven": {"Proof"},
+    "report.texts": {"Question"},
+    "report.verifying": {"Verdict"},
     "tabular.gdp.consistency": {"Overlap"},
     "tabular.gdp.counts": {"CountTable", "Estimate", "MeasuredCounts"},
     "tabular.gdp.statistics": {"NoisyStatistics"},

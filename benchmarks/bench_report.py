@@ -1,0 +1,73 @@
+"""Speed of an account's report, at 2,000 charges: gathered, and in each form.
+
+    python benchmarks/bench_report.py [--quick]
+
+The target is 2 s for gathering and all three forms. A first report of sampled releases
+takes longer, for the accountant then composes the loss distribution.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, report
+from langchain_dpicl.ledger import SQLLedger
+
+TARGET_SECONDS = 2.0
+ACCOUNTS: dict[str, tuple[dict[str, Any], float]] = {
+    "plan": ({}, 1.0),
+    "zcdp": ({"accounting": "zcdp"}, 1.0),
+    "renyi": ({"accounting": "renyi"}, 0.1),
+    "plan, sampled": ({}, 0.1),
+}
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    done = work()
+    return time.perf_counter() - start, done
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="200 charges")
+    charges = 200 if options.parse_args().quick else 2000
+    table = Table(
+        "account", "charges", "gather, s", "forms, s", "together, s", "target"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder)}/reported.db"
+        ledger = SQLLedger(url)
+        for name, (terms, rate) in ACCOUNTS.items():
+            budget = PrivacyBudgetHandler(
+                epsilon=8,
+                delta=1e-6,
+                queries=charges,
+                ledger=ledger,
+                account=name,
+                **terms,
+            )
+            template = VoteOutputParser(labels=["a", "b"]).event_template(rate)
+            for _ in range(charges):
+                budget.charge(template)
+            gathered, found = seconds(lambda name=name: report.of(url, name))  # type: ignore[misc]
+            forms = (found.to_html, found.to_dict, found.to_registry)
+            made, _ = seconds(lambda forms=forms: [form() for form in forms])  # type: ignore[misc]
+            total = gathered + made
+            kept = "kept" if total <= TARGET_SECONDS else "missed"
+            figures = (f"{value:.2f}" for value in (gathered, made, total))
+            table.add_row(name, str(found.releases), *figures, kept)
+        ledger.dispose()
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()

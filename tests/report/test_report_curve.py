@@ -1,0 +1,117 @@
+"""The figures of a report hold: the curve, the household, what is left."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from support.filter_oracle import zcdp_epsilon
+
+from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, accounting, report
+from langchain_dpicl.accounting import GaussianEvent, gaussian_delta
+from langchain_dpicl.ledger import AccountState, AccountTerms, MemoryLedger, Plan
+from langchain_dpicl.ledger.base import NOTHING
+from langchain_dpicl.report.curve import (
+    CurvePoint,
+    certainty,
+    curve,
+    group_delta,
+    households,
+    svg,
+)
+
+TERMS = AccountTerms("notes", 8.0, 1e-6, 20)
+NOISE = accounting.noise_multiplier(epsilon=8, delta=1e-6, uses=20)
+PLAN = Plan({"unit_key": None}, (GaussianEvent(NOISE),))
+
+
+def state(terms: AccountTerms = TERMS, used: int = 5, **more: Any) -> AccountState:
+    return AccountState(terms, PLAN, used, closed=False, **more)
+
+
+def test_a_plans_curve_is_the_accountants() -> None:
+    points = curve(state())
+    assert [p.delta for p in points] == sorted((p.delta for p in points), reverse=True)
+    for point in points:
+        for value, uses in ((point.promised, 20), (point.spent, 5)):
+            assert value is not None
+            mu = math.sqrt(uses) / NOISE
+            assert gaussian_delta(mu, value) == pytest.approx(point.delta, rel=1e-6)
+    at = next(p for p in points if p.delta == 1e-6)
+    assert at.promised == pytest.approx(8, abs=1e-3)
+    assert at.promised <= 8
+
+
+@pytest.mark.parametrize("method", ["zcdp", "gdp", "renyi", "pure"])
+def test_a_filters_curve_passes_its_promise_and_never_below(method: str) -> None:
+    ledger = MemoryLedger()
+    budget = PrivacyBudgetHandler(
+        epsilon=8,
+        delta=1e-6,
+        queries=20,
+        ledger=ledger,
+        accounting=method,  # type: ignore[arg-type]
+    )
+    parser = VoteOutputParser(
+        labels=["a", "b"],
+        mechanism="permute_and_flip" if method == "pure" else "gaussian",
+    )
+    for _ in range(4):
+        budget.charge(parser.event_template())
+    found = report.of(ledger, "default")
+    at = next(p for p in found.curve if p.delta == 1e-6)
+    assert at.promised == pytest.approx(8, rel=1e-6)
+    assert at.spent == pytest.approx(budget.spent(), rel=1e-6)
+    promised = [p.promised for p in found.curve if p.promised is not None]
+    assert promised == sorted(promised)
+
+
+def test_a_zcdp_curve_is_the_conversion() -> None:
+    terms = AccountTerms("a", 8.0, 1e-6, accounting="zcdp", delta0_share=0.2)
+    limit = terms.filter
+    assert limit is not None
+    points = curve(state(terms, used=0, spent=NOTHING))
+    for point in points:
+        left = point.delta - limit.failure_budget
+        if left <= 0:
+            assert point.promised is None
+        else:
+            exact = float(zcdp_epsilon(limit.budget, left))  # type: ignore[arg-type]
+            assert point.promised == pytest.approx(exact, rel=1e-6)
+        assert point.spent == 0
+
+
+def test_a_household_loses_what_group_privacy_says() -> None:
+    for one in households(state()):
+        n = one.people
+        assert one.epsilon == 8 * n
+        exact = 1e-6 * math.expm1(8 * n) / math.expm1(8)
+        assert one.delta == (pytest.approx(exact) if exact < 1 else None)
+        # n people move the mean of a Gaussian n times as far.
+        mu = n * math.sqrt(20) / NOISE
+        assert one.at_delta is not None
+        assert gaussian_delta(mu, one.at_delta) == pytest.approx(1e-6, rel=1e-6)
+
+
+def test_the_formula_is_no_less_than_what_a_gaussian_loses() -> None:
+    for one in households(state()):
+        if one.delta is not None:
+            mu = one.people * math.sqrt(20) / NOISE
+            assert gaussian_delta(mu, one.epsilon) <= one.delta
+
+
+def test_where_the_accountant_does_not_know_it_says_nothing() -> None:
+    sampled = Plan({}, (GaussianEvent(2.0, 0.5),))
+    found = AccountState(TERMS, sampled, 1, closed=False)
+    assert {one.at_delta for one in households(found)} == {None}
+    assert group_delta(1e6, 1e-6, 3) is None
+    assert certainty(0) == 0.5
+
+
+def test_the_drawing_is_numbers_alone() -> None:
+    drawn = svg(curve(state()), 1e-6, 8.0)
+    assert drawn.count("<polyline") == 2
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    assert svg([CurvePoint(1e-6, None, 1.0)], 1e-6, 8.0).count("<circle") == 1

@@ -1,0 +1,86 @@
+"""A draft for OpenDP's registry has the registry's form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+from support.few_shot_fakes import generator_of, records_of
+
+from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, report
+from langchain_dpicl.ledger import Ledger, MemoryLedger
+
+FORM = yaml.safe_load((Path(__file__).parent / "registry_form.yaml").read_text())
+FACTS = {
+    "controller": 'A "clinic":\nof two lines',
+    "curator_type": "Nonprofit",
+    "sector": "Healthcare",
+    "signed_by": "A. Officer",
+}
+
+
+def faults(text: str) -> list[str]:
+    """Return what the registry's tests would find."""
+    validator = Draft7Validator(FORM, format_checker=Draft7Validator.FORMAT_CHECKER)
+    found = [error.message for error in validator.iter_errors(yaml.safe_load(text))]
+    styles = {getattr(token, "style", None) for token in yaml.scan(text)}
+    return [*found, *(f"style {style}" for style in styles - {None, "|", '"', "'"})]
+
+
+def accounts() -> Iterator[tuple[Ledger, str]]:
+    ledger = MemoryLedger()
+    terms: list[dict[str, Any]] = [
+        {"queries": 5},
+        {"accounting": "zcdp", "queries": 5},
+        {"accounting": "renyi", "queries": 5},
+        {"queries": 5, "scope": "unit"},
+    ]
+    for number, more in enumerate(terms):
+        budget = PrivacyBudgetHandler(
+            epsilon=8, delta=1e-6, ledger=ledger, account=f"Notes {number}", **more
+        )
+        if more.get("scope") != "unit":
+            budget.charge(VoteOutputParser(labels=["a", "b"]).event_template())
+        yield ledger, budget.account
+    shots = PrivacyBudgetHandler(
+        epsilon=4, delta=1e-5, queries=1, ledger=ledger, account="shots"
+    )
+    generator_of(budget=shots).generate(records_of())
+    yield ledger, "shots"
+
+
+@pytest.mark.parametrize("facts", [{}, FACTS], ids=["none", "facts"])
+def test_an_entry_has_the_registrys_form(facts: dict[str, str]) -> None:
+    for ledger, name in accounts():
+        text = report.of(ledger, name, facts=facts).to_registry()
+        assert faults(text) == []
+        found = yaml.safe_load(text)["deployment"]
+        assert found["basic"]["name"] == name
+        curator = found["basic"]["data_curators"][0]
+        assert curator["data_curator_name"] == facts.get("controller", "TODO")
+        assert ("data_product_sector" in found["basic"]) == bool(facts)
+        kinds = found["basic"]["data_product_type"], found["deployment_model"]
+        expected = "Synthetic data" if name == "shots" else "Interactive API"
+        assert kinds[0] == expected
+        assert kinds[1]["access_type"].startswith("Non-" if name == "shots" else "Int")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("status:", "state:"),
+        ('"Industry"', '"TODO"'),
+        ('publication_date: "', 'publication_date: "on '),
+        ("epsilon:", "eps:"),
+        ("tier: 3", "tier: 4"),
+    ],
+)
+def test_twin_an_entry_of_another_form_is_found(edit: tuple[str, str]) -> None:
+    ledger, name = next(accounts())
+    text = report.of(ledger, name).to_registry()
+    assert edit[0] in text
+    assert faults(text.replace(*edit)) != []
