@@ -141,11 +141,11 @@ class AccountReport:
         return proofs(self.lines)
 
     @property
-    def changes(self) -> tuple[str, ...]:
+    def changes(self) -> list[str]:
         """How records that change are counted, in words."""
         is_unit = self.terms.scope == "unit"
         last = texts.CHANGES_UNIT if is_unit else texts.CHANGES_CORPUS
-        return (*texts.CHANGES, last)
+        return [*texts.CHANGES, last]
 
     @property
     def checklist(self) -> list[texts.Question]:
@@ -199,7 +199,7 @@ class AccountReport:
                 "purpose": terms.purpose,
                 "unit": self.unit,
                 "unit_key": self.unit_key,
-                "neighbors": list(texts.NEIGHBORS),
+                "neighbors": texts.NEIGHBORS,
             },
             "spent": {
                 "epsilon": self.spent,
@@ -225,12 +225,9 @@ class AccountReport:
                 }
                 for proof in self.proofs
             ],
-            "assumptions": list(texts.ASSUMPTIONS),
-            "actors": [
-                {"who": who, "sees": sees, "is": trust}
-                for who, sees, trust in texts.ACTORS
-            ],
-            "changes": list(self.changes),
+            "assumptions": texts.ASSUMPTIONS,
+            "actors": texts.ACTORS,
+            "changes": self.changes,
             "erasures": [dict(seen.fields) for seen in self.erasures],
             "audits": [dict(seen.fields) for seen in self.audits],
             "files": [dict(seen.fields) for seen in self.files],
@@ -238,9 +235,7 @@ class AccountReport:
                 {**asdict(q), "operator": {n: self.facts.get(n) for n in q.facts}}
                 for q in self.checklist
             ],
-            "not_covered": [
-                {"what": what, "why": why} for what, why in texts.NOT_COVERED
-            ],
+            "not_covered": texts.NOT_COVERED,
             "facts": {name: self.facts.get(name) for name in texts.FACTS},
         }
 

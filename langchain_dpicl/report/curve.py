@@ -56,7 +56,7 @@ class Household:
 
 
 def curve(state: AccountState) -> tuple[CurvePoint, ...]:
-    """Return epsilon over delta, from large deltas to small ones; none before a release.
+    """Return epsilon over delta, large deltas first; nothing before a release.
 
     Under a filter what is spent is a report, and what is promised is the filter's
     limit: a bound on the sum of the losses, whatever delta they are stated at.

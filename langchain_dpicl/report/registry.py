@@ -121,7 +121,7 @@ def entry(report: AccountReport) -> dict[str, Any]:
                 "model_name": "Central" if set(kinds) != {"reports"} else "Local",
                 "trust_assumptions": _listed(texts.ASSUMPTIONS),
                 "actors": _listed(
-                    f"{who} ({trust}): {sees}" for who, sees, trust in texts.ACTORS
+                    "{who} ({is}): {sees}".format(**actor) for actor in texts.ACTORS
                 ),
                 "release_type": "Many releases" if asks else "One release",
                 "release_type_details": scope + ".",
@@ -143,7 +143,7 @@ def entry(report: AccountReport) -> dict[str, Any]:
                 "justification": said("why_epsilon"),
                 "utility": TODO,
                 "additional_information": _listed(
-                    f"{what}: {why}" for what, why in texts.NOT_COVERED
+                    "{what}: {why}".format(**one) for one in texts.NOT_COVERED
                 ),
             },
             "administrative": {

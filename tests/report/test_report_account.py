@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.corpora import CLINIC, of_month, opened_in
 from support.few_shot_fakes import generator_of, records_of
+from support.groups_fakes import note
 from support.table_parts import people, people_schema
 
 from langchain_dpicl import (
@@ -30,7 +31,6 @@ from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.report import texts
 from langchain_dpicl.tabular import GDPTable
-from support.groups_fakes import note
 
 CANARY = "canary-4711"
 QUESTION = "Which side effect do patients on lisinopril report most?"
@@ -315,4 +315,4 @@ def test_a_report_is_saved_by_its_ending(
 def test_what_is_not_covered_has_the_docs_titles() -> None:
     page = Path(__file__).parents[2] / "docs" / "reviewers" / "not-protected.md"
     titles = re.findall(r"^\*\*(.+?)\.\*\*", page.read_text(), re.MULTILINE)
-    assert {what for what, _ in texts.NOT_COVERED} <= set(titles)
+    assert {one["what"] for one in texts.NOT_COVERED} <= set(titles)
