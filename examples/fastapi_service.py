@@ -10,6 +10,7 @@ Every worker opens the same account, so that all of them together stay within it
     DPICL_LEDGER   sqlite:///service.db, or postgresql+psycopg://user@host/db for
                    several hosts
     DPICL_ANSWERS  how many answers the account pays for
+    DPICL_FACTS    a file of what only you can say, for the page GET /account
     DPICL_INDEX    a folder written by `RetrievedGroups.save`; without it each worker
                    makes an index of its own of the generated clinic
 """
@@ -28,7 +29,7 @@ from typing import Any
 import httpx
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, StreamingResponse
 from langchain_core.messages import AIMessage
 from pydantic import BaseModel, Field
 
@@ -42,6 +43,7 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
+    report,
 )
 from langchain_dpicl.demo import clinic, questions
 from langchain_dpicl.ledger import SQLLedger
@@ -140,6 +142,17 @@ async def budget() -> dict[str, Any]:
     return await asyncio.to_thread(app.state.budget.public_state)
 
 
+@app.get("/account", response_class=HTMLResponse)
+async def account() -> str:
+    # All of it is public: the account's terms, its charges, what you say of yourself.
+    budget = app.state.budget
+    facts = os.environ.get("DPICL_FACTS")
+    found = await asyncio.to_thread(
+        report.of, budget.ledger, budget.account, facts=facts
+    )
+    return found.to_html()
+
+
 @app.get("/health")
 async def health() -> dict[str, Any]:
     # Reads the ledger, and fails as LedgerError where it can't.
@@ -220,6 +233,8 @@ async def demonstrate() -> None:
         print("GET /budget")
         for name in ("epsilon", "epsilon_spent", "queries", "queries_spent"):
             print(f"    {name:13} {state[name]:.4g}")
+        page = (await client.get("/account")).text
+        print(f"GET /account\n    a page of {len(page) // 1000},000 characters")
         print("GET /health")
         print("   ", (await client.get("/health")).text)
 

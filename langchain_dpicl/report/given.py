@@ -162,9 +162,10 @@ def _read_yaml(path: Path) -> Any:
 
 
 def _tried(read: Callable[[], Any], *errors: type[Exception]) -> Any:
+    wrong: tuple[type[Exception], ...] = (OSError, ValueError, RecursionError, *errors)
     try:
         return read()
-    except (OSError, ValueError, RecursionError, *errors):
+    except wrong:
         return None
 
 

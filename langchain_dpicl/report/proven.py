@@ -52,7 +52,7 @@ class Proof:
 def _read() -> tuple[Proof, ...]:
     table = resources.files(__package__).joinpath("proofs.csv").read_text("utf-8")
     return tuple(
-        Proof(*list(row.values())[:5], events=frozenset(row["events"].split()))
+        Proof(**{**row, "events": frozenset(row["events"].split())})  # type: ignore[arg-type]
         for row in csv.DictReader(table.splitlines())
     )
 

@@ -36,14 +36,14 @@ def entry_text(report: AccountReport) -> str:
     """Return the entry of an account as YAML; see `AccountReport.to_registry`."""
     import yaml
 
-    class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as they stand."""
+    # A class of its own, which writes texts of several lines as they stand.
+    dumper_type: Any = type("Dumper", (yaml.SafeDumper,), {})
 
     def text(dumper: Any, value: str) -> Any:
         style = "|" if "\n" in value else '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
-    Dumper.add_representer(str, text)
+    dumper_type.add_representer(str, text)
     head = _HEAD.format(
         library=report.library,
         created=report.created[:10],
@@ -52,7 +52,7 @@ def entry_text(report: AccountReport) -> str:
     )
     made = yaml.dump(
         entry(report),
-        Dumper=Dumper,
+        Dumper=dumper_type,
         sort_keys=False,
         allow_unicode=True,
         width=10**6,

@@ -148,6 +148,11 @@ async def test_workers_share_one_budget_and_a_killed_one_loses_nothing(
     assert state["queries_spent"] == ANSWERS
     assert state["epsilon_spent"] <= state["epsilon"]
     assert (await clients[1].get("/health")).json()["can_answer"] is False
+    page = await clients[1].get("/account")
+    assert page.headers["content-type"].startswith("text/html")
+    assert f"<b>{ANSWERS}</b><span>charges of {ANSWERS}</span>" in page.text
+    assert "The ledger is whole." in page.text
+    assert "to be filled in by the operator" in page.text
     # What the dead worker has sold, the living one still gives.
     for text, answer in zip(asked, found, strict=True):
         again = await ask(clients[1], text)
