@@ -332,7 +332,7 @@ def of(
             account,
             facts=facts_of(facts),
             audits=found_audits(audits),
-            erasures=found_erasures(erasures),
+            erasures=found_erasures(erasures, account),
             files=files_of(opened, index),
         )
     finally:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.audit import AuditReport
-from langchain_dpicl.common import files
+from langchain_dpicl.common import file_format, files
 from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.report import texts
 
 CERTIFICATE = "langchain-dpicl/erasure-certificate"
+_FRAME = {"format", "version", "kind", "sha256"}
 _MOST_BYTES = 1 << 20
 _LONGEST = 200
 _MOST_FILES = 20
@@ -68,7 +69,7 @@ def found_audits(folder: Path_ | None) -> tuple[Seen, ...]:
         try:
             audit = AuditReport.load(path)
         except DPError:
-            found.append(_unreadable(path))
+            found.append(_unreadable("audit", "made", "library"))
             continue
         fields = {
             "audit": audit.kind,
@@ -80,24 +81,30 @@ def found_audits(folder: Path_ | None) -> tuple[Seen, ...]:
     return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
 
 
-def found_erasures(folder: Path_ | None) -> tuple[Seen, ...]:
-    """Return the certificates of a folder, oldest first, without saying of whom."""
+def found_erasures(folder: Path_ | None, account: str) -> tuple[Seen, ...]:
+    """Return the certificates of a folder, oldest first, without saying of whom.
+
+    How many records were erased is about the person, and is not shown.
+    """
     found = []
     for path in _listed(folder):
         content = _certificate(path)
         if content is None:
-            found.append(_unreadable(path))
+            found.append(_unreadable("made", "names this account"))
             continue
-        made = next(
-            (content[name] for name in ("created", "erased", "at") if name in content),
-            "",
-        )
+        held = content.get("accounts")
+        names = [
+            one.get("account") if isinstance(one, dict) else one
+            for one in (held if isinstance(held, list) else [])
+        ]
+        own = {name: content[name] for name in content.keys() - _FRAME}
+        is_intact = content.get("sha256") == file_format.digest(own)
         fields = {
-            "made": str(made)[:_LONGEST],
-            "corpus": str(content.get("corpus") or "")[:_LONGEST],
-            "library": str(content.get("library") or "")[:_LONGEST],
+            "made": str(content.get("erased_at", ""))[:_LONGEST],
+            "names this account": "yes" if account in names else "no",
+            "verdict": "intact" if is_intact else "was edited",
         }
-        found.append(Seen(fields))
+        found.append(Seen(fields, is_intact))
     return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
 
 
@@ -138,8 +145,10 @@ def _listed(folder: Path_ | None) -> Iterator[Path]:
     yield from sorted(Path(folder).glob("*.json"))
 
 
-def _unreadable(path: Path) -> Seen:
-    return Seen({"made": "", "file": path.name, "verdict": "can't be read"}, False)
+def _unreadable(*columns: str) -> Seen:
+    # Not its name, in which people may have written an id.
+    fields = {**dict.fromkeys(columns, ""), "verdict": "can't be read"}
+    return Seen(fields, is_good=False)
 
 
 def _certificate(path: Path) -> dict[str, Any] | None:

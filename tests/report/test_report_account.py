@@ -26,6 +26,7 @@ from langchain_dpicl import (
     report,
 )
 from langchain_dpicl.audit import AuditReport
+from langchain_dpicl.common import file_format
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
@@ -266,19 +267,28 @@ def test_of_audits_only_the_verdict_is_shown(ledger: SQLLedger, tmp_path: Path) 
 
 def test_of_erasures_nobody_is_named(ledger: SQLLedger, tmp_path: Path) -> None:
     account(ledger)
-    certificate = {
-        "format": "langchain-dpicl/erasure-certificate",
-        "created": "2026-11-01T00:00:00+00:00",
-        "corpus": "clinic",
-        "unit": CANARY,
+    held = {
+        "fingerprint": CANARY,
+        "erased_at": "2026-11-01T00:00:00+00:00",
+        "index": {"documents_erased": 4711},
+        "accounts": [{"account": "notes"}],
+        "corpus": {},
     }
-    (tmp_path / "one.json").write_text(json.dumps(certificate))
-    (tmp_path / "two.json").write_text('{"format": "other"}')
+    frame = {"format": "langchain-dpicl/erasure-certificate", "version": 1}
+    signed = {**frame, **held, "sha256": file_format.digest(held)}
+    later = {**signed, "erased_at": "2026-11-02T00:00:00+00:00", "accounts": CANARY}
+    (tmp_path / "one.json").write_text(json.dumps(signed))
+    (tmp_path / "two.json").write_text(json.dumps(later))
+    (tmp_path / f"{CANARY}.json").write_text('{"format": "other"}')
     found = report.of(ledger, "notes", erasures=tmp_path)
-    assert [seen.is_good for seen in found.erasures] == [False, True]
+    assert [tuple(seen.fields.values())[1:] for seen in found.erasures] == [
+        ("", "can't be read"),
+        ("yes", "intact"),
+        ("no", "was edited"),
+    ]
     page = found.to_html()
     assert "2026-11-01" in page
-    assert CANARY not in page
+    assert leaks(page, [CANARY, "4711"]) == []
 
 
 def test_file_modes_are_shown(ledger: SQLLedger, tmp_path: Path) -> None:
