@@ -2,8 +2,9 @@
 
     python benchmarks/bench_report.py [--quick]
 
-The target is 2 s for gathering and all three forms. A first report of sampled releases
-takes longer, for the accountant then composes the loss distribution.
+The target is 2 s for gathering and all three forms, in a process that is warm: the
+command `dpicl report` first loads LangChain and SQLAlchemy, and for sampled releases
+SciPy.
 """
 
 from __future__ import annotations

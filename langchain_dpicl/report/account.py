@@ -180,7 +180,6 @@ class AccountReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-able values."""
-        terms = self.terms
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -188,15 +187,7 @@ class AccountReport:
             "created": self.created,
             "library": self.library,
             "promise": {
-                "epsilon": terms.epsilon,
-                "delta": terms.delta,
-                "queries": terms.queries,
-                "accounting": terms.accounting,
-                "scope": terms.scope,
-                "order": terms.order,
-                "delta0_share": terms.delta0_share,
-                "period": terms.period,
-                "purpose": terms.purpose,
+                **asdict(self.terms),
                 "unit": self.unit,
                 "unit_key": self.unit_key,
                 "neighbors": texts.NEIGHBORS,

@@ -165,7 +165,7 @@ class _Check:
             return int(first["charge"])
         if record["events"]:
             self.wrong.append("it has events and names no charge")
-        elif record["status"] == "released":
+        elif record["status"] in ("released", "cached"):
             self.wrong.append("it was released and names no charge")
         return None
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.few_shot_fakes import generator_of, records_of
 from support.groups_fakes import note
+from support.table_parts import people, people_schema
 
 from langchain_dpicl import (
     DPChain,
@@ -24,6 +25,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.tabular import GDPTable
 
 Change = Callable[[dict[str, Any]], Any]
 QUESTION = "Which side effect do patients on lisinopril report most?"
@@ -36,13 +38,15 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> SQLLedger:
 
 def chain(ledger: SQLLedger, name: str, **parts: Any) -> DPChain:
     terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, **parts.pop("terms", {})}
+    threshold = parts.pop("score_threshold", None)
     groups = RetrievedGroups.from_documents(
         [note(f"{i}", "The side effect of lisinopril is cough.") for i in range(60)],
         HashingEmbeddings(),
         unit_key="unit",
         n_groups=30,
         docs_per_group=2,
-        score_threshold=parts.pop("score_threshold", None),
+        score_threshold=threshold,
+        grouping="unit" if isinstance(threshold, float) else "shard",
     )
     parser = parts.pop("parser", VoteOutputParser(labels=["cough", "rash"]))
     budget = PrivacyBudgetHandler(ledger=ledger, account=name, **terms)
@@ -144,6 +148,31 @@ def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> 
     assert report.verify(found, ledger).charge == 1
     found["details"]["first"]["charge"] = 5
     assert not report.verify(found, ledger).is_confirmed
+    del found["details"]["first"]
+    assert "names no charge" in report.verify(found, ledger).summary
+
+
+def test_an_answer_without_a_charge_is_confirmed_as_that(
+    ledger: SQLLedger, record: dict[str, Any]
+) -> None:
+    free = {**record, "status": "public", "events": [], "charge": None}
+    assert report.verify({**free, "account": None}, ledger).is_confirmed
+    assert "nothing was charged" in report.verify(free, ledger).summary
+    assert not report.verify({**free, "status": "released"}, ledger).is_confirmed
+
+
+def test_a_per_unit_account_and_a_table(ledger: SQLLedger) -> None:
+    told = asked(ledger, "each", times=2, terms={"scope": "unit"}, score_threshold=0.1)
+    found = report.verify(told.response_metadata["privacy"], ledger)
+    assert (found.is_confirmed, found.charge) == (True, 2)
+    budget = PrivacyBudgetHandler(
+        epsilon=3, delta=1e-5, queries=1, ledger=ledger, account="table"
+    )
+    table = GDPTable(people(200), people_schema(), budget=budget)
+    record = table.release().record()
+    assert report.verify(record, ledger).is_confirmed
+    record["events"][0]["epsilon"] /= 2
+    assert not report.verify(record, ledger).is_confirmed
 
 
 def test_noise_for_tests_is_no_release(ledger: SQLLedger) -> None:
