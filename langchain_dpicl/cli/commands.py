@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from langchain_dpicl._version import __version__
 from langchain_dpicl.cli.erase_options import add_erase, add_rotate
+from langchain_dpicl.cli.report_options import add_report, add_verify
 
 BROKEN_PIPE = 141  # What a shell says of a program that wrote into a closed pipe.
 DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
@@ -78,8 +79,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_check(commands)
     _add_plan(commands)
     _add_ledger(commands)
-    _add_report(commands)
-    _add_verify(commands)
+    for add, name in ((add_report, "report"), (add_verify, "verify")):
+        added = add(commands, _runner(name))
+        _ledger_option(added)
+        _json_option(added)
     _add_audit(commands)
     add_erase(commands, _runner("erase"))
     add_rotate(commands, _runner("erase"))
@@ -342,55 +345,6 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _ledger_option(parser)
     _json_option(parser)
     parser.set_defaults(run=_runner("ledger"))
-
-
-def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "report",
-        help="what an account has promised and spent, for whoever signs it",
-        description=(
-            "Write a page for a data-protection officer (html), the same as data "
-            "(json), or a draft for OpenDP's registry of deployments (registry). All "
-            "of it is public. The exit status is 1 where the ledger is damaged."
-        ),
-    )
-    parser.add_argument("account", metavar="ACCOUNT")
-    parser.add_argument(
-        "--format", choices=("html", "json", "registry"), help="default: by --out"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help=".html, .json or .yaml (default: printed)"
-    )
-    for option, metavar, meaning in (
-        (
-            "--facts",
-            "FILE",
-            "what only you can say: names, purpose, dates (YAML, JSON)",
-        ),
-        ("--audits", "FOLDER", "audits as JSON; only their verdicts are shown"),
-        ("--erasures", "FOLDER", "certificates of erasures as JSON"),
-        ("--index", "FOLDER", "a saved index, to show who may read its files"),
-    ):
-        parser.add_argument(option, metavar=metavar, help=meaning)
-    _ledger_option(parser)
-    _json_option(parser)
-    parser.set_defaults(run=_runner("report"))
-
-
-def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "verify",
-        help="check the record of a saved answer against the ledger",
-        description=(
-            "Check that the ledger holds the charge that a saved answer, or a file of "
-            "released examples or facts, names: same account, same events, no less "
-            "spent, and a whole journal. The exit status is 0 if so, else 1."
-        ),
-    )
-    parser.add_argument("answer", metavar="ANSWER.json")
-    _ledger_option(parser)
-    _json_option(parser)
-    parser.set_defaults(run=_runner("verify"))
 
 
 def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

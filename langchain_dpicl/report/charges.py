@@ -155,7 +155,7 @@ def _short_parallel(event: dict[str, Any]) -> str:
     ]
     uses = f" {event['count']} times" if event["count"] > 1 else ""
     rule = f" by {event['partition']!r}" if event["partition"] else ""
-    head = f"{len(event['branches'])} disjoint classes{rule}{uses}, the largest counts:"
+    head = f"{len(event['branches'])} disjoint classes{rule}{uses}; the largest counts:"
     shown = [f"- {line}" for line in lines[:_MOST_CLASSES]]
     more = len(lines) - _MOST_CLASSES
     return "\n".join([head, *shown, *([f"- {more} more"] if more > 0 else [])])

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.audit import AuditReport
-from langchain_dpicl.common import file_format, files
+from langchain_dpicl.common import file_format
 from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.report import texts
 
-CERTIFICATE = "langchain-dpicl/erasure-certificate"
-_FRAME = {"format", "version", "kind", "sha256"}
 _MOST_BYTES = 1 << 20
 _LONGEST = 200
 _MOST_FILES = 20
@@ -88,23 +86,18 @@ def found_erasures(folder: Path_ | None, account: str) -> tuple[Seen, ...]:
     """
     found = []
     for path in _listed(folder):
-        content = _certificate(path)
-        if content is None:
+        try:
+            content = file_format.read(path, file_format.ERASURE)
+        except DPError:
             found.append(_unreadable("made", "names this account"))
             continue
-        held = content.get("accounts")
-        names = [
-            one.get("account") if isinstance(one, dict) else one
-            for one in (held if isinstance(held, list) else [])
-        ]
-        own = {name: content[name] for name in content.keys() - _FRAME}
-        is_intact = content.get("sha256") == file_format.digest(own)
+        names = [one.get("account") for one in content["accounts"]]
         fields = {
-            "made": str(content.get("erased_at", ""))[:_LONGEST],
+            "made": content["erased_at"][:_LONGEST],
             "names this account": "yes" if account in names else "no",
-            "verdict": "intact" if is_intact else "was edited",
+            "verdict": "intact",
         }
-        found.append(Seen(fields, is_intact))
+        found.append(Seen(fields))
     return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
 
 
@@ -147,15 +140,8 @@ def _listed(folder: Path_ | None) -> Iterator[Path]:
 
 def _unreadable(*columns: str) -> Seen:
     # Not its name, in which people may have written an id.
-    fields = {**dict.fromkeys(columns, ""), "verdict": "can't be read"}
+    fields = {**dict.fromkeys(columns, ""), "verdict": "can't be read, or was edited"}
     return Seen(fields, is_good=False)
-
-
-def _certificate(path: Path) -> dict[str, Any] | None:
-    content = _tried(lambda: files.strict_json(_text(path)))
-    if not isinstance(content, dict) or content.get("format") != CERTIFICATE:
-        return None
-    return content
 
 
 def _read_yaml(path: Path) -> Any:

@@ -26,7 +26,7 @@ from langchain_dpicl import (
     report,
 )
 from langchain_dpicl.audit import AuditReport
-from langchain_dpicl.common import file_format
+from langchain_dpicl.erasure import ErasureCertificate
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
@@ -260,31 +260,31 @@ def test_of_audits_only_the_verdict_is_shown(ledger: SQLLedger, tmp_path: Path) 
     page = found.to_html()
     assert CANARY not in page + json.dumps(found.to_dict())
     assert page.count("within the claim") == page.count("exceeds the claim") == 1
-    assert "can&#39;t be read" in page
+    assert "can&#39;t be read, or was edited" in page
     with pytest.raises(InvalidParameterError, match="no folder"):
         report.of(ledger, "notes", audits=tmp_path / "a.json")
 
 
 def test_of_erasures_nobody_is_named(ledger: SQLLedger, tmp_path: Path) -> None:
     account(ledger)
-    held = {
-        "fingerprint": CANARY,
-        "erased_at": "2026-11-01T00:00:00+00:00",
-        "index": {"documents_erased": 4711},
-        "accounts": [{"account": "notes"}],
-        "corpus": {},
-    }
-    frame = {"format": "langchain-dpicl/erasure-certificate", "version": 1}
-    signed = {**frame, **held, "sha256": file_format.digest(held)}
-    later = {**signed, "erased_at": "2026-11-02T00:00:00+00:00", "accounts": CANARY}
-    (tmp_path / "one.json").write_text(json.dumps(signed))
-    (tmp_path / "two.json").write_text(json.dumps(later))
-    (tmp_path / f"{CANARY}.json").write_text('{"format": "other"}')
+    made = ErasureCertificate(
+        fingerprint=CANARY,
+        erased_at="2026-11-01T00:00:00+00:00",
+        index={"documents_erased": 4711},
+        accounts=[{"account": "notes"}],
+        corpus={},
+        cached_answers_cleared=0,
+        not_undone=[],
+    )
+    made.save(tmp_path / "one.json")
+    replace(made, accounts=[], erased_at="2026-11-02").save(tmp_path / "two.json")
+    text = (tmp_path / "one.json").read_text()
+    (tmp_path / f"{CANARY}.json").write_text(text.replace('"notes"', '"other"'))
     found = report.of(ledger, "notes", erasures=tmp_path)
     assert [tuple(seen.fields.values())[1:] for seen in found.erasures] == [
-        ("", "can't be read"),
+        ("", "can't be read, or was edited"),
         ("yes", "intact"),
-        ("no", "was edited"),
+        ("no", "intact"),
     ]
     page = found.to_html()
     assert "2026-11-01" in page
