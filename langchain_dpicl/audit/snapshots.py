@@ -26,7 +26,7 @@ from langchain_dpicl.accounting import Event
 from langchain_dpicl.audit.laws import Laws, Pair
 from langchain_dpicl.audit.losses import Loss, epsilon_of
 from langchain_dpicl.audit.prompts import UNWRITTEN, Place, Places, Prompts
-from langchain_dpicl.audit.report import AuditReport, Cell
+from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.audit.worlds import Canaries, Worlds, chosen, forkable_index
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
@@ -35,6 +35,7 @@ from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.steps import PreparedQuery
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.pages import Cell
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import FAILED, Slot
