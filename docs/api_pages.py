@@ -81,7 +81,8 @@ def entries() -> Iterator[tuple[str, str, Any]]:
                 if id(value) in seen or isinstance(value, ModuleType):
                     continue
                 seen.add(id(value))
-                home = ROOT if name in langchain_dpicl.__all__ else module.__name__
+                is_top = getattr(langchain_dpicl, name, None) is value
+                home = ROOT if is_top else module.__name__
                 yield page, f"{home}.{name}", value
     for name in langchain_dpicl.__all__:
         value = getattr(langchain_dpicl, name)
