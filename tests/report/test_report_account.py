@@ -15,6 +15,7 @@ import pytest
 from support.corpora import CLINIC, of_month, opened_in
 from support.few_shot_fakes import generator_of, records_of
 from support.groups_fakes import note
+from support.ldp_parts import MIXED, table_of
 from support.table_parts import people, people_schema
 
 from langchain_dpicl import (
@@ -128,7 +129,7 @@ def test_an_account_of_a_corpus_shows_its_cap(ledger: SQLLedger) -> None:
     for said in (
         "promised ε = 24 and δ = 3e-06",
         "within any 365 days",
-        "Committed now: ε = 16, δ = 2e-06, by 2 accounts",
+        "Committed now: ε = 16, δ = 2e-06, by clinic/2026-12, clinic/2027-01.",
         "research in 2027-01",
         "from 2027-01-01 on",
         "for nothing from 2027-02-01 on",
@@ -151,6 +152,12 @@ def test_examples_and_tables(ledger: SQLLedger) -> None:
     assert [line.kind for line in rows.lines] == ["table"]
     assert [p.function for p in rows.proofs] == ["noisy_tallies"]
     assert rows.households[1].epsilon == 16
+    reported = account(ledger, "reported", queries=1)
+    table_of(MIXED * 20, budget=reported).release()
+    reports = report.of(ledger, "reported")
+    assert [line.kind for line in reports.lines] == ["reports"]
+    assert [p.function for p in reports.proofs] == ["randomize"]
+    assert 'model_name: "Local"' in reports.to_registry()
 
 
 @pytest.mark.parametrize("scope", ["corpus", "unit"])
