@@ -170,6 +170,9 @@ def documented() -> list[tuple[str, str, object]]:
 
 def test_every_public_name_is_in_the_api_reference_once() -> None:
     assert "\napi/*\n" in (ROOT / "docs" / "reference" / "api.md").read_text()
+    for _, path, value in documented():
+        home, _, name = path.rpartition(".")
+        assert getattr(import_module(home), name) is value, path
     paths = [path for _, path, _ in documented()]
     assert len(paths) == len(set(paths))
     values = [id(value) for _, _, value in documented()]
