@@ -69,7 +69,8 @@ def plain_chain(corpus: list[Document], model: Any) -> Runnable[str, str]:
             format_instructions=SENTENCE_INSTRUCTIONS,
         )
 
-    return RunnableLambda(prompt) | model | StrOutputParser()
+    rag: Runnable[str, str] = RunnableLambda(prompt) | model | StrOutputParser()
+    return rag
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.progress import Advance, progress_bar
+from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
@@ -305,16 +306,24 @@ def _check(
             "one by RunnableLambda."
         )
     key = chain.groups.unit_key
-    for what, of in (
-        ("a text", lambda one: one.page_content),
-        ("a unit", lambda one: one.metadata.get(key)),
-    ):
-        shared = {of(one) for one in members} & {of(one) for one in others}
-        if shared - {None}:
+    texts, units = (
+        [{read(one) for one in side} - {None} for side in (members, others)]
+        for read in (_text, partial(_unit, key))
+    )
+    for what, (inside, outside) in (("a text", texts), ("a unit", units)):
+        if inside & outside:
             raise InvalidParameterError(
                 f"Members and others have {what} in common. Take as others only "
                 "records of units that have none in the corpus."
             )
+
+
+def _text(one: Document) -> str:
+    return one.page_content
+
+
+def _unit(key: str, one: Document) -> str | None:
+    return canonical_unit_id(one.metadata.get(key))
 
 
 def _row(

@@ -15,8 +15,9 @@ import pytest
 from langchain_dpicl.accounting import compose
 from langchain_dpicl.audit import mechanisms
 from langchain_dpicl.audit.bounds import exact_epsilon, sampled_epsilon
+from langchain_dpicl.audit.exact import exact_law
 from langchain_dpicl.audit.mechanisms import DRAWS, measured
-from langchain_dpicl.audit.releases import RELEASES, exact_law
+from langchain_dpicl.audit.releases import RELEASES
 from langchain_dpicl.cli import main
 from langchain_dpicl.mechanisms import (
     joint_top_k,
