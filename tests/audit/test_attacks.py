@@ -10,53 +10,24 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import Runnable, RunnableLambda
-
-from langchain_dpicl import (
-    DPChain,
-    KSAPTROutputParser,
-    PrivacyBudgetHandler,
-    RetrievedGroups,
+from support.attacked_parts import (
+    CORPUS,
+    NOTES,
+    OUTSIDE,
+    PLAIN,
+    Leaky,
+    budget_of,
+    overlap,
+    private_chain,
 )
+
 from langchain_dpicl.audit import AuditReport, aattack, attack
 from langchain_dpicl.audit.attacks import ALL
-from langchain_dpicl.audit.probes import ATTACKS, Rarity, words
+from langchain_dpicl.audit.probes import ATTACKS, Rarity
 from langchain_dpicl.cli import main
-from langchain_dpicl.demo import clinic
 from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
-from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
-NOTES = clinic(n_patients=160, notes_per_patient=1)
-CORPUS, OUTSIDE = NOTES[::2], NOTES[1::2]
 MEMBERS, OTHERS = CORPUS[:14], OUTSIDE[:14]
-
-
-def budget_of(epsilon: float = 3, queries: int = 5) -> PrivacyBudgetHandler:
-    return PrivacyBudgetHandler(
-        epsilon=epsilon, delta=1e-4, queries=queries, ledger=":memory:"
-    )
-
-
-def private_chain(kind: type[DPChain] = DPChain, **given: Any) -> DPChain:
-    groups = RetrievedGroups.from_documents(
-        CORPUS, HashingEmbeddings(), unit_key="patient_id", n_groups=8
-    )
-    given.setdefault("budget", budget_of())
-    return kind(
-        groups=groups, model=OfflineChatModel(), parser=KSAPTROutputParser(), **given
-    )
-
-
-def overlap(question: str) -> str:
-    """A plain chain: the record that has most words in common with the question."""
-    asked = set(words(question))
-    said = [(len(asked & set(words(n.page_content))), n.page_content) for n in CORPUS]
-    common, text = max(said)
-    return text if common > 9 else "I don't know."
-
-
-PLAIN: Runnable[str, str] = RunnableLambda(overlap)
 
 
 def cells(report: AuditReport, chain: str) -> dict[Any, dict[str, Any]]:
@@ -85,14 +56,6 @@ def test_they_find_plain_rag_and_not_the_private_chain() -> None:
     # The report is the operator's: it holds no record all the same.
     told = json.dumps(report.to_dict())
     assert not any(n.page_content[:30] in told for n in (*MEMBERS, *OTHERS))
-
-
-class Leaky(DPChain):
-    """The twin: it charges, and then gives the plain chain's answer."""
-
-    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> AIMessage:  # noqa: A002 - LangChain's name
-        super().invoke(input, config, **kwargs)
-        return AIMessage(overlap(input))
 
 
 def test_a_chain_that_leaks_is_caught() -> None:
@@ -182,7 +145,7 @@ def test_the_command_reads_files_and_chains(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "attacked_app", raising=False)
     (tmp_path / "attacked_app.py").write_text(
-        "from audit.test_attacks import PLAIN as plain, budget_of, private_chain\n"
+        "from support.attacked_parts import PLAIN as plain, budget_of, private_chain\n"
         "chain = private_chain(budget=None).with_config(callbacks=[budget_of()])\n"
     )
     for name, side in (("members", MEMBERS[:3]), ("others", OTHERS[:3])):

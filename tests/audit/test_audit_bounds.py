@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from random import Random
 
@@ -18,7 +19,7 @@ from langchain_dpicl.audit.bounds import (
 )
 
 
-def pairwise(members: list[float], others: list[float]) -> np.ndarray:
+def pairwise(members: Sequence[float], others: Sequence[float]) -> np.ndarray:
     return np.array(
         [[(a > b) + (a == b) / 2 for b in others] for a in members], dtype=float
     )
@@ -42,7 +43,9 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
     truth = 0.7602499389065233  # Phi(1 / sqrt 2): normal scores, one apart.
     inside = 0
     for _ in range(400):
-        found = area_under_curve(draw.normal(1, 1, 60), draw.normal(0, 1, 60), 0.9)
+        found = area_under_curve(
+            draw.normal(1, 1, 60).tolist(), draw.normal(0, 1, 60).tolist(), 0.9
+        )
         inside += found.low <= truth <= found.high
     assert 0.85 <= inside / 400 <= 0.95
 

@@ -50,7 +50,7 @@ def test_every_release_keeps_its_claim() -> None:
     assert report.is_sound, report.summary
     assert len(report.rows) == len(RELEASES)
     for row in report.rows:
-        found = dict(zip(report.columns, row, strict=True))
+        found: dict[str, Any] = dict(zip(report.columns, row, strict=True))
         # One that saw nothing would keep any claim.
         assert 0.5 * found["claimed"] < found["measured"] <= found["claimed"] + 1e-9
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audit.test_attacks import CORPUS, Leaky, budget_of, private_chain
 from langchain_core.documents import Document
+from support.attacked_parts import CORPUS, Leaky, budget_of, private_chain
 
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, aone_run, one_run
@@ -184,7 +184,7 @@ def test_the_command_reads_files_and_a_chain(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "one_run_app", raising=False)
     (tmp_path / "one_run_app.py").write_text(
-        "from audit.test_attacks import private_chain\nchain = private_chain()\n"
+        "from support.attacked_parts import private_chain\nchain = private_chain()\n"
     )
     for name, side in (("canaries", CANARIES[:8]), ("records", CORPUS)):
         lines = [{"text": d.page_content, **d.metadata} for d in side]
