@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,8 +26,13 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
-from langchain_dpicl.release.flow import Do, Flow, aresult, result
+from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
+    GroupCallError,
+    InvalidParameterError,
+)
+from langchain_dpicl.release.flow import Flow, aresult, result
+from langchain_dpicl.sealed import unobserved
 
 ALL = tuple(ATTACKS)
 """The names of all attacks."""
@@ -37,9 +42,6 @@ FALSE_RATE = 0.01
 
 _AT_ONCE = 16
 """Probes that the plain chain is asked at once."""
-
-_ALONE = RunnableConfig(callbacks=[])
-"""No account, tracer or callback of the surrounding run takes part."""
 
 _COLUMNS = (
     *("chain", "attack", "AUC", "AUC from", "AUC to", "AUC allowed"),
@@ -101,12 +103,13 @@ def attack(
 
     Raises:
         NoBudgetError: If there are no terms.
-        InvalidParameterError: If an argument can't be used, or members and others have
-            a text or a unit in common.
+        InvalidParameterError: If an argument can't be used, members and others have a
+            text or a unit in common, or the plain chain fails.
 
     Privacy:
         Nothing is charged, so the report is private, for the operator of the records.
-        Both chains' models see the records' texts in questions.
+        Both chains' models see the records' texts in questions. No callback, tracer,
+        logger or cache does: both chains are asked in the sealed region.
 
     Example:
         >>> from langchain_dpicl import KSAPTROutputParser, RetrievedGroups
@@ -183,9 +186,9 @@ class _Private:
             said = []
             for question in probe.questions:
                 try:
-                    message = yield Do(
-                        partial(copy.invoke, question, _ALONE),
-                        partial(copy.ainvoke, question, _ALONE),
+                    message = yield unobserved(
+                        partial(copy.invoke, question),
+                        partial(copy.ainvoke, question),
                     )
                 except BudgetExhaustedError:
                     break
@@ -201,19 +204,26 @@ class _Plain:
     """The plain chain, asked about many records at once."""
 
     chain: Runnable[str, Any]
-    config: RunnableConfig = field(
-        default_factory=lambda: RunnableConfig(callbacks=[], max_concurrency=_AT_ONCE)
-    )
 
     def ask(self, probes: Sequence[Probe], advance: Advance) -> Flow[list[float]]:
         scores: list[float] = []
+        config = RunnableConfig(max_concurrency=_AT_ONCE)
         for start in range(0, len(probes), _AT_ONCE):
             some = probes[start : start + _AT_ONCE]
             asked = [question for probe in some for question in probe.questions]
-            answers = yield Do(
-                partial(self.chain.batch, asked, self.config),
-                partial(self.chain.abatch, asked, self.config),
-            )
+            try:
+                answers = yield unobserved(
+                    partial(self.chain.batch, asked, config),
+                    partial(self.chain.abatch, asked, config),
+                )
+            except GroupCallError:
+                answers = None
+            if answers is None:
+                # Not its error: that may hold records.
+                raise InvalidParameterError(
+                    "The plain chain failed on a question about a record. Ask it one "
+                    "by itself, to see why."
+                )
             said = iter([one if isinstance(one, str) else one.text for one in answers])
             scores += [
                 probe.score([next(said) for _ in probe.questions]) for probe in some

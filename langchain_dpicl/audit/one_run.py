@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeAlias
 
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableConfig
 
 from langchain_dpicl.audit.bounds import one_run_epsilon, one_run_gaussian
 from langchain_dpicl.audit.probes import likeness
@@ -20,7 +19,8 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.mechanisms import system_random
-from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
+from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
+from langchain_dpicl.sealed import unobserved
 
 Release: TypeAlias = Callable[[Sequence[Document]], Sequence[str]]
 """From records to the texts that a release makes of them."""
@@ -86,7 +86,9 @@ def one_run(  # noqa: PLR0913  # what is run, guessed and claimed, one by one
         UnitError: If a record has no unit, or there are too few units for the groups.
 
     Privacy:
-        Nothing is charged, so the report is private, for the operator of the records.
+        Nothing is charged, so the report is private, for the operator of the records. A
+        chain is asked in the sealed region: no callback, tracer, logger or cache sees
+        what it answers. A function is called as it is.
 
     Example:
         >>> canaries = [Document(f"canary {i}", metadata={"id": i}) for i in range(40)]
@@ -192,13 +194,12 @@ def _asked(
     groups = yield in_thread(partial(chain.groups.over, run))
     account, texts = terms.in_memory(), []
     parts = {"groups": groups, "budget": account, "cache": False}
-    copy, alone = chain.model_copy(update=parts), RunnableConfig(callbacks=[])
+    copy = chain.model_copy(update=parts)
     with progress_bar("Asking", len(questions), shown=shown) as advance:
         for question in questions:
             try:
-                message = yield Do(
-                    partial(copy.invoke, question, alone),
-                    partial(copy.ainvoke, question, alone),
+                message = yield unobserved(
+                    partial(copy.invoke, question), partial(copy.ainvoke, question)
                 )
             except BudgetExhaustedError:
                 break

@@ -15,6 +15,7 @@ from langchain_dpicl.sealed.region import (
     attempted,
     run_sealed,
     sealed,
+    unobserved,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "attempted",
     "run_sealed",
     "sealed",
+    "unobserved",
 ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
 from support.attacked_parts import (
     CORPUS,
     NOTES,
@@ -19,6 +21,7 @@ from support.attacked_parts import (
     budget_of,
     overlap,
     private_chain,
+    watched,
 )
 
 from langchain_dpicl.audit import AuditReport, aattack, attack
@@ -74,6 +77,37 @@ def test_an_account_that_ends_early_leaves_questions_unanswered() -> None:
     )
     assert report.is_sound
     assert cells(report, "private")["interrogation"]["AUC"] == 0.5
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_no_observer_sees_a_record_or_an_answer(is_sync: bool) -> None:
+    given = (private_chain(), MEMBERS[:2], OTHERS[:2])
+    terms: dict[str, Any] = {"attacks": ["s2mia"], "progress": False, "plain": PLAIN}
+    with watched() as seen:
+        if is_sync:
+            attack(*given, **terms)
+        else:
+            asyncio.run(aattack(*given, **terms))
+    assert seen == []
+    with watched() as seen:  # The twin: the same chain, asked in the open.
+        private_chain().invoke(MEMBERS[0].page_content)
+    assert seen
+
+
+def test_an_error_of_the_plain_chain_names_no_record() -> None:
+    def broken(question: str) -> str:
+        raise ValueError(question)
+
+    with pytest.raises(InvalidParameterError, match="plain chain failed") as caught:
+        attack(
+            private_chain(),
+            MEMBERS[:2],
+            OTHERS[:2],
+            plain=RunnableLambda(broken),
+            progress=False,
+        )
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "ValueError" not in shown
 
 
 def test_awaiting_does_the_same() -> None:

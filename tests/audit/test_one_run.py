@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from support.attacked_parts import CORPUS, Leaky, budget_of, private_chain
+from support.attacked_parts import CORPUS, Leaky, budget_of, private_chain, watched
 
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, aone_run, one_run
@@ -119,6 +119,18 @@ def test_a_private_chain_is_asked_out_of_one_account() -> None:
     assert report.claimed["epsilon"] == pytest.approx(3, rel=0.01)
     assert chain.budget is not None
     assert chain.budget.spent().queries == 0
+
+
+def test_no_observer_sees_an_answer_that_was_not_charged() -> None:
+    with watched() as seen:
+        one_run(
+            private_chain(),
+            CANARIES[:10],
+            QUESTIONS[:1],
+            records=CORPUS,
+            progress=False,
+        )
+    assert seen == []
 
 
 class Tells(Leaky):

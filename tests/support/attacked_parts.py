@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import set_llm_cache
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.tracers.context import collect_runs
 
 from langchain_dpicl import (
     DPChain,
@@ -54,3 +59,16 @@ class Leaky(DPChain):
     def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> AIMessage:  # noqa: A002 - LangChain's name
         super().invoke(input, config, **kwargs)
         return AIMessage(overlap(input))
+
+
+@contextmanager
+def watched() -> Iterator[list[Any]]:
+    """Note what runs and a global cache see in this process."""
+    cache, seen = InMemoryCache(), list[Any]()
+    set_llm_cache(cache)
+    try:
+        with collect_runs() as runs:
+            yield seen
+        seen += [*runs.traced_runs, *cache._cache]
+    finally:
+        set_llm_cache(None)
