@@ -164,10 +164,11 @@ class Found:
     def epsilon(self, delta: float, most: float, *, upper: bool) -> float:
         """Return the measured epsilon; `most` is that of all charges."""
         own = epsilon_of(self.losses, delta, upper=upper)
-        if not self.charged:
+        if not self.charged or not upper:
             return own
         # No law, no figure: what was charged for these releases is the bound.
-        return min(own + accounting.compose(self.charged, delta), most) if upper else 0
+        bound = min(own + accounting.compose(self.charged, delta), most)
+        return max(own, bound)
 
 
 @dataclass(repr=False)

@@ -37,7 +37,10 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.accounting import GaussianEvent, compose
+from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, asnapshot, snapshot
+from langchain_dpicl.audit.losses import gaussian_loss
+from langchain_dpicl.audit.snapshots import Found
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -288,6 +291,16 @@ def test_half_the_noise_exceeds_the_claim() -> None:
     report = audit(chain_of(half))
     assert not report.is_sound
     assert report.rows[0][4] == "more than is charged"
+
+
+def test_a_release_that_is_not_computed_hides_none_that_is() -> None:
+    event = GaussianEvent(noise_multiplier=10.0)
+    most = compose([event], DELTA)
+    found = Found(losses=gaussian_loss(2.0, 1.0), charged=[event])
+    own = gaussian_epsilon(2.0, DELTA)
+    assert own > most
+    for upper in (True, False):
+        assert found.epsilon(DELTA, most, upper=upper) >= own
 
 
 class Opposite(HashingEmbeddings):
