@@ -13,13 +13,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from langchain_dpicl.accounting import Cost, event_to_dict
+from langchain_dpicl.accounting import (
+    Cost,
+    compose,
+    event_from_dict,
+    event_to_dict,
+)
 from langchain_dpicl.budget.charge import PaidCharge
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
 from langchain_dpicl.ledger.base import ChargeRecord
 from langchain_dpicl.release.record import ReleaseRecord
+from langchain_dpicl.released.checking import pure_epsilon
 
 _PLACES = (
     ("privacy",),
@@ -30,6 +36,10 @@ _PLACES = (
 )
 _TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
 _ROUNDING = 1e-9
+_FREE = (
+    "the record states that nothing was charged and that no private record had a part "
+    "in it, and no ledger can say so"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,8 @@ class Verdict:
     """What was found of a record.
 
     Attributes:
-        is_confirmed: Whether the ledger says what the record says.
+        is_confirmed: Whether the ledger says what the record says. It never does of a
+            record that names no charge.
         account: The account's name; None for a record that names none.
         charge: The number of the charge that paid; None where nothing was charged.
         digest: The ledger's digest of the journal up to that charge.
@@ -61,8 +72,6 @@ class Verdict:
         """The verdict, in a sentence."""
         if not self.is_confirmed:
             return f"Not confirmed: {self.wrong[0]}."
-        if self.charge is None:
-            return "Confirmed: nothing was charged, and no record had a part in it."
         return (
             f"Confirmed: charge {self.charge} of account {self.account} paid for this."
         )
@@ -148,6 +157,8 @@ class _Check:
             number = self._free()
         if number is not None:
             self._charged(name, account or {}, number)
+        if number is None and not self.wrong:
+            self.wrong.append(_FREE)
         return Verdict(
             not self.wrong,
             name,
@@ -160,14 +171,20 @@ class _Check:
     def _free(self) -> int | None:
         """Return the charge that a cached answer names; refuse events without one."""
         record = self.record
-        first = (record.get("details") or {}).get("first") or {}
-        if record["status"] == "cached" and isinstance(first.get("charge"), int):
-            return int(first["charge"])
         if record["events"]:
             self.wrong.append("it has events and names no charge")
+        elif (first := self._first()) is not None:
+            return first
         elif record["status"] in ("released", "cached"):
             self.wrong.append("it was released and names no charge")
         return None
+
+    def _first(self) -> int | None:
+        """Return the charge that paid for what is given again, if one is named."""
+        details = self.record.get("details")
+        first = details.get("first") if isinstance(details, Mapping) else None
+        number = first.get("charge") if isinstance(first, Mapping) else None
+        return number if type(number) is int else None
 
     def _charged(
         self, name: str | None, account: Mapping[str, Any], number: int
@@ -178,17 +195,23 @@ class _Check:
         if name not in self.ledger.accounts():
             self.wrong.append("the ledger has no such account")
             return
-        terms = self.ledger.state(name).terms
+        state = self.ledger.state(name)
+        terms = state.terms
         self._same_terms(terms, account)
+        if state.plan and self.record["unit_key"] != state.plan.template.get(
+            "unit_key"
+        ):
+            self.wrong.append("the account protects another unit")
         try:
             self.ledger.verify(name)
             self.right.append("the account's journal is whole")
         except LedgerError as error:
             self.wrong.append(f"the ledger is damaged: {error}")
         charges = self.ledger.charges(name)
-        if not 0 < number <= len(charges):
-            self.wrong.append(f"the account has no charge {number}")
-            return
+        for one in {number: None, self._first(): None}:
+            if one is not None and not 0 < one <= len(charges):
+                self.wrong.append(f"the account has no charge {one}")
+                return
         self.digest = charges[number - 1].digest
         self.right.append(f"the ledger holds charge {number}")
         if self.record["charge"] is not None:
@@ -217,8 +240,20 @@ class _Check:
                 break
             if not rest:
                 self.right.append("the charge is for the events that the record states")
+                self._same_cost()
                 return
         self.wrong.append("the charge is for other events than the record states")
+
+    def _same_cost(self) -> None:
+        stated, delta = self.record["epsilon"], self.record["delta"]
+        if stated is None:
+            return
+        events = [event_from_dict(event) for event in self.record["events"]]
+        cost = compose(events, delta) if delta else pure_epsilon(events)
+        if stated < cost and not math.isclose(stated, cost, rel_tol=_ROUNDING):
+            self.wrong.append("the events cost more epsilon than the record states")
+        else:
+            self.right.append("the events cost the epsilon that the record states")
 
     def _same_spending(
         self,
@@ -226,8 +261,13 @@ class _Check:
         account: Mapping[str, Any],
         charges: Sequence[ChargeRecord],
     ) -> None:
-        stated = account.get("epsilon_spent")
-        if not isinstance(stated, (int, float)):
+        stated, uses = (account.get(n) for n in ("epsilon_spent", "queries_spent"))
+        if isinstance(uses, int) and uses < len(charges):
+            self.wrong.append("the account had more charges than the record states")
+        if stated is None:
+            return
+        if not isinstance(stated, (int, float)) or not math.isfinite(stated):
+            self.wrong.append("what it states as spent is no number")
             return
         last = charges[-1].charge
         total = Cost(

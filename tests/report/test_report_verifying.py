@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,13 @@ def noisier(record: dict[str, Any]) -> None:
         (with_account(epsilon=1.0), "another epsilon"),
         (with_account(accounting="zcdp"), "another accounting"),
         (with_account(epsilon_spent=0.1), "had spent more"),
+        (with_account(epsilon_spent=math.nan), "no number"),
+        (with_account(epsilon_spent="0.1"), "no number"),
+        (with_account(queries_spent=1), "had more charges"),
+        (changed(unit_key="visit"), "another unit"),
+        (changed(epsilon=0.01, delta=1e-6), "cost more epsilon"),
+        (changed(epsilon=0.01), "cost more epsilon"),
+        (changed(status="cached", details={"first": {"charge": 99}}), "no charge 99"),
     ],
 )
 def test_a_record_that_says_something_else_is_not(
@@ -148,16 +156,22 @@ def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> 
     assert report.verify(found, ledger).charge == 1
     found["details"]["first"]["charge"] = 5
     assert not report.verify(found, ledger).is_confirmed
+    found["details"]["first"]["charge"] = 1
+    forged = {**found, "events": [{"kind": "gaussian", "noise_multiplier": 99.0}]}
+    assert "names no charge" in report.verify(forged, ledger).summary
     del found["details"]["first"]
     assert "names no charge" in report.verify(found, ledger).summary
 
 
-def test_an_answer_without_a_charge_is_confirmed_as_that(
+def test_a_ledger_confirms_no_answer_without_a_charge(
     ledger: SQLLedger, record: dict[str, Any]
 ) -> None:
+    # Whoever takes the charge out of a record gets one like this.
     free = {**record, "status": "public", "events": [], "charge": None}
-    assert report.verify({**free, "account": None}, ledger).is_confirmed
-    assert "nothing was charged" in report.verify(free, ledger).summary
+    for one in (free, {**free, "account": None}, {**free, "status": "fallback"}):
+        found = report.verify(one, ledger)
+        assert (found.is_confirmed, found.charge) == (False, None)
+        assert "states that nothing was charged" in found.summary
     assert not report.verify({**free, "status": "released"}, ledger).is_confirmed
 
 
