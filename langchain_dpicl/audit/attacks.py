@@ -23,6 +23,7 @@ from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.common.validation import checked
@@ -69,6 +70,7 @@ _NOTES = (
 )
 
 
+@hiding
 def attack(
     chain: DPChain,
     members: Sequence[Document],
@@ -143,6 +145,7 @@ def attack(
     )
 
 
+@hiding
 async def aattack(
     chain: DPChain,
     members: Sequence[Document],

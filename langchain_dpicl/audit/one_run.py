@@ -14,6 +14,7 @@ from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
@@ -47,6 +48,7 @@ _NOTES = (
 )
 
 
+@hiding
 def one_run(  # noqa: PLR0913  # what is run, guessed and claimed, one by one
     chain: DPChain | Release,
     canaries: Sequence[Document],
@@ -113,6 +115,7 @@ def one_run(  # noqa: PLR0913  # what is run, guessed and claimed, one by one
     )
 
 
+@hiding
 async def aone_run(  # noqa: PLR0913  # as above
     chain: DPChain | Release,
     canaries: Sequence[Document],

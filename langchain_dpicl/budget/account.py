@@ -101,13 +101,15 @@ class Account(ABC):
         self,
         template: Template[NoiseT],
         unit_key: str | None,
-        starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None = None,
+        starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None,
+        salt: str | None,
     ) -> PaidCharge[NoiseT]:
         """Charge one release, durably; see `PrivacyBudgetHandler.charge`."""
         name, stored = self.terms.name, self._bound(template, unit_key)
         expected = self._events(template, stored)
         # Before the charge: what does not fit is refused at no cost.
         noise = checked(template.read, expected)
+        self._bind_salt(salt)
 
         def paid(charge: Charge) -> PaidCharge[NoiseT]:
             return PaidCharge(
@@ -182,7 +184,7 @@ class Account(ABC):
         epsilon = self._epsilon(events, state.used, state.spent)
         return BudgetState(epsilon, delta=self.terms.delta, queries=state.used)
 
-    def bind_salt(self, fingerprint: str | None) -> None:
+    def _bind_salt(self, fingerprint: str | None) -> None:
         """Hold a per-unit account of a corpus to one salt; see `Ledger.bind_salt`."""
         if self.terms.scope == "corpus" or self.terms.corpus is None:
             return

@@ -271,8 +271,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         require_possible(
             self._terms, template, unit_key, n_units, charges_units=charges_units
         )
-        self._account.bind_salt(salt)
-        paid = self._account.charge(template, unit_key, starts)
+        paid = self._account.charge(template, unit_key, starts, salt)
         if self._low is not None:
             self._low.look(self, self._terms, paid)
         return paid

@@ -177,7 +177,7 @@ def load(
         stamp = read_stamp(directory)
         try:
             return _load(directory, stamp, cipher, salt)
-        except InvalidParameterError:
+        except (InvalidParameterError, FileNotFoundError):
             # Its files are gone where a newer revision came meanwhile.
             if read_stamp(directory) == stamp:
                 raise

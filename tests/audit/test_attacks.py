@@ -23,6 +23,7 @@ from support.attacked_parts import (
     private_chain,
     watched,
 )
+from support.leaks.frames import locals_of
 
 from langchain_dpicl.audit import AuditReport, aattack, attack
 from langchain_dpicl.audit.attacks import ALL
@@ -108,6 +109,18 @@ def test_an_error_of_the_plain_chain_names_no_record() -> None:
         )
     shown = "".join(traceback.format_exception(caught.value))
     assert "ValueError" not in shown
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_the_frames_of_an_error_show_no_record(is_sync: bool) -> None:
+    given = (private_chain(), MEMBERS, MEMBERS)
+    with pytest.raises(InvalidParameterError) as caught:
+        if is_sync:
+            attack(*given, progress=False)
+        else:
+            asyncio.run(aattack(*given, progress=False))
+    shown = "".join(locals_of(caught.value, __name__))
+    assert MEMBERS[0].page_content not in shown
 
 
 def test_awaiting_does_the_same() -> None:

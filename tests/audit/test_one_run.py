@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from support.attacked_parts import CORPUS, Leaky, budget_of, private_chain, watched
+from support.leaks.frames import locals_of
 
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, aone_run, one_run
@@ -131,6 +132,14 @@ def test_no_observer_sees_an_answer_that_was_not_charged() -> None:
             progress=False,
         )
     assert seen == []
+
+
+def test_the_frames_of_an_error_show_no_record() -> None:
+    with pytest.raises(InvalidParameterError) as caught:
+        one_run(private_chain(), CANARIES, (), records=CORPUS, progress=False)
+    shown = "".join(locals_of(caught.value, __name__))
+    assert CANARIES[0].page_content not in shown
+    assert CORPUS[0].page_content not in shown
 
 
 class Tells(Leaky):

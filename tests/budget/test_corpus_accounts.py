@@ -90,6 +90,10 @@ def test_a_per_unit_account_of_a_corpus_wants_one_salt(ledger: MemoryLedger) -> 
     named = {**KEY, "charges_units": True}
     with pytest.raises(InvalidParameterError, match="no salt"):
         budget.charge(VOTE, **named)
+    # What is refused binds the account to nothing.
+    for wrong in ({"unit_key": "doctor"}, {"unit_key": "patient", "n_units": 10**9}):
+        with pytest.raises((PlanMismatchError, InvalidParameterError)):
+            budget.charge(VOTE, charges_units=True, salt="bb", **wrong)
     budget.charge(VOTE, salt="aa", **named)
     with pytest.raises(PlanMismatchError, match="another salt"):
         budget.charge(VOTE, salt="bb", **named)

@@ -95,6 +95,21 @@ def test_no_draw_mixes_two_revisions(tmp_path: Path) -> None:
     assert words(groups.draw(QUESTION)) == {"revision-11"}
 
 
+def test_a_revision_that_comes_while_one_is_read_is_read_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path / "saved")
+    check, revisions = storage.check_permissions, ["second"]
+
+    def interrupted(*given: Any) -> None:
+        if revisions:
+            saved(path, revisions.pop())
+        check(*given)
+
+    monkeypatch.setattr(storage, "check_permissions", interrupted)
+    assert words(load(path).draw(QUESTION)) == {"second"}
+
+
 def test_what_can_not_be_followed_ends_before_the_charge(tmp_path: Path) -> None:
     path = saved(tmp_path / "saved")
     shutil.copytree(path, tmp_path / "older")
