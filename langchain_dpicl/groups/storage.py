@@ -15,7 +15,7 @@ nobody reads, which the next save or erasure deletes.
 The directory holds private records, and as `secrets` the salt of the groups, the key of
 certificates' fingerprints, and the erasures so far. It is readable by its owner only.
 With a `Cipher` the data files and the secrets are encrypted. The manifest's other
-fields are public.
+fields are public parameters and the number of documents, in the clear.
 """
 
 from __future__ import annotations

@@ -17,31 +17,37 @@ Time:
     for then.
 
 Theorem:
-    Take any `window_days` days of the ledger's time, and all accounts of the corpus
-    that are charged in them. What these accounts release, over all of their lives, is
-    (epsilon, delta)-differentially private for the corpus's unit, with the cap's
-    epsilon and delta, against an adversary who asks them concurrently, and chooses each
-    question, and when to open which account on which terms, by all answers before;
-    answers of other accounts are the same in both worlds. Without a window this holds
-    for all accounts together.
+    Take any `window_days` days of the ledger's time, fixed beforehand. What the
+    accounts of the corpus release for charges in them is (epsilon, delta)-
+    differentially private for the corpus's unit, with the cap's epsilon and delta,
+    against an adversary who asks all accounts concurrently, and chooses each question,
+    and when to open which account on which terms, by all answers before. What is
+    released for charges before and after is the same in both worlds. The same holds for
+    all that some accounts release over their lives, if these accounts are named
+    beforehand and each of them is charged in these days. Without a window it holds for
+    all accounts together.
 
 Proof:
-    *Their terms add up to the cap at most.* Let B be the account among them that was
-    opened last, at time T, and A another one, charged at a time t of the window. B's
-    charge in the window is no earlier than T, so T <= t + window. A's last possible
-    charge is at E >= t, so T <= E + window: A counted when B was opened, unless it had
-    ended without a charge, and then no charge follows. So the sum of the terms of all
-    of these accounts was part of what was compared with the cap when B was opened.
+    *Their terms add up to the cap at most.* Take the accounts that were charged in the
+    window up to some moment. Let B be the one among them that was opened last, at time
+    T, and A another one, charged at a time t of the window. B's charge in the window is
+    no earlier than T, so T <= t + window. A's last possible charge is at E >= t, so
+    T <= E + window: A counted when B was opened, unless it had ended without a charge,
+    and then no charge follows. So the sum of the terms of all of these accounts was
+    part of what was compared with the cap when B was opened. This is so at every
+    moment: which accounts are charged in the window is chosen as the run goes, and an
+    account begins here with its first charge in the window.
 
     *Sums of terms bound what is released.* Each account is one interactive mechanism
     that is (epsilon_i, delta_i)-differentially private against adaptive questions: by
-    its plan, or by its filter. Such mechanisms, asked concurrently and interleaved at
-    will, compose as non-interactive ones do (Vadhan and Wang, 2021, for pure, and Lyu,
-    2022, for approximate differential privacy), so that epsilons and deltas add up. The
-    accounts' terms may depend on earlier answers, as long as the sum of those opened
-    never passes a bound that is fixed before: the concurrent filter of Haney et al.
-    (2023), here with basic composition. The cap is that bound, and the ledger refuses
-    the account that would pass it, before anything is asked of it.
+    its plan, or by its filter. Charges outside the window, whose releases are the same
+    in both worlds, leave less to tell. Such mechanisms, asked concurrently and
+    interleaved at will, compose as non-interactive ones do (Vadhan and Wang, 2021, for
+    pure, and Lyu, 2022, for approximate differential privacy), so that epsilons and
+    deltas add up. The accounts' terms may depend on earlier answers, as long as the sum
+    of those begun never passes a bound that is fixed before: the concurrent filter of
+    Haney et al. (2023), here with basic composition. The cap is that bound, and the
+    ledger refuses the account that would pass it, before anything is asked of it.
 
     The sum says nothing about two corpora that hold the same person. Per-unit accounts
     (epsilon, delta) for each unit count in the same way.
