@@ -14,7 +14,12 @@ import pytest
 from support.groups_fakes import QUESTION, WordEmbedding, contents, note, retrieved
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.groups import OpenPermissionsWarning, RetrievedGroups, storage
+from langchain_dpicl.groups import (
+    OpenPermissionsWarning,
+    RetrievedGroups,
+    saved_files,
+    storage,
+)
 
 UNITS = 8
 
@@ -99,7 +104,7 @@ def test_a_revision_that_comes_while_one_is_read_is_read_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(tmp_path / "saved")
-    check, revisions = storage.check_permissions, ["second"]
+    check, revisions = saved_files.check_permissions, ["second"]
 
     def interrupted(*given: Any) -> None:
         if revisions:
