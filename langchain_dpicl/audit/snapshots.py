@@ -302,7 +302,7 @@ class Snapshot:
         rows.sort(key=lambda row: (row[4] is None, -float(row[3] or 0)))
         losses = [float(row[3] or 0) for row in rows]
         wrong = sum(row[4] is not None for row in rows)
-        said = f"The most that one of {len(rows)} people loses is {max(losses):.3f}"
+        said = f"None of {len(rows)} people loses more than epsilon {max(losses):.3f}"
         if wrong:
             said = (
                 f"{wrong} of {len(rows)} people are in several slots, or lose more "
@@ -311,7 +311,7 @@ class Snapshot:
         return AuditReport(
             kind="snapshot",
             title=f"What {len(rows)} people lose by {questions} questions",
-            summary=f"{said}; the account charges {charged:.3f}, at delta {at:g}.",
+            summary=f"{said}; the account charges {charged:.3f} at delta {at:g}.",
             is_sound=not wrong,
             claimed={"epsilon": charged, "delta": at},
             measured={

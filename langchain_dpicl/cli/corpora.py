@@ -26,6 +26,7 @@ def show_corpora(options: argparse.Namespace, ledger: Ledger) -> int:
         _print(json.dumps(found, indent=2))
         return 0
     table = Table("corpus", "unit", "cap", "committed", "account", "counts until (UTC)")
+    table.columns[4].no_wrap = True
     for corpus in found:
         days = corpus["window_days"]
         window = _NEVER if days is None else f"within any {days} days"

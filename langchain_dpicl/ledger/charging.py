@@ -208,6 +208,8 @@ def _exhausted(state: AccountState) -> BudgetExhaustedError:
         f"{terms.delta:g}); nothing was asked of the model and nothing was released. "
         "Answers that were released stay usable; a new account is a new promise to "
         "the same people, and the two add up."
+        + f" 'dpicl ledger renew {terms.name}' opens the next one."
+        * bool(terms.period)
     )
 
 

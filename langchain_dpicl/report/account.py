@@ -41,7 +41,7 @@ from langchain_dpicl.report.registry import entry_text
 FORMAT = "langchain-dpicl/account-report"
 VERSION = 1
 _PROMISES = {
-    "plan": "a plan: so many equal releases, whose noise was fixed before the first",
+    "plan": "a plan of equal releases, whose noise was fixed before the first",
     "zcdp": "a filter that adds up zero-concentrated losses (zCDP)",
     "gdp": "a filter that adds up Gaussian losses (GDP)",
     "renyi": "a filter that adds up Renyi divergences of one order",
