@@ -25,6 +25,8 @@ DECIDES = {
     "budget/handler.py": "opens a copy by the constructor's own argument",
     "ledger/base.py": "what a charge costs, and the limit",
     "ledger/sql/rows.py": "refuses a stored row that is neither",
+    "report/curve.py": "draws epsilon over delta of each",
+    "report/registry.py": "names a filter's own budget",
 }
 
 VOTE = vote_template("vote")
