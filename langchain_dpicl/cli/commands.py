@@ -49,11 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         return BROKEN_PIPE
     except (DPError, ParameterError, OSError) as error:
+        said = str(error)
+        if isinstance(error, OSError) and error.filename:
+            said = f"{error.filename}: {error.strerror}."
         if options.json:
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}))  # noqa: T201 - the command's output
+            print(json.dumps({"error": type(error).__name__, "message": said}))  # noqa: T201 - the command's output
         else:
             Console(stderr=True, soft_wrap=True).print(
-                f"[bold red]{type(error).__name__}:[/] {escape(str(error))}",
+                f"[bold red]{type(error).__name__}:[/] {escape(said)}",
                 highlight=False,
             )
         return 1
@@ -155,6 +158,11 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default="vote",
         help="vote: the model drafts possible answers, and groups choose (default); "
         "ksa: the words that nearly all groups use",
+    )
+    how.add_argument(
+        "--labels",
+        metavar="A,B,C",
+        help="with --parser vote: the possible answers, where you know them",
     )
     how.add_argument(
         "--k",

@@ -166,9 +166,9 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
         delta=parameters.delta(options.delta),
         queries=parameters.count(options.queries, "queries"),
         groups=options.groups,
-        public_calls=1,
-        choices=getattr(parser, "max_labels", 2),
-        drafted=options.parser == "vote",
+        public_calls=0 if options.labels else 1,
+        choices=_choices(parser),
+        drafted=options.parser == "vote" and not options.labels,
     )
     if options.delta * n_units >= 1:
         raise InvalidParameterError(
@@ -182,10 +182,21 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
 
 def _parser(options: argparse.Namespace) -> VoteOutputParser | KSAPTROutputParser:
     if options.parser == "ksa":
+        if options.labels:
+            raise InvalidParameterError("--labels goes with --parser vote.")
         return KSAPTROutputParser(k=1 if options.k is None else options.k)
     if options.k is not None:
         raise InvalidParameterError("--k goes with --parser ksa.")
-    return VoteOutputParser(labels="draft")
+    if not options.labels:
+        return VoteOutputParser(labels="draft")
+    return VoteOutputParser(labels=[one.strip() for one in options.labels.split(",")])
+
+
+def _choices(parser: VoteOutputParser | KSAPTROutputParser) -> int:
+    """Return among how many answers the groups choose, at most."""
+    if not isinstance(parser, VoteOutputParser):
+        return 2
+    return parser.max_labels if parser.labels == "draft" else len(parser.labels)
 
 
 def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:

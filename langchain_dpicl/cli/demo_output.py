@@ -65,8 +65,11 @@ def introduce(
     console.rule("[bold]langchain-dpicl demo")
     console.print(f"[bold]Records[/]  {records}")
     model = "the offline stand-in, not a language model" * (options.model == "offline")
-    if model and options.corpus:
-        model += "; it lists possible answers only for the subjects of the demo"
+    if model and options.corpus and not options.labels:
+        model += (
+            "; it lists possible answers only for the subjects of the demo: name them "
+            "with --labels"
+        )
     console.print(f"[bold]Model[/]    {model or options.model}")
     spent = budget.spent()
     console.print(

@@ -137,6 +137,23 @@ def test_your_own_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert report["account"]["name"] == "mine"
 
 
+def test_possible_answers_of_your_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [
+        {"text": f"Customer {i} complains about a damaged parcel.", "who": i}
+        for i in range(300)
+    ]
+    corpus = write(tmp_path / "mine.jsonl", records)
+    arguments = ["demo", "--corpus", corpus, "--unit-key", "who", "--groups", "40"]
+    arguments += ["--question", "What do they complain about?"]
+    status, report = run([*arguments, "--labels", "late, damaged parcel"], capsys)
+    assert status == 0
+    (answer,) = report["answers"]
+    assert (answer["status"], answer["private"]) == ("released", "damaged parcel")
+    assert set(answer["noisy_votes"]) == {"late", "damaged parcel", "none of these"}
+
+
 @pytest.mark.parametrize(
     ("records", "named"),
     [
@@ -180,6 +197,7 @@ def test_bad_records_are_named_and_not_shown(
         (["ledger", "show", "other", "--ledger", "sqlite:///l.db"], "no ledger"),
         (["demo", "--patients", "400", "--delta", "0.1"], "400 units"),
         (["demo", "--patients", "400", "--groups", "20"], "unanimous"),
+        (["demo", "--parser", "ksa", "--labels", "a,b"], "--parser vote"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(
@@ -218,7 +236,7 @@ def test_a_missing_corpus_is_an_error_with_its_name(
 ) -> None:
     arguments = ["demo", "--corpus", "missing.jsonl", "--unit-key", "a"]
     assert main([*arguments, "--question", "What?"]) == 1
-    assert "missing.jsonl" in capsys.readouterr().err
+    assert "missing.jsonl: No such file" in capsys.readouterr().err
 
 
 def test_plan_states_noise_lead_and_calls(capsys: pytest.CaptureFixture[str]) -> None:
