@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl.audit import AuditReport
 from langchain_dpicl.common import file_format
 from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.ledger import Ledger, SQLLedger
@@ -65,17 +64,17 @@ def found_audits(folder: Path_ | None) -> tuple[Seen, ...]:
     found = []
     for path in _listed(folder):
         try:
-            audit = AuditReport.load(path)
+            audit = file_format.read(path, file_format.AUDIT)
         except DPError:
             found.append(_unreadable("audit", "made", "library"))
             continue
         fields = {
-            "audit": audit.kind,
-            "made": audit.created[:_LONGEST],
-            "library": str(audit.versions.get("langchain-dpicl", ""))[:_LONGEST],
-            "verdict": "within the claim" if audit.is_sound else "exceeds the claim",
+            "audit": audit["kind_of_audit"][:_LONGEST],
+            "made": audit["created"][:_LONGEST],
+            "library": str(audit["versions"].get("langchain-dpicl", ""))[:_LONGEST],
+            "verdict": "within the claim" if audit["is_sound"] else "exceeds the claim",
         }
-        found.append(Seen(fields, audit.is_sound))
+        found.append(Seen(fields, audit["is_sound"]))
     return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
 
 
