@@ -6,6 +6,7 @@ import contextlib
 import ssl
 from typing import Any
 
+import httpx
 import openai
 from langchain_openai import ChatOpenAI, OpenAI
 
@@ -34,6 +35,8 @@ def client_of(
         "api_key": KEY,
         "base_url": f"{url}/v1",
         "max_retries": 0,
+        # By default a busy machine has five seconds to take up a connection.
+        "timeout": httpx.Timeout(600, connect=60),
         # Forced words too may come byte by byte.
         "max_tokens": 32,
         "http_client": sync,
