@@ -6,6 +6,7 @@ DPError (LangChainException)
 ├── UnitError                  records without a usable unit id, or too few units
 ├── NoBudgetError              no budget handler was found
 ├── BudgetExhaustedError       (also ToolException) the account cannot pay
+│   └── AllowanceExhaustedError the caller has spent its allowance
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
 ├── ImmutableError (also AttributeError) an attribute that was set by the constructor
@@ -30,6 +31,7 @@ from langchain_core.tools import ToolException
 from langchain_dpicl.common.parameters import ParameterError
 
 __all__ = [
+    "AllowanceExhaustedError",
     "BudgetExhaustedError",
     "DPError",
     "GroupCallError",
@@ -81,6 +83,13 @@ class BudgetExhaustedError(DPError, ToolException):
 
     As a `ToolException` it becomes an error message inside an agent instead of
     ending the run, where the tool handles tool errors.
+    """
+
+
+class AllowanceExhaustedError(BudgetExhaustedError):
+    """A caller has spent its allowance; the account itself may still pay.
+
+    Give the caller a larger `Allowance`, or wait for the account of the next period.
     """
 
 

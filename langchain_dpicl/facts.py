@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.chain import DPChain
-from langchain_dpicl.chain.prompting import read_question
+from langchain_dpicl.chain.prompting import Question, filter_of, read_question
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR, FACTS_PROMPT
 from langchain_dpicl.common.replies import answer_of
@@ -143,7 +143,7 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
 
         def answer(value: Any, run_manager: Any, config: RunnableConfig) -> AIMessage:
             child = patch_config(config, callbacks=run_manager.get_child())
-            found = self._retriever.invoke(read_question(value).text, child)
+            found = self._retriever.invoke(_question(value).text, child)
             return self._said(
                 self.model.invoke(self._asked(value, found), child), found
             )
@@ -163,7 +163,7 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
             value: Any, run_manager: Any, config: RunnableConfig
         ) -> AIMessage:
             child = patch_config(config, callbacks=run_manager.get_child())
-            found = await self._retriever.ainvoke(read_question(value).text, child)
+            found = await self._retriever.ainvoke(_question(value).text, child)
             asked = self._asked(value, found)
             return self._said(await self.model.ainvoke(asked, child), found)
 
@@ -187,7 +187,7 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
         return asked | RunnableLambda(decide, name="facts_first")
 
     def _asked(self, value: Any, found: list[Document]) -> PromptValue:
-        question = read_question(value)
+        question = _question(value)
         context = DOCUMENT_SEPARATOR.join(one.page_content for one in found)
         return self.prompt.invoke(
             {**question.variables, "question": question.text, "context": context}
@@ -202,3 +202,12 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
             response_metadata={"privacy": {**record, "details": details}},
             usage_metadata=getattr(reply, "usage_metadata", None),
         )
+
+
+def _question(value: Any) -> Question:
+    if filter_of(value) is not None:
+        raise InvalidParameterError(
+            "Released facts are about everybody, and can't be filtered: ask the "
+            "DPChain itself."
+        )
+    return read_question(value)

@@ -117,6 +117,15 @@ def test_it_pipes_into_anything_else_as_runnables_do() -> None:
     assert whole.batch([TOLD, UNTOLD]) == ["Salbutamol.", "cough"]
 
 
+async def test_facts_are_about_everybody() -> None:
+    asked = {"question": TOLD, "filter": {"ward": "3"}}
+    for first in (facts(), facts() | chain()):
+        with pytest.raises(InvalidParameterError, match="about everybody"):
+            first.invoke(asked)
+        with pytest.raises(InvalidParameterError, match="about everybody"):
+            await first.ainvoke(asked)
+
+
 def test_the_model_sees_facts_and_no_record() -> None:
     asked = model()
     facts(model=asked).invoke(TOLD)

@@ -41,18 +41,17 @@ from langchain_dpicl.accounting.gaussian import (
     gdp_mu,
 )
 from langchain_dpicl.accounting.orders import best_order
-from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
-from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
-from langchain_dpicl.accounting.stored import event_from_dict, event_to_dict
-from langchain_dpicl.accounting.template import (
+from langchain_dpicl.accounting.parts import (
     CurvePart,
     Divergence,
-    EventTemplate,
     ExponentialPart,
     GaussianPart,
     PurePart,
-    Template,
 )
+from langchain_dpicl.accounting.renyi import rho, zcdp_epsilon
+from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
+from langchain_dpicl.accounting.stored import event_from_dict, event_to_dict
+from langchain_dpicl.accounting.template import EventTemplate, Template
 
 __all__ = [
     "BUDGET_UNITS",

@@ -32,14 +32,12 @@ from langchain_dpicl.accounting.events import (
     MAX_COUNT,
     DeltaEvent,
     Event,
-    ExponentialEvent,
     FixedSampleGaussianEvent,
     GaussianEvent,
     PlainEvent,
-    PureEvent,
     RenyiEvent,
 )
-from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
+from langchain_dpicl.accounting.parts import ROUNDING, CurvePart, Part, misfit
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 
@@ -52,157 +50,7 @@ CURVE_DELTA0_SHARE = 0.25
 """The same for release curves, which start at delta0 and leave it behind quickly: their
 lead is least for a share of 0.2 without sampling and 0.4 with it, and nearly as small
 anywhere between."""
-ROUNDING = 1.0 - 1e-12
-"""Undoing an amplification in floating point may overshoot by some units in the last
-place; what is handed to the mechanism is rounded toward more noise."""
 
-
-@dataclass(frozen=True)
-class GaussianPart:
-    """A Gaussian release; `noise_multiplier=None` leaves it to the account."""
-
-    noise_multiplier: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.noise_multiplier is not None:
-            parameters.noise_multiplier(self.noise_multiplier)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether nothing is left to the account."""
-        return self.noise_multiplier is not None
-
-    def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
-        """Return what `uses` such releases are charged at a scale."""
-        fixed = self.noise_multiplier
-        return GaussianEvent(scale if fixed is None else fixed, rate, uses)
-
-    def read(self, event: Event, rate: float) -> float:
-        """Return the noise multiplier that an event has paid for."""
-        if not isinstance(event, GaussianEvent) or event.sampling_rate != rate:
-            raise misfit()
-        return event.noise_multiplier
-
-
-@dataclass(frozen=True)
-class PurePart:
-    """A pure-epsilon mechanism; `epsilon=None` leaves it to the account."""
-
-    epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            parameters.epsilon(self.epsilon)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether nothing is left to the account."""
-        return self.epsilon is not None
-
-    def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
-        """Return what `uses` such releases are charged at a scale."""
-        epsilon = 1.0 / scale if self.epsilon is None else self.epsilon
-        return PureEvent(sampled_epsilon(epsilon, rate), uses)
-
-    def read(self, event: Event, rate: float) -> float:
-        """Return the epsilon, before sampling, that an event has paid for."""
-        if not isinstance(event, PureEvent):
-            raise misfit()
-        return unsampled_epsilon(event.epsilon, rate)
-
-
-@dataclass(frozen=True)
-class ExponentialPart:
-    """An exponential mechanism; `epsilon=None` leaves it to the account.
-
-    `ratio` is the free epsilon times the scale. An exponential mechanism is
-    epsilon^2/8-zCDP and a Gaussian 1/(2 t^2)-zCDP, so a ratio of 2 makes them equal.
-    """
-
-    epsilon: float | None = None
-    ratio: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.epsilon is not None:
-            parameters.epsilon(self.epsilon)
-        parameters.positive("ratio", self.ratio)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether nothing is left to the account."""
-        return self.epsilon is not None
-
-    def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
-        """Return what `uses` such releases are charged at a scale."""
-        epsilon = self.ratio / scale if self.epsilon is None else self.epsilon
-        if rate < 1:
-            # Amplified, it is known to be pure, and no longer of bounded range.
-            return PureEvent(sampled_epsilon(epsilon, rate), uses)
-        return ExponentialEvent(epsilon, uses)
-
-    def read(self, event: Event, rate: float) -> float:
-        """Return the epsilon, before sampling, that an event has paid for."""
-        if rate == 1 and isinstance(event, ExponentialEvent):
-            return event.epsilon
-        return PurePart().read(event, rate)
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """What a `RenyiEvent` has paid for: what a `CurvePart` reads.
-
-    Attributes:
-        order: The order.
-        divergence: The bound on the divergence of that order of one release.
-        sampling_rate: The rate of the Poisson sample of units that it sees.
-    """
-
-    order: float
-    divergence: float
-    sampling_rate: float
-
-
-@dataclass(frozen=True)
-class CurvePart:
-    """A release by a curve of probabilities, of which one Renyi divergence is known.
-
-    `order=None` leaves the order to the account (`at_order`), `divergence=None` the
-    divergence. At a scale t that is q^2 order / (2 t^2), near that of a Gaussian with
-    noise multiplier t on a sample of rate q. Sampling is the release's own: its curve
-    is built for the rate, and the event is what the sampled release costs.
-    """
-
-    order: float | None = None
-    divergence: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.order is not None:
-            parameters.renyi_order(self.order)
-        if self.divergence is not None:
-            parameters.positive("divergence", self.divergence)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether nothing is left to the account."""
-        return self.order is not None and self.divergence is not None
-
-    def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
-        """Return what `uses` such releases are charged at a scale."""
-        if self.order is None:
-            raise ParameterError("A release curve's order is chosen by its account.")
-        loss = self.divergence
-        if loss is None:
-            loss = self.order * (rate / scale) ** 2 / 2
-        return RenyiEvent(self.order, loss, uses)
-
-    def read(self, event: Event, rate: float) -> Divergence:
-        """Return the order and the divergence that an event has paid for."""
-        if not isinstance(event, RenyiEvent):
-            raise misfit()
-        return Divergence(event.order, event.divergence, rate)
-
-
-Part: TypeAlias = GaussianPart | ExponentialPart | PurePart | CurvePart
 
 EventsAt: TypeAlias = Callable[[float], tuple[Event, ...]]
 """The events of a release at a scale."""
@@ -336,6 +184,7 @@ class EventTemplate(Template[NoiseT]):
             one sample.
 
     Example:
+        >>> from langchain_dpicl.accounting import GaussianPart
         >>> vote = EventTemplate("vote", (GaussianPart(),), float)
         >>> vote.events(2.5, delta0=0.0)
         (GaussianEvent(noise_multiplier=2.5, sampling_rate=1.0, count=1),)
@@ -511,8 +360,3 @@ def _of_poisson_size(event: Event) -> Event:
     if isinstance(event, FixedSampleGaussianEvent):
         return GaussianEvent(**dataclasses.asdict(event))
     return event
-
-
-def misfit() -> ParameterError:
-    """Return the error for events that a release can't have been charged."""
-    return ParameterError("The charged events do not fit the release.")

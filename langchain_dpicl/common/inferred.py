@@ -18,6 +18,7 @@ import numpy as np
 from langchain_dpicl.common.hidden import Hidden
 
 _SLICE = 1 << 16
+_PADDED = "numbers, and its declared values have zeros in front"
 
 
 class InferredTypeWarning(UserWarning):
@@ -40,15 +41,34 @@ def warn_inferred(
     for name, values in columns.items():
         reason = _reason(frame.value[name], library, values)
         if reason:
-            warnings.warn(
-                f"Column {name!r} of the {library} frame holds {reason}. A reader that "
-                "infers types makes such columns, and then one person's cell changes "
-                "how the cells of all others are read, so that the privacy guarantee "
-                "does not hold. Read the file with tabular.CSVRows, or declare the "
-                "column as text where it is read (dtype=str, keep_default_na=False).",
-                InferredTypeWarning,
-                stacklevel=2,
-            )
+            _warn(f"{name!r} of the {library} frame holds {reason}")
+
+
+def warn_arrow_types(
+    types: Mapping[str, Any], columns: Mapping[str, Sequence[str]]
+) -> None:
+    """Warn of the same by the types of Arrow's columns; no cell is looked at."""
+    arrow = sys.modules["pyarrow"].types
+    for name, values in columns.items():
+        kind = types[name]
+        kind = kind.value_type if arrow.is_dictionary(kind) else kind
+        is_float = arrow.is_floating(kind)
+        if (is_float or arrow.is_integer(kind)) and any(map(_is_padded, values)):
+            _warn(f"{name!r} of the Arrow table holds {_PADDED}")
+        elif is_float and "." not in "".join(values):
+            _warn(f"{name!r} of the Arrow table holds floats for whole values")
+
+
+def _warn(finding: str) -> None:
+    warnings.warn(
+        f"Column {finding}. A reader that "
+        "infers types makes such columns, and then one person's cell changes "
+        "how the cells of all others are read, so that the privacy guarantee "
+        "does not hold. Read the file with tabular.CSVRows, or declare the "
+        "column as text where it is read (dtype=str, keep_default_na=False).",
+        InferredTypeWarning,
+        stacklevel=3,
+    )
 
 
 def _reason(column: Any, library: str, values: Sequence[str]) -> str:
@@ -65,7 +85,7 @@ def _reason(column: Any, library: str, values: Sequence[str]) -> str:
         is_float = dtype.is_float()
         is_number = is_float or dtype.is_integer()
     if is_number and any(_is_padded(value) for value in values):
-        return "numbers, and its declared values have zeros in front"
+        return _PADDED
     if is_float and "." not in "".join(values) and all(_are_whole(column, library)):
         return "whole numbers as floats"
     return ""

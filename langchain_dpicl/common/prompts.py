@@ -15,7 +15,7 @@ from langchain_core.prompts import (
 
 GROUP_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question from the records below. {format_instructions}\n\n"
-    "Records:\n{context}\n\nQuestion: {question}\nAnswer:"
+    "Question: {question}\n\nRecords:\n{context}\n\nAnswer:"
 )
 """What each group is asked; `context` holds the group's records, and
 `format_instructions` says how the parser wants to be answered."""

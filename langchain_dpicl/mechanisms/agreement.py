@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
+from langchain_dpicl.accounting.parts import GaussianPart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation

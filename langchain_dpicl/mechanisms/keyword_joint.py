@@ -34,7 +34,8 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.template import EventTemplate, ExponentialPart
+from langchain_dpicl.accounting.parts import ExponentialPart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation

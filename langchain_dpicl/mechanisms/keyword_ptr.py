@@ -48,11 +48,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from langchain_dpicl.accounting.template import (
-    EventTemplate,
-    ExponentialPart,
-    GaussianPart,
-)
+from langchain_dpicl.accounting.parts import ExponentialPart, GaussianPart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation

@@ -55,7 +55,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
+from langchain_dpicl.accounting.parts import GaussianPart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation

@@ -40,7 +40,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
+from langchain_dpicl.accounting.parts import GaussianPart, PurePart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity

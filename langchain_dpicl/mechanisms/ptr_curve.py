@@ -44,12 +44,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from langchain_dpicl.accounting.template import (
-    CURVE_DELTA0_SHARE,
-    CurvePart,
-    Divergence,
-    EventTemplate,
-)
+from langchain_dpicl.accounting.parts import CurvePart, Divergence
+from langchain_dpicl.accounting.template import CURVE_DELTA0_SHARE, EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity

@@ -31,7 +31,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.template import EventTemplate, PurePart
+from langchain_dpicl.accounting.parts import PurePart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from langchain_dpicl.accounting.template import EventTemplate, PurePart
+from langchain_dpicl.accounting.parts import PurePart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.mechanisms.inputs import exact_scores
 from langchain_dpicl.mechanisms.noise import PureNoise

@@ -47,7 +47,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.template import EventTemplate, GaussianPart, PurePart
+from langchain_dpicl.accounting.parts import GaussianPart, PurePart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation

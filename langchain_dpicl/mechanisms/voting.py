@@ -23,7 +23,8 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.template import EventTemplate, GaussianPart
+from langchain_dpicl.accounting.parts import GaussianPart
+from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity

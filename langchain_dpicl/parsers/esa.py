@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,7 @@ from langchain_dpicl.parsers.answer_vectors import (
     usable_row,
 )
 from langchain_dpicl.parsers.base import PublicInput
+from langchain_dpicl.parsers.candidates import Candidates
 from langchain_dpicl.parsers.lead import NONE, verdict
 from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import says_nothing
@@ -55,23 +55,6 @@ def _kept(center: Any) -> Any:
     """Return an immutable copy of a vector."""
     is_vector = not isinstance(center, str) and isinstance(center, Iterable)
     return tuple(center) if is_vector else center
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """What is public about a question.
-
-    Attributes:
-        texts: The K candidates.
-        vectors: Their embeddings, shape (K, D).
-        center: The public center, shape (D,).
-        nothing: Embeddings of the ways to say that the records do not tell, (N, D).
-    """
-
-    texts: tuple[str, ...]
-    vectors: Vectors
-    center: Vectors
-    nothing: Vectors
 
 
 class ESAOutputParser(StagedOutputParser[GaussianNoise]):
@@ -263,7 +246,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             "random": self.random,
         }
         if self.select == "vote":
-            return mechanisms.noisy_counts(_votes(rows, prepared), **terms)
+            return mechanisms.noisy_counts(prepared.votes(rows), **terms)
         answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
         away = answers - prepared.center
         return mechanisms.noisy_sum(away, radius=self.radius, **terms)
@@ -308,7 +291,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         scores = prepared.vectors @ mean
         nothing = float((prepared.nothing @ mean).max())
         best, *_ = places = np.argsort(-scores, kind="stable").tolist()
-        lead = _lead(prepared, slots * mean) / asked.deviation(one, self.radius)
+        lead = prepared.lead(slots * mean) / asked.deviation(one, self.radius)
         if nothing >= scores[best]:
             return Said(_fallback(_TELL), lead, is_answer=True)
         if self.min_score is not None:
@@ -318,7 +301,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             # Without any answer, the sum's length in a direction is noise alone.
             sigma, looks = asked.noise(one), asked.of_stages
             least = mechanisms.least_votes(sigma, len(places), looks)
-            is_far = float(_direction(prepared, best) @ noisy) < least
+            is_far = float(prepared.direction(best) @ noisy) < least
         if is_far:
             reason = "no candidate is near enough to what the groups say"
             return Said(_fallback(reason), lead)
@@ -398,17 +381,6 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
 
 
 _TELL = "most groups say that the records do not tell"
-_SAME = 1e-9  # Candidates that are nearer to each other are the same.
-
-
-def _votes(rows: Sequence[Vectors], prepared: Candidates) -> list[int]:
-    """Count which candidate each answer is nearest to; the last bin is `NOTHING`."""
-    known = len(prepared.texts)
-    both = np.concatenate([prepared.vectors, prepared.nothing])
-    counts = [0] * (known + 1)
-    for row in rows:
-        counts[min(_nearest(row, both), known)] += 1
-    return counts
 
 
 def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> Said:
@@ -428,25 +400,6 @@ def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> 
     return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
 
 
-def _lead(prepared: Candidates, total: Vectors) -> float:
-    """Return how far a sum lies on its first candidate's side of each other one.
-
-    All ways to say that the records do not tell are one candidate. Along the line from
-    one candidate to another, an answer is a number between -R and R.
-    """
-    own, nothing = prepared.vectors, prepared.nothing
-    first = own[int(np.argmax(own @ total))]
-    most = nothing[int(np.argmax(nothing @ total))]
-    if float(most @ total) >= float(first @ total):
-        first, rivals = most, own
-    else:
-        same = (own == first).all(axis=1)
-        rivals = np.concatenate([own[~same], nothing])
-    away = first - rivals
-    long = np.linalg.norm(away, axis=1)
-    return float(np.min((away @ total) / np.maximum(long, _SAME)))
-
-
 def _fallback(reason: str, **details: Any) -> Outcome:
     return Outcome(Status.FALLBACK, details={**details, "reason": reason})
 
@@ -463,19 +416,3 @@ def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
 
 def _tells_nothing(text: str) -> bool:
     return says_nothing(text) or chooses_none(passage(text))
-
-
-def _direction(prepared: Candidates, place: int) -> Vectors:
-    """Return where a candidate lies as seen from the center, of length 1, or 0."""
-    away: Vectors = prepared.vectors[place] - prepared.center
-    return away / (float(np.linalg.norm(away)) or 1.0)
-
-
-def _nearest(row: Vectors, vectors: Vectors) -> int:
-    """Return the index of the candidate nearest to one answer.
-
-    Computed for each answer by itself, and not by a matrix product of all: there a
-    row's last bits depend on the number of rows and on its place among them, so one
-    more answer could flip tied votes of all the others.
-    """
-    return int(np.argmax((vectors * row).sum(axis=1)))

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import dp_accounting
 import mpmath as mp
+import numpy as np
 import prv_accountant
 import pytest
 from dp_accounting import pld
@@ -31,7 +32,7 @@ from langchain_dpicl.accounting import (
     zcdp_epsilon,
 )
 from langchain_dpicl.accounting.discretization import COARSE, FINE
-from langchain_dpicl.accounting.loss import loss_epsilon
+from langchain_dpicl.accounting.loss import _Composed, _epsilon_at, loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.common.parameters import ParameterError
 
@@ -339,6 +340,25 @@ def test_delta_must_be_a_failure_probability(delta: float) -> None:
             call()
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.4])
+def test_what_rounding_may_hide_is_added_to_the_curve(slope: float) -> None:
+    """Noise of tilted mass n may weigh n exp(K - t epsilon) from epsilon on."""
+    step, delta, hidden = 0.1, 1e-3, 2e-4
+    losses = step * np.arange(200)
+    mass = np.exp(-losses) / np.exp(-losses).sum()
+    cumulant = math.log(np.sum(mass * np.exp(slope * losses)))
+    tilted = mass * np.exp(slope * losses - cumulant)
+
+    def curve(noise: float) -> float:
+        composed = _Composed(0.0, tilted, slope, cumulant, 0.0, noise)
+        epsilon = _epsilon_at(composed, delta, step)
+        kept = np.sum(mass * np.maximum(0.0, -np.expm1(epsilon - losses)))
+        return float(kept + hidden * math.exp(cumulant - slope * epsilon))
+
+    assert delta * 0.9 < curve(hidden) <= delta
+    assert curve(0.0) > delta
+
+
 @pytest.mark.parametrize("bad", ["gaussian", 3, [object()], [None], [{"kind": "pure"}]])
 def test_unknown_events_are_refused(bad: object) -> None:
     with pytest.raises(ParameterError):
@@ -347,7 +367,11 @@ def test_unknown_events_are_refused(bad: object) -> None:
         rho([object()])
 
 
-@pytest.mark.parametrize(("rho_", "delta"), [(1e-12, 1e-9), (0.1, 0.3), (50, 1e-300)])
+@pytest.mark.parametrize(
+    ("rho_", "delta"),
+    # Where delta is large the root is near 0: the last two need the exact slope.
+    [(1e-12, 1e-9), (0.1, 0.3), (50, 1e-300), (0.1, 0.5), (3.2, 0.9)],
+)
 def test_zcdp_conversion_is_the_best_order(rho_: float, delta: float) -> None:
     def bound(x: float) -> float:
         return rho_ * (1 + x) + math.log(x / (1 + x)) - math.log(delta * (1 + x)) / x

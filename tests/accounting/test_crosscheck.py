@@ -7,10 +7,12 @@ import types
 import pytest
 
 from langchain_dpicl.accounting import (
+    CrossCheck,
     DeltaEvent,
     Event,
     ExponentialEvent,
     GaussianEvent,
+    ParallelEvent,
     compose,
     cross_check,
     crosscheck,
@@ -118,6 +120,17 @@ def test_too_many_kinds_of_events_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(crosscheck, "compose", lambda *_: 1.0)
     events = [GaussianEvent(1.0 + k, 0.1) for k in range(65)]
     assert "different" in cross_check(events, 1e-6).reason
+
+
+def test_too_many_branches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = CrossCheck(1.0, 0.9, 1.1, agrees=True)
+    monkeypatch.setattr(crosscheck, "compose", lambda *_: 1.0)
+    monkeypatch.setattr(crosscheck, "_cross_check", lambda *_: one)
+    each = tuple((GaussianEvent(1.0 + k),) for k in range(101))
+    assert cross_check([ParallelEvent(each[:100])], 1e-6) == one
+    refused = cross_check([ParallelEvent(each)], 1e-6)
+    reason = "more than 100 different branches to compare"
+    assert refused == CrossCheck(1.0, 0.0, math.inf, agrees=False, reason=reason)
 
 
 def test_bad_arguments_are_refused() -> None:

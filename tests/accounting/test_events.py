@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,6 +15,7 @@ from langchain_dpicl.accounting import (
     DeltaEvent,
     Event,
     ExponentialEvent,
+    FixedSampleGaussianEvent,
     GaussianEvent,
     PureEvent,
     ZCDPEvent,
@@ -61,6 +63,27 @@ def test_sampling_rate_must_be_a_rate(bad: object) -> None:
 def test_delta0_must_be_a_probability(bad: object) -> None:
     with pytest.raises(ParameterError):
         DeltaEvent(bad)
+
+
+BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments", "ends", "beyond"),
+    [
+        (DeltaEvent, (), (0, 1), (-5e-324, ABOVE)),
+        (GaussianEvent, (1.0,), (5e-324, 1), (0, ABOVE)),
+        (FixedSampleGaussianEvent, (1.0,), (1e-9, BELOW), (BELOW * 1e-9, 1)),
+    ],
+)
+def test_the_ends_of_a_range_belong_to_it(
+    cls: Any, arguments: Any, ends: Any, beyond: Any
+) -> None:
+    for end in ends:
+        assert end in dataclasses.astuple(cls(*arguments, end))
+    for number in beyond:
+        with pytest.raises(ParameterError):
+            cls(*arguments, number)
 
 
 def test_events_are_immutable() -> None:

@@ -82,6 +82,11 @@ def test_overflow_is_infinite() -> None:
     assert gaussian_delta(1e9, 1.0) == 1.0
 
 
+@pytest.mark.parametrize("epsilon", [1e3, 1e17, 1e300])
+def test_a_delta_below_all_doubles_is_the_smallest_of_them(epsilon: float) -> None:
+    assert gaussian_delta(1.0, epsilon) == math.nextafter(0.0, 1.0)
+
+
 def test_no_release_costs_nothing() -> None:
     assert gaussian_epsilon(0.0, 1e-9) == 0.0
     assert gaussian_delta(0.0, 0.0) == 0.0

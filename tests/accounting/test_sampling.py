@@ -62,6 +62,11 @@ def test_what_is_used_never_costs_more_than_what_was_charged() -> None:
             assert true_epsilon(used, rate) <= mpf(charged), (charged, rate)
 
 
+def test_without_a_sample_nothing_is_rounded() -> None:
+    for epsilon in EPSILONS:
+        assert sampled_epsilon(epsilon, 1) == unsampled_epsilon(epsilon, 1) == epsilon
+
+
 def test_there_and_back_loses_next_to_nothing() -> None:
     for epsilon, rate in cases():
         charged = sampled_epsilon(epsilon, rate)

@@ -149,6 +149,8 @@ def test_noise_too_large_to_draw_is_refused(moved: int, epsilon: float) -> None:
     with pytest.raises(ParameterError, match=r"epsilon.*too small"):
         DiscreteLaplace.calibrated(moved, epsilon)
     assert DiscreteLaplace.calibrated(2**50, 1.0).scale == 2**50
+    # Rounded up to a whole number, as a fraction would have too large a numerator.
+    assert DiscreteLaplace.calibrated(2**50 - 1, 1 + 3 * 2**-52).scale == 2**50 - 1
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from langchain_dpicl.mechanisms.keyword_joint import (
     _terms,
     _weights,
 )
+from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS
 
 FIVE, SIX = [4, 1, 3, 3, 0], [5, 2, 2, 4, 0, 4]
 
@@ -191,6 +192,8 @@ def test_cumulative_weights_are_as_precise_as_promised(
     losses, numbers = [0, 1, 5, 40], [1, 10**50, 3, 7**600]
     rate = Fraction(epsilon) / 4
     weights = _weights(losses, numbers, rate, bits)
+    # No fewer bits than promised, and none in vain: sums of a million are added up.
+    assert max(weights).bit_length() == bits + GUARD_BITS + 1
     with mpmath.workprec(bits + 3000):
         exact = [
             n * mpmath.exp(-mpmath.mpf(rate.numerator) / rate.denominator * t)

@@ -171,8 +171,26 @@ def test_impossible_draws_are_refused(call: Callable[[SecureRandom], object]) ->
         call(SecureRandom())
 
 
-def test_no_words() -> None:
-    assert SecureRandom().words(0).shape == (0,)
+@pytest.mark.parametrize(
+    ("call", "drawn"),
+    [
+        (lambda source: source.words(0).tolist(), []),
+        (lambda source: source.bits(0), 0),
+        (lambda source: source.below(1), 0),
+        (lambda source: source.integers(0, 5).tolist(), []),
+        (lambda source: source.integers(9, 2**63).size, 9),
+        (lambda source: source.permutation(0), []),
+        (lambda source: source.sample(5, 0), []),
+        (lambda source: source.sample(0, 0), []),
+        (lambda source: sorted(source.sample(3, 3)), [0, 1, 2]),
+        (lambda source: source.bernoulli(Fraction(0)), False),
+        (lambda source: source.bernoulli(Fraction(1)), True),
+    ],
+)
+def test_the_smallest_and_largest_draws_are_possible(
+    call: Callable[[SecureRandom], object], drawn: object
+) -> None:
+    assert call(SecureRandom()) == drawn
 
 
 def test_the_buffer_is_cut_without_repeats_or_gaps() -> None:

@@ -128,6 +128,16 @@ def test_words_within_the_margin_are_not_left_to_the_table(
     assert resolved == inside
 
 
+@pytest.mark.parametrize("beyond", [1_000, 3_000, 9_000])
+def test_words_beyond_the_table_are_not_left_to_a_guess(beyond: int) -> None:
+    """About eight sigmas out, where U has three bits left in a double."""
+    scale, v = 512.0, TOP - beyond
+    exact = _resolve(scale, v, SeededRandom(6))
+    assert exact > 7.5 * scale
+    assert RoundedGaussian(scale)._from_word(v, SeededRandom(6)) == exact
+    assert RoundedGaussian(scale)._guess(v) != exact
+
+
 def test_the_far_tail_has_the_right_conditional_distribution(
     fits: Callable[..., bool],
 ) -> None:

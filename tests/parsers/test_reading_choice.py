@@ -154,6 +154,9 @@ CASES: list[tuple[tuple[str, ...], str, str | NoChoice]] = [
     (PAY, ">50K", ">50K"),
     (PAY, "Most earn <= 50K.", "<=50K"),
     (PAY, "\u226450K", "<=50K"),
+    # Of the signs before a word the last four count.
+    (("====50K", "===50K"), "=====50K", "====50K"),
+    (("====50K", "===50K"), "===50K", "===50K"),
     (WEEK, "3 visits (4 of 5)", "3 visits"),
     (WEEK, "Three visits", "3 visits"),
     (WEEK, "more than 5 visits", "more than 5 visits"),

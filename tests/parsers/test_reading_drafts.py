@@ -35,6 +35,7 @@ CASES: list[tuple[str, list[str]]] = [
         THREE,
     ),
     ("Possible answers:\nAsthma\nCOPD\nLung cancer", THREE),
+    ("Okay, a few.\nAsthma\nCOPD\nLung cancer\nNote: unordered", THREE),
     (
         "Asthma\nCOPD\nLung cancer\n\nNote: these are guesses without the records.",
         THREE,

@@ -69,6 +69,20 @@ def test_abstaining_slots_count_for_nothing_and_unread_ones_for_none() -> None:
     assert details["noisy_none"] == 2.0
 
 
+def test_the_record_holds_noisy_votes_to_one_decimal() -> None:
+    slots = [Slot("cough"), Slot("rash"), Slot("cough")]
+    found = [
+        one.details
+        for one in outcomes(drafting(), slots, runs=20, prepared=("cough", "rash"))
+    ]
+    for counts in (
+        [one["noisy_none"] for one in found],
+        [one["noisy_votes"]["rash"] for one in found],
+    ):
+        assert counts == [round(count, 1) for count in counts]
+        assert counts != [round(count) for count in counts]
+
+
 def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
     parser = PARSERS["vote"]()
     noise = paid(parser, z=1.0)
