@@ -23,13 +23,12 @@ from typing import Any
 
 from langchain_dpicl.accounting import Event, ParallelEvent
 from langchain_dpicl.accounting.events import MAX_BRANCHES, require_partition
+from langchain_dpicl.accounting.parts import CurvePart, misfit
 from langchain_dpicl.accounting.template import (
-    CurvePart,
     EventTemplate,
     NoiseRule,
     NoiseT,
     Template,
-    misfit,
 )
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.exceptions import InvalidParameterError

@@ -52,6 +52,21 @@ def require_template(template: object) -> None:
         )
 
 
+def require_delta(delta: float, n_units: int) -> None:
+    """Refuse a delta that is no promise to so many units.
+
+    Raises:
+        InvalidParameterError: If delta is 1 / n_units or more.
+    """
+    checked(parameters.count, n_units, "n_units", minimum=0)
+    if delta * n_units >= 1:
+        raise InvalidParameterError(
+            f"delta {delta:g} is too large for a corpus of {n_units} units: "
+            "a mechanism that publishes one random person's records outright "
+            f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
+        )
+
+
 def require_possible(
     terms: AccountTerms,
     template: Template[Any],
@@ -70,13 +85,7 @@ def require_possible(
     if unit_key is not None and not isinstance(unit_key, str):
         raise InvalidParameterError("unit_key must be a metadata key's name, or None.")
     if n_units is not None:
-        checked(parameters.count, n_units, "n_units", minimum=0)
-    if n_units is not None and terms.delta * n_units >= 1:
-        raise InvalidParameterError(
-            f"delta {terms.delta:g} is too large for a corpus of {n_units} units: "
-            "a mechanism that publishes one random person's records outright "
-            f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
-        )
+        require_delta(terms.delta, n_units)
     if terms.scope == "corpus":
         return
     if not charges_units:

@@ -16,12 +16,8 @@ from langchain_dpicl.accounting import (
     repeat,
     unsampled_epsilon,
 )
-from langchain_dpicl.accounting.template import (
-    EventsAt,
-    EventTemplate,
-    PurePart,
-    Template,
-)
+from langchain_dpicl.accounting.parts import PurePart
+from langchain_dpicl.accounting.template import EventsAt, EventTemplate, Template
 from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.choosing import chosen, least
 from langchain_dpicl.common import parameters
@@ -31,7 +27,7 @@ from langchain_dpicl.exceptions import PlanMismatchError
 
 # Between which multiples of the order that is best for many Gaussian releases (less
 # one) the best order of a release curve is looked for, and what can be computed twice.
-_BELOW_BEST, _ABOVE_BEST = 16, 2
+_BELOW_BEST, _ABOVE_BEST = 16, 16
 _LEAST_EXCESS, _LARGEST_EXCESS = 0.03, math.log(4_000.0)
 
 
@@ -170,7 +166,8 @@ def _best_order(plan: _Plan, shape: Template[Any]) -> float:
 
     A public function of the plan's terms and the shape. Too low an order leaves nothing
     of epsilon, and the higher it is, the less a given epsilon buys: between the two
-    there is one valley, below the order that is best for many Gaussian releases.
+    there is one valley. It lies below the order that is best for many Gaussian
+    releases, or above it where there are one or two releases.
     """
 
     def lead_at(log_excess: float) -> float:

@@ -13,14 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import BUDGET_UNITS, Event, PrivacyFilter
+from langchain_dpicl.accounting.parts import CurvePart, GaussianPart
 from langchain_dpicl.accounting.renyi import RENYI_ONLY
-from langchain_dpicl.accounting.template import (
-    CurvePart,
-    EventsAt,
-    EventTemplate,
-    GaussianPart,
-    Template,
-)
+from langchain_dpicl.accounting.template import EventsAt, EventTemplate, Template
 from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.choosing import chosen
 from langchain_dpicl.common.parameters import (

@@ -20,11 +20,13 @@ import hashlib
 import os
 from collections.abc import Sequence
 from operator import itemgetter
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.accounting import Cost
+from langchain_dpicl.common.units import NumberedUnits
 
 KEY_BYTES = 32
 TAG_BYTES = 16
@@ -80,18 +82,33 @@ class UnitRows:
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
+        # For each index, the rows of its units by their numbers; -1 if not known yet.
+        self._of_source: WeakKeyDictionary[object, NDArray[np.intp]] = (
+            WeakKeyDictionary()
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def of(self, unit_ids: Sequence[str]) -> NDArray[np.intp]:
         """Return the units' rows; a new unit gets the next one."""
+        if isinstance(unit_ids, NumberedUnits):
+            return self._numbered(unit_ids)
         try:
             return self._known(unit_ids)
         except KeyError:
             for unit_id in unit_ids:
                 self._rows.setdefault(unit_id, len(self._rows))
             return self._known(unit_ids)
+
+    def _numbered(self, units: NumberedUnits) -> NDArray[np.intp]:
+        known = self._of_source.get(units.source)
+        if known is None:
+            known = self._of_source[units.source] = np.full(units.size, -1, np.intp)
+        rows: NDArray[np.intp] = known[units.numbers]
+        if len(rows) and rows.min() < 0:
+            rows = known[units.numbers] = self.of(list(units))
+        return rows
 
     def _known(self, unit_ids: Sequence[str]) -> NDArray[np.intp]:
         if len(unit_ids) < 2:  # noqa: PLR2004 - itemgetter returns no tuple then

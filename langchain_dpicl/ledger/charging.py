@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.common.units import canonical_unit_id
@@ -14,18 +15,24 @@ from langchain_dpicl.exceptions import (
     LedgerError,
     PlanMismatchError,
 )
+from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.base import NAME_LIMIT, AccountState, Charge
 
 
 def charged(
-    state: AccountState, events: Sequence[Event] | None
+    state: AccountState,
+    events: Sequence[Event] | None,
+    within: CallerLimit | None = None,
+    caller_spent: int = 0,
 ) -> tuple[AccountState, Charge]:
     """Return an account after one more release, and the charge for it.
 
     A pure function: whoever calls it writes both, in one transaction, or neither.
-    Events of None are one use of the plan.
+    Events of None are one use of the plan. `caller_spent` is what the caller that
+    `within` names has spent before.
 
     Raises:
+        AllowanceExhaustedError: If the caller would spend more than it may.
         BudgetExhaustedError: If the account can't pay.
         PlanMismatchError: If the events are not the plan's.
         LedgerError: If the account is closed, has no plan, or can't add up the events.
@@ -48,6 +55,12 @@ def charged(
     if terms.scope == "corpus" and not fits(total, terms.limit):
         raise _exhausted(state)
     charge = Charge(terms.name, state.used + 1, paid, cost, spent=total)
+    if within is not None:
+        charge = replace(
+            charge,
+            caller=within.allowance.caller,
+            caller_spent=within.after(terms.name, caller_spent, cost.loss),
+        )
     return replace(state, used=charge.sequence, spent=total), charge
 
 
@@ -214,7 +227,7 @@ def _exhausted(state: AccountState) -> BudgetExhaustedError:
 
 
 class LastCharges:
-    """The number of each account's last charge, as one process knows it.
+    """The number of each account's last charge, and of draws, as one process knows it.
 
     A ledger that forgets is seen here by the processes that go on: an older copy that
     was written over the file, or a server that lost what it had confirmed.
@@ -229,6 +242,7 @@ class LastCharges:
 
     def __init__(self) -> None:
         self._numbers: dict[str, float] = {}
+        self._drawn: dict[tuple[str, int], int] = {}
         self._lock = threading.Lock()
 
     def before(self, account: str) -> float:
@@ -249,15 +263,33 @@ class LastCharges:
                 number = self._numbers.get(charge.account, 0)
                 self._numbers[charge.account] = max(number, charge.sequence)
                 return
+        self._forget(charge.account)
+
+    def require_drawn(self, account: str, charge: int, steps: int) -> None:
+        """Refuse an account that has fewer draws than this process has stored.
+
+        `steps` is how many a charge has, before the next one is written.
+        """
+        if steps < self._drawn.get((account, charge), 0):
+            self._forget(account)
+
+    def note_drawn(self, account: str, charge: int, steps: int) -> None:
+        """Remember that a charge has so many draws, once they are stored."""
+        with self._lock:
+            known = self._drawn.get((account, charge), 0)
+            self._drawn[account, charge] = max(known, steps)
+
+    def _forget(self, account: str) -> NoReturn:
+        with self._lock:
             # For good: the account may grow beyond the old number.
-            self._numbers[charge.account] = math.inf
-        raise _forgotten(charge.account)
+            self._numbers[account] = math.inf
+        raise _forgotten(account)
 
 
 def _forgotten(name: str) -> LedgerError:
     return LedgerError(
-        f"Account {name!r} has forgotten charges that this process has made: an older "
-        "copy of the ledger took its place, or the server lost what it had confirmed. "
-        "Nothing is released from it here. See 'Restore' in "
-        "docs/operate/backup-and-restore.md, then start this process anew."
+        f"Account {name!r} has forgotten charges, or what was drawn for one, that this "
+        "process has made: an older copy of the ledger took its place, or the server "
+        "lost what it had confirmed. Nothing is released from it here. See 'Restore' "
+        "in docs/operate/backup-and-restore.md, then start this process anew."
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+SERVER_TIME = "SELECT clock_timestamp()"
 
 
 def database_time(connection: Connection | None = None) -> datetime:
@@ -17,5 +19,10 @@ def database_time(connection: Connection | None = None) -> datetime:
     """
     if connection is None or connection.dialect.name == "sqlite":
         return datetime.now(timezone.utc)
-    now: datetime = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+    return server_time(connection.exec_driver_sql(SERVER_TIME).one())
+
+
+def server_time(row: Any) -> datetime:
+    """Return the time that `SERVER_TIME` has found, in UTC."""
+    now: datetime = row[0]
     return now.astimezone(timezone.utc)

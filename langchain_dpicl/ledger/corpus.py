@@ -62,7 +62,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -74,7 +74,12 @@ from langchain_dpicl.exceptions import (
     LedgerError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger.base import AccountState, AccountTerms, Plan
+from langchain_dpicl.ledger.base import (
+    AccountState,
+    AccountTerms,
+    Plan,
+    differences,
+)
 from langchain_dpicl.ledger.charging import require_name
 from langchain_dpicl.ledger.periods import next_period, parse_period
 
@@ -125,16 +130,10 @@ class CorpusTerms:
 
     def require_same(self, stored: CorpusTerms) -> None:
         """Refuse to use a corpus under other terms than it was created with."""
-        differing = [
-            f"{term.name} is {getattr(stored, term.name)}, "
-            f"not {getattr(self, term.name)}"
-            for term in fields(self)
-            if getattr(self, term.name) != getattr(stored, term.name)
-        ]
-        if differing:
+        if differing := differences(self, stored):
             raise PlanMismatchError(
                 f"Corpus {self.name!r} is there with other terms: "
-                f"{'; '.join(differing)}. What was promised to its people can't be "
+                f"{differing}. What was promised to its people can't be "
                 "changed: use the stored terms."
             )
 

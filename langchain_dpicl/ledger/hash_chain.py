@@ -122,7 +122,14 @@ def after_plan(last: str, plan: str) -> str:
 
 
 def after_charge(
-    last: str, name: str, sequence: int, events: str, cost: Cost, at: datetime
+    last: str,
+    name: str,
+    sequence: int,
+    events: str,
+    cost: Cost,
+    at: datetime,
+    caller: str | None = None,
+    caller_spent: int | None = None,
 ) -> str:
     """Return the digest after one more charge, whose events are given as stored.
 
@@ -135,6 +142,8 @@ def after_charge(
     return _entry(
         *(last, "charge", name, sequence, events),
         *(cost.loss, cost.failure, _moment(at)),
+        # Nothing for a charge without an allowance: older chains have none.
+        *((caller, caller_spent) if (caller, caller_spent) != (None, None) else ()),
     )
 
 

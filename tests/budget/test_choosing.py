@@ -104,9 +104,14 @@ def test_the_events_of_all_queries_are_within_the_account(name: str) -> None:
     assert getattr(noise, "sampling_rate", 1.0) == rate
 
 
-def test_no_other_order_has_a_smaller_lead() -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "queries"), [(3, 1e-6, 20), (300, 1e-2, 100)]
+)
+def test_no_other_order_has_a_smaller_lead(
+    epsilon: float, delta: float, queries: int
+) -> None:
     template = ptr_curve_template("ksa/ptr curve")
-    terms: dict[str, Any] = {"epsilon": 3, "delta": 1e-6, "queries": 20}
+    terms: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "queries": queries}
     events = plan_queries(template, **terms)
     assert isinstance(events[0], RenyiEvent)
     best = template.lead_of(template.read(events), is_rough=True)
@@ -118,6 +123,21 @@ def test_no_other_order_has_a_smaller_lead() -> None:
         except PlanMismatchError:
             continue
         assert other.lead_of(tried, is_rough=True) >= best * (1 - 1e-4)
+
+
+@pytest.mark.parametrize(("epsilon", "lead"), [(8, 5), (1, 35)])
+def test_one_release_is_best_at_a_high_order(epsilon: float, lead: int) -> None:
+    template = ptr_curve_template("ksa/ptr curve")
+    terms: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-6, "queries": 1}
+    [curve, failure] = plan_queries(template, **terms)
+    assert template.lead_of(template.read((curve, failure))) == lead
+    for factor in (1 / 16, 1 / 8, 1 / 4, 2, 4):
+        other = template.at_order(1 + (curve.order - 1) * factor)
+        try:
+            tried = other.read(plan_queries(other, **terms))
+        except PlanMismatchError:
+            continue
+        assert other.lead_of(tried) >= lead
 
 
 @pytest.mark.parametrize("relation", Relation)

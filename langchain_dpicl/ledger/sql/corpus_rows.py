@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from langchain_dpicl._version import __version__
 from langchain_dpicl.exceptions import DPError, LedgerError
@@ -27,6 +27,18 @@ from langchain_dpicl.ledger.sql.schema import (
 )
 
 _CORPORA = select(corpus_table).order_by(corpus_table.c.id)
+# A corpus by `corpus`; its row stays locked until the transaction ends.
+LOCK_CORPUS = (
+    select(corpus_table)
+    .where(corpus_table.c.name == bindparam("corpus"))
+    .with_for_update()
+)
+# Keep the time `seen` of corpus `corpus_number`.
+KEEP_TIME = (
+    update(corpus_table)
+    .where(corpus_table.c.id == bindparam("corpus_number"))
+    .values(last_at=bindparam("seen"), head=bindparam("corpus_head"))
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +57,7 @@ def find_corpus(
     """Return a corpus whose row can be trusted, or None; lock the row if asked."""
     wanted = _CORPORA.where(corpus_table.c.name == name)
     row = connection.execute(wanted.with_for_update() if lock else wanted).one_or_none()
-    return None if row is None else _corpus_of(row)
+    return None if row is None else corpus_of(row)
 
 
 def require_corpus(connection: Connection, name: str, *, lock: bool = False) -> Corpus:
@@ -58,7 +70,7 @@ def require_corpus(connection: Connection, name: str, *, lock: bool = False) -> 
 
 def read_corpora(connection: Connection) -> dict[str, Corpus]:
     """Return all corpora by name; refuse them if one was edited."""
-    found = map(_corpus_of, connection.execute(_CORPORA))
+    found = map(corpus_of, connection.execute(_CORPORA))
     return {corpus.terms.name: corpus for corpus in found}
 
 
@@ -115,12 +127,14 @@ def _now(connection: Connection, corpus: Corpus) -> datetime:
 
 def _keep_time(connection: Connection, corpus: Corpus) -> datetime:
     now = _now(connection, corpus)
-    connection.execute(
-        update(corpus_table)
-        .where(corpus_table.c.id == corpus.number)
-        .values(last_at=now, head=hash_chain.corpus_head(corpus.first, now))
-    )
+    connection.execute(KEEP_TIME, kept_time(corpus, now))
     return now
+
+
+def kept_time(corpus: Corpus, now: datetime) -> dict[str, Any]:
+    """Return the values that `KEEP_TIME` binds."""
+    head = hash_chain.corpus_head(corpus.first, now)
+    return {"corpus_number": corpus.number, "seen": now, "corpus_head": head}
 
 
 def _whole_state(connection: Connection, row: Any) -> AccountState:
@@ -130,7 +144,8 @@ def _whole_state(connection: Connection, row: Any) -> AccountState:
     return account.state
 
 
-def _corpus_of(row: Any) -> Corpus:
+def corpus_of(row: Any) -> Corpus:
+    """Return the corpus that a row tells of, if the row can be trusted."""
     try:
         terms = CorpusTerms(
             name=text(row.name),

@@ -27,6 +27,7 @@ from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import hash_chain
+from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import unit_tag
 from langchain_dpicl.ledger.base import (
     AccountState,
@@ -65,9 +66,9 @@ from langchain_dpicl.ledger.sql.rows import (
     Last,
     Opening,
     bind_salt,
+    caller_spent,
     close_account,
     find_account,
-    has_corpus,
     read_account,
     read_events,
     require_account,
@@ -75,6 +76,7 @@ from langchain_dpicl.ledger.sql.rows import (
     write_plan,
 )
 from langchain_dpicl.ledger.sql.schema import account_table, text, whole
+from langchain_dpicl.ledger.sql.shared_commits import SharedCommits
 from langchain_dpicl.ledger.sql.standbys import Standbys
 from langchain_dpicl.ledger.sql.transactions import Transactions
 from langchain_dpicl.ledger.sql.unit_charging import charge_units
@@ -131,6 +133,9 @@ class SQLLedger(Ledger):
         self._checked: dict[str, Opening] = {}
         self._last = LastCharges()
         self._database = Transactions(parsed)
+        self._commits = SharedCommits(
+            partial(self._database.run, mode=Mode.CHARGE), self._database.unusable
+        )
         engine = self._database.engine
         standbys = None
         if engine.dialect.name == "postgresql":
@@ -249,13 +254,15 @@ class SQLLedger(Ledger):
         events: Sequence[Event] | None = None,
         *,
         starts: Starts | None = None,
+        within: CallerLimit | None = None,
     ) -> Charge:
         """Charge one release; the charge is on disk when this returns."""
         self._check_first(name)
         before = self._last.before(name)
 
         def write(connection: Connection) -> Charge:
-            charge = write_charge(connection, *self._timed(connection, name), events)
+            held = self._timed(connection, name)
+            charge = write_charge(connection, *held, events, within)
             if starts is not None:
                 account, last = self._locked(connection, name)
                 kind, header = starts[0], starts[1](charge)
@@ -268,15 +275,15 @@ class SQLLedger(Ledger):
             connection: Connection, begun: Callable[[], None]
         ) -> Charge | None:
             return postgres_pipeline.charge(
-                connection, name, self._checked[name], events, begun
+                connection, name, self._checked[name], events, within, begun
             )
 
-        charge = None
-        # An account of a corpus locks its corpus too, in the ordinary way.
-        is_alone = starts is None and not has_corpus(self._checked[name])
-        if is_alone and self._database.engine.dialect.name == "postgresql":
-            charge = self._database.attempt(write_quickly)
-        charge = charge or self._database.run(write, mode=Mode.CHARGE)
+        if self._database.engine.dialect.name == "sqlite":
+            charge = self._commits.charge(write)
+        else:
+            # Each alone: the server's own commits wait for the disk together.
+            quick = None if starts else self._database.attempt(write_quickly)
+            charge = quick or self._database.run(write, mode=Mode.CHARGE)
         self._last.require_later(charge, before)
         return charge
 
@@ -351,12 +358,23 @@ class SQLLedger(Ledger):
                         whole(row.sequence),
                         read_events(row.events),
                         Cost(whole(row.cost_loss), whole(row.cost_failure)),
+                        None if row.caller is None else text(row.caller),
+                        None if row.caller is None else whole(row.caller_spent),
                     ),
                     hash_chain.utc(row.charged_at),
                     text(row.digest),
                 )
                 for row in rows
             ]
+
+        return self._database.run(read, mode=Mode.READ)
+
+    def caller_spent(self, name: str, caller: str) -> int:
+        """Return the sum of the losses of a caller's charges."""
+
+        def read(connection: Connection) -> int:
+            account, _ = read_account(connection, name)
+            return caller_spent(connection, account, caller)
 
         return self._database.run(read, mode=Mode.READ)
 
@@ -431,14 +449,18 @@ class SQLLedger(Ledger):
     def store_step(self, name: str, charge: int, number: int, drawn: str) -> str:
         """Store what a step drew, on disk; return the first draw that was stored."""
         self._check_first(name)
+        self._last.before(name)
 
         def store(connection: Connection) -> str:
+            held = self._locked(connection, name)
             return release_rows.store_step(
-                connection, *self._locked(connection, name), charge, number, drawn
+                connection, *held, charge, number, drawn, known=self._last
             )
 
         # Not `Mode.CHARGE`: nobody may see, and give out, a draw that is not on disk.
-        return self._database.run(store)
+        stored = self._database.run(store)
+        self._last.note_drawn(name, charge, number + 1)
+        return stored
 
     def releases(self, name: str, kind: str | None = None) -> list[StoredRelease]:
         """Return an account's releases of one kind, by the order of their charges."""

@@ -3,29 +3,37 @@
 While a charge holds its account's row, all others wait for it, and for whatever goes to
 the server and back. The driver's pipeline sends several statements at once: the first
 exchange locks the row, and reads it and the journal's end; the second writes, commits,
-and waits for the disk (`Mode.FLUSH`). What is read and written, and by which rule, is
-as in `ledger/sql/rows.py`.
+and waits for the disk (`Mode.FLUSH`). An account of a corpus locks its corpus in the
+same exchange, after its own row, and then reads the server's time. What is read and
+written, and by which rule, is as in `ledger/sql/rows.py` and `corpus_rows.py`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.sql import ClauseElement
 
 from langchain_dpicl.accounting.events import Event
+from langchain_dpicl.ledger import clock
+from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.base import Charge
-from langchain_dpicl.ledger.sql import statements
+from langchain_dpicl.ledger.sql import corpus_rows, statements
 from langchain_dpicl.ledger.sql.engine import POSTGRES_BEGIN, Mode
 from langchain_dpicl.ledger.sql.rows import (
+    Account,
+    Last,
     Opening,
     account_of,
+    corpus_of,
     end_of,
     next_charge,
     require_counted,
+    spent_of,
 )
 from langchain_dpicl.ledger.sql.standbys import require_confirmed
 
@@ -35,18 +43,18 @@ def charge(
     name: str,
     opening: Opening,
     events: Sequence[Event] | None,
+    within: CallerLimit | None,
     begun: Callable[[], None],
 ) -> Charge | None:
     """Charge one release, durably, if all is as it was when the journal was checked.
 
     The connection is outside a transaction; `opening` is what the account's journal was
     found to start with, and `begun` is called before anything is written. Returns None
-    if the account starts with something else or is unknown, or the driver has no
-    pipeline: then nothing was done, and the ordinary way is left.
+    if the account starts with something else or is unknown, its corpus is gone, or the
+    driver has no pipeline: then nothing was done, and the ordinary way is left.
     """
     # A PostgreSQL ledger needs this driver anyway.
     import psycopg
-    from psycopg.rows import namedtuple_row
 
     if not psycopg.Pipeline.is_supported():
         return None
@@ -55,18 +63,14 @@ def charge(
         with driver.pipeline():
             for statement in POSTGRES_BEGIN[Mode.CHARGE]:
                 driver.execute(statement)
-            row, last = driver.cursor(), driver.cursor()
-            row.row_factory = last.row_factory = namedtuple_row
-            row.execute(*_bound(statements.LOCK_ACCOUNT, {"name": name}))
-            # It sees what was committed before it began: after the wait for the row.
-            last.execute(*_bound(statements.LAST_CHARGE_OF, {"name": name}))
-            found = row.fetchone()
-            begun()
-            account = None if found is None else account_of(found)
-            if account is None or account.opening != opening:
+            found = _read(driver, name, opening, within, begun)
+            if found is None:
                 return None
-            end = end_of(account, last.fetchone())
-            paid, values = next_charge(account, end, events)
+            paid, values = next_charge(
+                found.account, found.last, events, within, found.spent
+            )
+            if found.kept is not None:
+                driver.execute(*_bound(corpus_rows.KEEP_TIME, found.kept))
             counted = driver.execute(*_bound(statements.COUNT_AND_WRITE_CHARGE, values))
             driver.execute("COMMIT")
             for statement in POSTGRES_BEGIN[Mode.FLUSH]:
@@ -82,6 +86,61 @@ def charge(
         if not connection.invalidated:
             driver.rollback()
     return paid
+
+
+@dataclass(frozen=True, repr=False)
+class _Found:
+    """What the first exchange has locked and read.
+
+    `spent` is what the caller has spent before, and `kept` what `KEEP_TIME` binds; None
+    for an account without a corpus.
+    """
+
+    account: Account
+    last: Last
+    spent: int
+    kept: dict[str, Any] | None
+
+
+def _read(
+    driver: Any,
+    name: str,
+    opening: Opening,
+    within: CallerLimit | None,
+    begun: Callable[[], None],
+) -> _Found | None:
+    from psycopg.rows import namedtuple_row
+
+    def asked(statement: ClauseElement, **values: str) -> Any:
+        cursor = driver.cursor(row_factory=namedtuple_row)
+        cursor.execute(*_bound(statement, values))
+        return cursor
+
+    row = asked(statements.LOCK_ACCOUNT, name=name)
+    # It sees what was committed before it began: after the wait for the row.
+    last = asked(statements.LAST_CHARGE_OF, name=name)
+    spent = corpus = time = None
+    if within is not None:
+        caller = within.allowance.caller
+        spent = asked(statements.CALLER_SPENT_OF, name=name, caller=caller)
+    if (known_as := corpus_of(opening)) is not None:
+        corpus = asked(corpus_rows.LOCK_CORPUS, corpus=known_as)
+        time = driver.execute(clock.SERVER_TIME)
+    found = row.fetchone()
+    begun()
+    account = None if found is None else account_of(found)
+    if account is None or account.opening != opening:
+        return None
+    end, kept = end_of(account, last.fetchone()), None
+    before = 0 if spent is None else spent_of(account, spent.fetchone())
+    if corpus is not None and time is not None:
+        if (held := corpus.fetchone()) is None:
+            return None
+        whole = corpus_rows.corpus_of(held)
+        now = max(whole.at, clock.server_time(time.fetchone()))
+        account = replace(account, state=replace(account.state, at=now))
+        kept = corpus_rows.kept_time(whole, now)
+    return _Found(account, end, before, kept)
 
 
 def _bound(

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import hash_chain
+from langchain_dpicl.ledger.charging import LastCharges
 from langchain_dpicl.ledger.release_store import (
     StoredRelease,
     is_next,
@@ -65,6 +66,8 @@ def store_step(
     charge: int,
     number: int,
     drawn: str,
+    *,
+    known: LastCharges,
 ) -> str:
     """Write and note what a step drew, or read what is stored; see `start_release`."""
     name = account.state.terms.name
@@ -72,6 +75,7 @@ def store_step(
     if charge not in chains:
         raise not_started(name, charge)
     steps, digest = chains[charge]
+    known.require_drawn(name, charge, steps)
     if not is_next(name, charge, number, steps):
         found = {release.charge: release for release in stored(connection, account)}
         return found[charge].steps[number]

@@ -44,14 +44,34 @@ A statement of its own, after the account's row is locked: in PostgreSQL a subqu
 the locking statement would see the journal as it was before the wait for the lock.
 """
 
+_number_of_name = (
+    select(account_table.c.id)
+    .where(account_table.c.name == bindparam("name"))
+    .scalar_subquery()
+)
 # The same, of the account called `name`.
 LAST_CHARGE_OF = (
     select(charge_table.c.sequence, charge_table.c.digest, charge_table.c.charged_at)
+    .where(charge_table.c.account_id == _number_of_name)
+    .order_by(charge_table.c.sequence.desc())
+    .limit(1)
+)
+# What `caller` has spent of account `number`, in the row of its last charge.
+CALLER_SPENT = (
+    select(charge_table.c.caller_spent)
     .where(
-        charge_table.c.account_id
-        == select(account_table.c.id)
-        .where(account_table.c.name == bindparam("name"))
-        .scalar_subquery()
+        charge_table.c.account_id == bindparam("number"),
+        charge_table.c.caller == bindparam("caller"),
+    )
+    .order_by(charge_table.c.sequence.desc())
+    .limit(1)
+)
+# The same, of the account called `name`.
+CALLER_SPENT_OF = (
+    select(charge_table.c.caller_spent)
+    .where(
+        charge_table.c.account_id == _number_of_name,
+        charge_table.c.caller == bindparam("caller"),
     )
     .order_by(charge_table.c.sequence.desc())
     .limit(1)
@@ -79,6 +99,8 @@ _WRITTEN = {
     "cost_failure": bindparam("cost_failure", type_=BigInteger),
     "charged_at": bindparam("charged_at", type_=DateTime(timezone=True)),
     "digest": bindparam("digest", type_=String),
+    "caller": bindparam("caller", type_=String),
+    "caller_spent": bindparam("caller_spent", type_=BigInteger),
 }
 
 # Write the same charge into the journal.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from support.ledgers import PLANNED, UNIT_PLANNED, Database, opened, postgres_da
 from support.postgres import PostgresServer
 
 from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
-from langchain_dpicl.ledger import AccountTerms, SQLLedger
+from langchain_dpicl.ledger import AccountTerms, Charge, SQLLedger
 from langchain_dpicl.ledger.sql import (
     engine,
     postgres_pipeline,
@@ -69,6 +70,36 @@ def test_a_stopped_server_releases_nothing_and_is_used_again_when_it_is_back(
     stoppable.start()
     assert ledger.charge("notes").sequence == 2
     ledger.verify("notes")
+
+
+def test_a_charge_waits_for_no_other_account(connect: Connect) -> None:
+    """Shared transactions of two processes would lock accounts in two orders."""
+    ledger = opened(opened(connect(), MANY), replace(MANY, name="other"))
+    begun, ending = threading.Event(), threading.Event()
+
+    def slow(_charge: Charge) -> str:
+        begun.set()
+        assert ending.wait(60)
+        return "{}"
+
+    charges: list[Charge] = []
+    held = threading.Thread(
+        target=lambda: charges.append(ledger.charge("notes", starts=("kind", slow)))
+    )
+    quick = threading.Thread(
+        target=lambda: charges.append(
+            ledger.charge("other", starts=("kind", lambda _: "{}"))
+        )
+    )
+    held.start()
+    assert begun.wait(60)
+    quick.start()
+    quick.join(20)
+    assert [charge.account for charge in charges] == ["other"]
+    ending.set()
+    held.join(60)
+    quick.join(60)
+    assert [charge.account for charge in charges] == ["other", "notes"]
 
 
 def test_a_charge_that_returned_survives_the_servers_death(
@@ -199,6 +230,22 @@ def test_without_the_drivers_pipeline_charges_are_the_same(
     with pytest.raises(BudgetExhaustedError):
         ledger.charge("notes")
     ledger.verify("notes")
+
+
+def test_an_account_that_changes_after_the_check_is_not_charged_quickly(
+    database: Database, connect: Connect
+) -> None:
+    ledger = opened(connect(), MANY)
+    ledger.charge("notes")
+    database.execute("UPDATE dpicl_account SET queries = 20000")
+    with pytest.raises(LedgerError, match="damaged"):
+        ledger.charge("notes")
+    database.execute("UPDATE dpicl_account SET queries = 10000")
+    assert ledger.charge("notes").sequence == 2
+    opened(ledger, AccountTerms("gone", 8.0, 1e-6, 2)).charge("gone")
+    database.execute("UPDATE dpicl_account SET name = 'renamed' WHERE name = 'gone'")
+    with pytest.raises(LedgerError, match="holds no account"):
+        ledger.charge("gone")
 
 
 def test_whoever_holds_the_account_is_waited_for_but_not_for_ever(

@@ -210,6 +210,24 @@ def test_an_older_copy_in_its_place_is_refused_for_good(tmp_path: Path) -> None:
     ledger.dispose()
 
 
+def test_an_older_copy_without_a_draw_gets_no_other_draw(tmp_path: Path) -> None:
+    path, old = tmp_path / "a.db", tmp_path / "old.db"
+    ledger = made(path)
+    charge = ledger.charge("notes", starts=("kind", lambda _: "{}")).sequence
+    ledger.store_step("notes", charge, 0, "[1]")
+    shutil.copy(path, old)
+    assert ledger.store_step("notes", charge, 1, "[2]") == "[2]"
+    assert ledger.store_step("notes", charge, 0, "[3]") == "[1]"
+    path.write_bytes(old.read_bytes())
+    for number in (1, 0):
+        with pytest.raises(LedgerError, match="older copy"):
+            ledger.store_step("notes", charge, number, "[3]")
+    assert [one.steps for one in ledger.releases("notes")] == [("[1]",)]
+    with pytest.raises(LedgerError, match="older copy"):
+        ledger.charge("notes")
+    ledger.dispose()
+
+
 def test_charges_of_many_threads_are_never_taken_for_older_ones(tmp_path: Path) -> None:
     ledger = made(tmp_path / "a.db")
     errors: list[BaseException] = []
