@@ -31,6 +31,7 @@ from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
 from langchain_dpicl.groups.saved_files import Cipher, OpenPermissionsWarning
 from langchain_dpicl.groups.threshold import NoisyThreshold
+from langchain_dpicl.groups.units import shard_of, shards_of
 
 __all__ = [
     "ChargeUnits",
@@ -41,4 +42,6 @@ __all__ = [
     "RetrievedGroups",
     "SampledGroups",
     "ThresholdRelease",
+    "shard_of",
+    "shards_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -18,6 +18,7 @@ from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
@@ -245,6 +246,28 @@ class GroupSource(ABC):
             partial(self.draw_prepared, prepared, **given),
         )
 
+    def where(self, filter: Mapping[str, Any] | UnitFilter) -> GroupSource:  # noqa: A002, ARG002  # what LangChain's stores call it
+        """Return these groups for only the units that match a filter.
+
+        Args:
+            filter: For each metadata key the value that matches, or a list of them:
+                `{"ward": "3"}`. A unit matches if all its records have the key and
+                agree on the value, for every key. Texts and integers are compared as
+                unit ids are. It is public.
+
+        Raises:
+            InvalidParameterError: If it is no such mapping, or this kind of source
+                can't leave units out.
+
+        Privacy:
+            The relation and the charge stay those of the whole corpus, and so does
+            `n_units`; see `groups.filtering`.
+        """
+        raise InvalidParameterError(
+            f"{type(self).__name__} can't be limited to some units. Use "
+            "RetrievedGroups or SampledGroups."
+        )
+
     def over(self, documents: Sequence[Document]) -> GroupSource:  # noqa: ARG002
         """Return a source with these terms over other records, for a rehearsal.
 
@@ -323,11 +346,13 @@ class GroupSource(ABC):
 class TermedSource(Frozen, GroupSource):
     """A source whose public properties follow from its terms.
 
-    A subclass sets `_terms` and `_random` when it is made.
+    A subclass sets `_terms` and `_random` when it is made, and `_only` where it can
+    leave units out.
     """
 
     _terms: Any
     _random: SecureRandom
+    _only: UnitFilter | None = None
 
     @property
     def relation(self) -> Relation:
@@ -362,4 +387,12 @@ class TermedSource(Frozen, GroupSource):
     @property
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
-        return {**self._terms.description(), "random": describe_source(self._random)}
+        found = {**self._terms.description(), "random": describe_source(self._random)}
+        if self._only is not None:
+            found["filter"] = self._only.description()
+        return found
+
+    def _narrowed(self, given: Mapping[str, Any] | UnitFilter) -> UnitFilter:
+        """Return these groups' own filter and another one together."""
+        only = UnitFilter.of(given)
+        return only if self._only is None else self._only.also(only)

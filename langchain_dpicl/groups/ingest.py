@@ -90,7 +90,7 @@ def copy_document(document: Document) -> Document:
     )
 
 
-def check_document_ids(documents: Sequence[Document], known: Iterable[str]) -> None:
+def check_document_ids(documents: Iterable[Document], known: Iterable[str]) -> None:
     """Refuse documents whose `id` is taken already, here or in `known`.
 
     Two documents with one id are either the same record twice, which would count twice,
@@ -238,7 +238,9 @@ def _checked_copy(document: Document, position: int) -> Document:
 
 def _as_matrix(vectors: Any) -> NDArray[np.float64] | None:
     try:
-        rows = np.asarray(vectors, dtype=np.float64)
+        # Of columns side by side, NumPy would add up a row's squares in another order
+        # than of one row alone.
+        rows = np.asarray(vectors, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError):
         return None
     return rows if rows.ndim == 2 else None  # noqa: PLR2004  # a matrix

@@ -17,6 +17,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.columns import ColumnNames, read_embedded
 from langchain_dpicl.groups.ingest import (
     Vectors,
     check_document_ids,
@@ -28,7 +29,7 @@ from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
-from langchain_dpicl.groups.units import new_salt, refuse_unknown_unit
+from langchain_dpicl.groups.units import check_salt, new_salt, refuse_unknown_unit
 from langchain_dpicl.release.flow import Flow
 
 
@@ -108,7 +109,7 @@ class EmbeddedRecords(Records):
         self._embedding = embedding
         self._index = index
         self._writing = threading.Lock()
-        self._document_ids = index.document_ids()
+        self._document_ids: set[str] | None = None  # Looked up at the first change.
 
     @classmethod
     def of(
@@ -129,6 +130,35 @@ class EmbeddedRecords(Records):
         )
         index = ShardIndex.from_vectors(
             vectors, taken, unit_ids, n_shards=terms.n_shards, salt=new_salt()
+        )
+        return cls(terms.unit_key, embedding, index)
+
+    @classmethod
+    def of_columns(
+        cls,
+        source: Any,
+        embedding: Embeddings,
+        terms: RetrievalTerms,
+        names: ColumnNames,
+        *,
+        salt: bytes | None,
+        directory: str | os.PathLike[str] | None,
+        progress: bool,
+    ) -> EmbeddedRecords:
+        """Index embedded records; see `RetrievedGroups.from_embeddings`."""
+        check_embedding(embedding)
+        salt = new_salt() if salt is None else salt
+        check_salt(salt)
+        found = read_embedded(
+            source, names, terms, salt=salt, directory=directory, progress=progress
+        )
+        index = ShardIndex.from_vectors(
+            found.vectors,
+            found.documents,
+            found.unit_ids,
+            n_shards=terms.n_shards,
+            salt=salt,
+            shared=True,
         )
         return cls(terms.unit_key, embedding, index)
 
@@ -158,7 +188,9 @@ class EmbeddedRecords(Records):
         self._check_writable()
         taken, unit_ids = take_documents(documents, self.unit_key)
         # Once before the embedding is paid for, once after.
-        check_document_ids(taken, self._document_ids)
+        with self._writing:
+            known = self._known_ids()
+        check_document_ids(taken, known)
         if taken:
             vectors = yield from embed_documents(
                 self._embedding, taken, unit_ids, batch_size, progress=progress
@@ -174,8 +206,9 @@ class EmbeddedRecords(Records):
             deleted = [] if unit_id is None else index.documents_of(unit_id)
             if unit_id is None or not deleted:
                 refuse_unknown_unit(self.unit_key)
+            known = self._known_ids()
             self._index = index.without(unit_id)
-            self._document_ids = self._document_ids - {
+            self._document_ids = known - {
                 document.id for document in deleted if document.id is not None
             }
         return len(deleted)
@@ -209,11 +242,17 @@ class EmbeddedRecords(Records):
                     f"and the index holds vectors of {dimension}. Use the embedding "
                     "that the index was built with."
                 )
-            check_document_ids(documents, self._document_ids)
+            known = self._known_ids()
+            check_document_ids(documents, known)
             self._index = self._index.with_documents(vectors, documents, unit_ids)
-            self._document_ids = self._document_ids.union(
+            self._document_ids = known.union(
                 document.id for document in documents if document.id is not None
             )
+
+    def _known_ids(self) -> set[str]:
+        if self._document_ids is None:
+            self._document_ids = self._index.document_ids()
+        return self._document_ids
 
 
 class FollowedRecords(EmbeddedRecords):
@@ -253,7 +292,9 @@ class FollowedRecords(EmbeddedRecords):
             now = self._base
             if storage.read_stamp(now.path) == now.stamp:
                 return
-            terms, index, revision = storage.load(now.path, now.cipher)
+            terms, index, revision = storage.load(
+                now.path, now.cipher, memory_map=now.memory_map
+            )
             if revision.number <= now.number:
                 raise InvalidParameterError(
                     f"An older revision of the groups in {now.path} took the place of "
@@ -268,7 +309,6 @@ class FollowedRecords(EmbeddedRecords):
                     "question is asked. Start it anew."
                 )
             self._index, self._base = index, revision
-            self._document_ids = index.document_ids()
 
     def save(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,9 @@ from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.groups import storage
+from langchain_dpicl.groups.columns import ColumnNames
 from langchain_dpicl.groups.drawing import PreparedQuestion, RetrievingSource
+from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.ingest import check_embedding
 from langchain_dpicl.groups.records import (
     EmbeddedRecords,
@@ -35,7 +37,7 @@ from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 
-@hiding_in("documents", "vectorstore", "delete_unit", "refresh", "load")
+@hiding_in("documents", "embeddings", "vectorstore", "delete_unit", "refresh", "load")
 class RetrievedGroups(RetrievingSource):
     """Slots retrieved for a question; one unit changes one slot at most.
 
@@ -60,9 +62,9 @@ class RetrievedGroups(RetrievingSource):
     budget. For topics of many people this is worth more than the records left out.
     `rate_for` computes a rate, `langchain_dpicl.plan` chooses one.
 
-    Build it with `from_documents`, `from_vectorstore` or `load`. Adding, deleting and
-    drawing may run in different threads: a draw sees the records before or after a
-    change.
+    Build it with `from_documents`, `from_embeddings`, `from_vectorstore` or `load`.
+    Adding, deleting and drawing may run in different threads: a draw sees the records
+    before or after a change.
 
     Example:
         >>> from langchain_core.documents import Document
@@ -88,10 +90,12 @@ class RetrievedGroups(RetrievingSource):
         terms: RetrievalTerms,
         records: Records,
         random: SecureRandom | None = None,
+        only: UnitFilter | None = None,
     ) -> None:
         self._terms = terms
         self._records = records
         self._random = checked(checked_source, random)
+        self._only = only
 
     @property
     def _embedding(self) -> Embeddings:
@@ -99,7 +103,8 @@ class RetrievedGroups(RetrievingSource):
 
     @property
     def _index(self) -> ShardSearch:
-        return self._records.index
+        index = self._records.index
+        return index if self._only is None else index.where(self._only)
 
     @classmethod
     def from_documents(  # noqa: PLR0913  # the contract's own signature
@@ -194,6 +199,123 @@ class RetrievedGroups(RetrievingSource):
             documents, embedding, terms, embedding_batch_size, progress=progress
         )
         return cls(terms, await aresult(steps), random)
+
+    @classmethod
+    def from_embeddings(  # noqa: PLR0913  # as `from_documents`
+        cls,
+        source: Any,
+        embedding: Embeddings,
+        *,
+        unit_key: str,
+        n_groups: int,
+        docs_per_group: int = 4,
+        score_threshold: float | NoisyThreshold | None = None,
+        grouping: Grouping = "shard",
+        max_groups: int | None = None,
+        sampling_rate: float = 1.0,
+        text_column: str = "text",
+        vector_column: str = "embedding",
+        id_column: str | None = None,
+        metadata_columns: Sequence[str] | None = None,
+        salt: bytes | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+        random: SecureRandom | None = None,
+    ) -> Self:
+        """Build the index from vectors that exist already, for millions of records.
+
+        Args:
+            source: A Parquet file or folder, a list of them, a pyarrow dataset, table
+                or list of record batches; or a mapping of column names to arrays
+                (a `np.memmap`, too) or lists of one length.
+            embedding: What the vectors were made with; here only for the questions.
+            unit_key: The column that holds the unit id; see `from_documents`.
+            n_groups: See `from_documents`, as the parameters that follow.
+            docs_per_group: Most documents in one slot.
+            score_threshold: Least cosine of a document that counts.
+            grouping: `"shard"` or `"unit"`.
+            max_groups: With `grouping="unit"`, the most slots of one draw.
+            sampling_rate: Probability with which a unit is searched at all.
+            text_column: The column of texts.
+            vector_column: The column of vectors, shape (rows, dimension), any numbers.
+            id_column: The column of document ids, if there is one.
+            metadata_columns: Further columns for the documents' metadata; None: all.
+            salt: 32 secret bytes, the key that sends units to shards (`shard_of`);
+                None: new random ones.
+            directory: Where to keep vectors and texts on the disk, unencrypted, in two
+                files without a name for this process alone; None: in memory.
+            progress: Whether to draw a progress bar on standard error.
+            random: For tests; see `from_documents`.
+
+        Returns:
+            The group source. A deleted unit is found no more, but its bytes stay where
+            the vectors are until the groups are saved and loaded again.
+
+        Raises:
+            UnitError: If a row has no usable unit id, or there are fewer units than
+                groups.
+            InvalidParameterError: If a vector is zero, not finite or of another
+                dimension, a column is missing, or another argument cannot be used.
+
+        Example:
+            >>> import numpy as np
+            >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+            >>> columns = {
+            ...     "text": [f"note {i}" for i in range(20)],
+            ...     "embedding": np.random.default_rng(0).normal(size=(20, 16)),
+            ...     "patient": [i % 10 for i in range(20)],
+            ... }
+            >>> groups = RetrievedGroups.from_embeddings(
+            ...     columns,
+            ...     DeterministicFakeEmbedding(size=16),
+            ...     unit_key="patient",
+            ...     n_groups=4,
+            ... )
+            >>> len(groups.draw("Which side effect is most common?"))
+            4
+
+        Privacy:
+            A vector must be a function of its own unit's texts: embed each text, or
+            each unit's, in a call of its own, or with a model that computes texts of
+            one call apart. A row is read by itself; see `groups.columns`.
+        """
+        terms = RetrievalTerms(
+            unit_key,
+            n_groups,
+            docs_per_group,
+            score_threshold,
+            grouping,
+            max_groups,
+            sampling_rate,
+        ).check()
+        metadata = None if metadata_columns is None else tuple(metadata_columns)
+        records = EmbeddedRecords.of_columns(
+            source,
+            embedding,
+            terms,
+            ColumnNames(unit_key, text_column, vector_column, id_column, metadata),
+            salt=salt,
+            directory=directory,
+            progress=progress,
+        )
+        return cls(terms, records, random)
+
+    @classmethod
+    async def afrom_embeddings(
+        cls,
+        source: Any,
+        embedding: Embeddings,
+        *,
+        unit_key: str,
+        n_groups: int,
+        **options: Any,
+    ) -> Self:
+        """Build the index from vectors; the async twin of `from_embeddings`.
+
+        `options` are its other parameters.
+        """
+        call = partial(cls.from_embeddings, source, embedding, **options)
+        return await asyncio.to_thread(call, unit_key=unit_key, n_groups=n_groups)
 
     @classmethod
     def from_vectorstore(  # noqa: PLR0913  # the contract's own signature
@@ -337,10 +459,41 @@ class RetrievedGroups(RetrievingSource):
         """
         return rate_for(people_per_question, n_groups, people_per_group)
 
+    def where(self, filter: Mapping[str, Any] | UnitFilter) -> Self:  # noqa: A002  # what LangChain's stores call it
+        """Return these groups for only the units that match; see `GroupSource.where`.
+
+        Both share the records: what is added, deleted or saved through one of them is
+        so for both, whether it matches or not.
+
+        Raises:
+            InvalidParameterError: If the filter can't be used, or the records are in a
+                store that searches by itself and can't leave units out.
+
+        Example:
+            >>> from langchain_core.documents import Document
+            >>> from langchain_core.embeddings import DeterministicFakeEmbedding
+            >>> notes = [
+            ...     Document("a note", metadata={"id": i, "ward": i % 2})
+            ...     for i in range(20)
+            ... ]
+            >>> groups = RetrievedGroups.from_documents(
+            ...     notes,
+            ...     DeterministicFakeEmbedding(size=16),
+            ...     unit_key="id",
+            ...     n_groups=2,
+            ... )
+            >>> drawn = groups.where({"ward": 1}).draw("Any news?")
+            >>> {note.metadata["ward"] for slot in drawn for note in slot}
+            {1}
+        """
+        only = self._narrowed(filter)
+        self._records.index.where(only)
+        return type(self)(self._terms, self._records, self._random, only)
+
     def over(self, documents: Sequence[Document]) -> RetrievedGroups:
         """Return groups with these terms over other records; see `GroupSource.over`."""
         records = EmbeddedRecords.of(documents, self._embedding, self._terms)
-        return RetrievedGroups(self._terms, result(records))
+        return RetrievedGroups(self._terms, result(records), only=self._only)
 
     @classmethod
     def load(
@@ -349,6 +502,7 @@ class RetrievedGroups(RetrievingSource):
         embedding: Embeddings,
         *,
         follow: bool = False,
+        memory_map: bool = False,
         cipher: Cipher | None = None,
         random: SecureRandom | None = None,
     ) -> Self:
@@ -362,6 +516,10 @@ class RetrievedGroups(RetrievingSource):
             follow: Whether each question looks first if the directory was saved anew
                 (an erasure, a fresh salt, more records), and reads it again if so.
                 Groups that follow are not changed or saved in place themselves.
+            memory_map: Whether vectors and texts stay on the disk, and are read where
+                a search needs them; processes then share them. Not with a cipher. A
+                later save deletes the files; the system frees their place when nobody
+                has them mapped, so let processes that map them `follow`.
             cipher: What the directory is encrypted with.
             random: For tests; see `from_documents`.
 
@@ -382,7 +540,7 @@ class RetrievedGroups(RetrievingSource):
             release sees one revision; see `groups.records.FollowedRecords`.
         """
         check_embedding(embedding)
-        terms, index, base = storage.load(path, cipher)
+        terms, index, base = storage.load(path, cipher, memory_map=memory_map)
         records = (
             FollowedRecords(terms, embedding, index, base)
             if follow

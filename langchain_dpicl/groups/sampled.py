@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
@@ -17,6 +19,7 @@ from langchain_dpicl.common.units import ChargeUnits, canonical_unit_id
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
+from langchain_dpicl.groups.filtering import UnitAttributes, UnitFilter
 from langchain_dpicl.groups.ingest import (
     check_document_ids,
     shallow_copy,
@@ -61,13 +64,20 @@ class SampledGroups(TermedSource):
     """
 
     def __init__(
-        self, terms: SamplingTerms, corpus: _Corpus, random: SecureRandom | None = None
+        self,
+        terms: SamplingTerms,
+        corpus: _Corpus | _Held,
+        random: SecureRandom | None = None,
+        only: UnitFilter | None = None,
     ) -> None:
         self._terms: SamplingTerms = terms
-        self._corpus = corpus
+        self._held = corpus if isinstance(corpus, _Held) else _Held(corpus)
         self._random = checked(checked_source, random)
-        # Writers take turns; readers use whatever corpus is in place.
-        self._writing = threading.Lock()
+        self._only = only
+
+    @property
+    def _corpus(self) -> _Corpus:
+        return self._held.corpus
 
     @classmethod
     def from_documents(  # the contract's own signature
@@ -147,7 +157,19 @@ class SampledGroups(TermedSource):
 
     def over(self, documents: Sequence[Document]) -> SampledGroups:
         """Return groups with these terms over other records; see `GroupSource.over`."""
-        return SampledGroups.from_documents(documents, **vars(self._terms))
+        groups = SampledGroups.from_documents(documents, **vars(self._terms))
+        return groups if self._only is None else groups.where(self._only)
+
+    def where(self, filter: Mapping[str, Any] | UnitFilter) -> Self:  # noqa: A002  # what LangChain's stores call it
+        """Return these groups for only the units that match; see `GroupSource.where`.
+
+        Both share the records. The rate is that of each unit that matches.
+
+        Raises:
+            InvalidParameterError: If the filter can't be used.
+        """
+        only = self._narrowed(filter)
+        return type(self)(self._terms, self._held, self._random, only)
 
     def add_documents(self, documents: Iterable[Document]) -> int:
         """Add documents, of new units or of known ones; return how many.
@@ -160,12 +182,12 @@ class SampledGroups(TermedSource):
             InvalidParameterError: If a document's id is taken.
         """
         taken, unit_ids = take_documents(documents, self.unit_key)
-        with self._writing:
+        with self._held.writing:
             old = self._corpus
             check_document_ids(
                 taken, [known.id for known in old.documents if known.id is not None]
             )
-            self._corpus = _Corpus.of(
+            self._held.corpus = _Corpus.of(
                 [*old.documents, *taken], [*old.row_unit_ids(), *unit_ids]
             )
         return len(taken)
@@ -177,14 +199,14 @@ class SampledGroups(TermedSource):
             UnitError: If no document has that id. The id is not in the message.
         """
         known_as = canonical_unit_id(unit_id)
-        with self._writing:
+        with self._held.writing:
             old = self._corpus
             row_unit_ids = old.row_unit_ids()
             kept = [row for row, unit in enumerate(row_unit_ids) if unit != known_as]
             deleted = len(row_unit_ids) - len(kept)
             if deleted == 0:
                 refuse_unknown_unit(self.unit_key)
-            self._corpus = _Corpus.of(
+            self._held.corpus = _Corpus.of(
                 [old.documents[row] for row in kept],
                 [row_unit_ids[row] for row in kept],
             )
@@ -242,6 +264,8 @@ class SampledGroups(TermedSource):
         """
         terms, corpus, random = self._terms, self._corpus, self._random
         sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
+        if self._only is not None:
+            sample = sample[corpus.attributes.matching(self._only)[sample]]
         rows, units = corpus.rows_of(sample)
         words = random.words(len(sample))
         if terms.grouping == "shard":
@@ -259,6 +283,15 @@ class SampledGroups(TermedSource):
         )
         found = rows.tolist()
         return [[corpus.documents[found[place]] for place in slot] for slot in slots]
+
+
+class _Held:
+    """Where the corpus is kept that groups and their filtered views share."""
+
+    def __init__(self, corpus: _Corpus) -> None:
+        self.corpus = corpus
+        # Writers take turns; readers use whatever corpus is in place.
+        self.writing = threading.Lock()
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -282,6 +315,13 @@ class _Corpus:
             unit_ids=tuple(place),
             starts=np.searchsorted(units[order], np.arange(len(place) + 1)),
         )
+
+    @cached_property
+    def attributes(self) -> UnitAttributes:
+        """What the documents of each unit agree on."""
+        n_units = len(self.unit_ids)
+        units = np.repeat(np.arange(n_units), np.diff(self.starts))
+        return UnitAttributes(self.documents, units, n_units)
 
     def row_unit_ids(self) -> list[str]:
         """Return the unit id of each row."""

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
+import mmap
 import os
 import stat
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Protocol, runtime_checkable
 
 import numpy as np
 from langchain_core.documents import Document
 
+from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.ingest import Vectors
+from langchain_dpicl.groups.lines import lines_of, parsed_line
 from langchain_dpicl.groups.shards import ShardIndex
 
 _BLOCK = 1 << 20
 _NORM_TOLERANCE = 1e-3
+_HEARD = 1000  # Documents that a bar moves on by: drawing each would take longer.
 
 
 class OpenPermissionsWarning(UserWarning):
@@ -43,37 +46,19 @@ class Cipher(Protocol):
         """Return what was encrypted, or raise."""
 
 
-def write_documents(path: Path, index: ShardIndex, cipher: Cipher | None) -> None:
-    """Write the documents, one a line, shard by shard."""
-    documents = (document for shard in index.shards for document in shard.documents)
+def write_documents(
+    path: Path,
+    index: ShardIndex,
+    cipher: Cipher | None,
+    advance: Advance = no_progress,
+) -> None:
+    """Write the documents, one a line, shard by shard; `advance` hears how many."""
+    first = 0
     with _private_file(path, cipher) as file:
-        for position, document in enumerate(documents):
-            line = {"id": document.id, "page_content": document.page_content}
-            metadata = _metadata_json(document.metadata, position)
-            # Pure ASCII, so that lone surrogates survive as escapes.
-            file.write(f'{json.dumps(line)[:-1]}, "metadata": {metadata}}}\n'.encode())
-
-
-def _metadata_json(metadata: dict[Any, Any], position: int) -> str:
-    text = _as_json(metadata)
-    if text is not None:
-        return text
-    culprit = next(
-        (key for key, value in metadata.items() if _as_json({key: value}) is None),
-        None,
-    )
-    raise InvalidParameterError(
-        f"Metadata key {culprit!r} of stored document {position} (counted from 0) "
-        "holds what JSON cannot express. Keep strings, numbers, booleans, lists and "
-        "mappings in metadata."
-    )
-
-
-def _as_json(value: Any) -> str | None:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return None
+        for shard in index.shards:
+            file.writelines(lines_of(shard.documents, first))
+            first += len(shard.documents)
+            advance(len(shard.documents))
 
 
 def write_vectors(path: Path, index: ShardIndex, cipher: Cipher | None) -> None:
@@ -89,24 +74,34 @@ def write_vectors(path: Path, index: ShardIndex, cipher: Cipher | None) -> None:
             file.write(shard.vectors().astype("<f4", copy=False).tobytes())
 
 
-def read_documents(path: Path, cipher: Cipher | None) -> list[Document]:
-    """Read what `write_documents` wrote."""
-    documents = []
+def read_documents(
+    path: Path, cipher: Cipher | None, advance: Advance = no_progress
+) -> Iterator[tuple[bytes, Document]]:
+    """Yield the lines that `write_documents` wrote, each with its document.
+
+    `advance` hears how many.
+    """
+    number = 0
     with _content(path, cipher) as file:
         for number, line in enumerate(file, 1):
             try:
-                record = json.loads(line)
-                document = Document(
-                    page_content=record["page_content"],
-                    metadata=record["metadata"],
-                    id=record["id"],
-                )
+                document = parsed_line(line)
             except (KeyError, TypeError, ValueError, RecursionError):
                 document = None
             if document is None:
                 raise damaged(path.name, f"line {number} is not a document")
-            documents.append(document)
-    return documents
+            yield line, document
+            if number % _HEARD == 0:
+                advance(_HEARD)
+    advance(number % _HEARD)
+
+
+def mapped(path: Path) -> bytes | mmap.mmap:
+    """Return a file's bytes, which are read from the file when they are used."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_vectors(path: Path, cipher: Cipher | None) -> Vectors:

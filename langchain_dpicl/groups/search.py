@@ -8,11 +8,13 @@ here, so each stands with its method.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+
+from langchain_dpicl.common.units import NumberedUnits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from numpy.typing import NDArray
 
+    from langchain_dpicl.groups.filtering import UnitFilter
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.sampling import UnitSample
-    from langchain_dpicl.groups.shards import Shard
+    from langchain_dpicl.groups.shards import Shard, ShardIndex
 
 
 class EligibleUnits(Protocol):
@@ -93,6 +96,17 @@ class ShardSearch(Protocol):
     @property
     def can_sample(self) -> bool:
         """Whether `top` can search a sample of the units."""
+
+    def where(self, only: UnitFilter) -> ShardSearch:
+        """Return the search of those units alone that match; `n_units` stays.
+
+        Raises:
+            InvalidParameterError: If the index can't be searched for them alone.
+
+        Privacy:
+            `top` and `eligible` answer as if no other unit were there. Whether a unit
+            matches is a function of its own documents; see `filtering`.
+        """
 
     def top(
         self,
@@ -191,6 +205,7 @@ class FoundUnits:
     vector: Vectors  # The question's vector, shape (1, dimension).
     hits: Sequence[ShardHits]  # One for each shard.
     salt: bytes  # The index's secret key, which breaks ties.
+    index: ShardIndex  # What was searched.
 
     @cached_property
     def scores(self) -> NDArray[np.float64]:
@@ -210,6 +225,23 @@ class FoundUnits:
             self.hits[shard].unit_id(place)
             for shard, place in zip(shards.tolist(), own.tolist(), strict=True)
         ]
+
+    def numbered(
+        self, places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NumberedUnits]:
+        """Return some units by their numbers, and the positions in `places` of each."""
+        ranks = self.index.unit_ranks
+        numbers = ranks[self._units[places]]
+        order = np.argsort(numbers)
+        found = partial(self.unit_ids, places[order])
+        return order, NumberedUnits(self.index, len(ranks), numbers[order], found)
+
+    @cached_property
+    def _units(self) -> NDArray[np.int64]:
+        # Each eligible unit's place among all units of the index, shard by shard.
+        firsts = np.repeat(self.index.unit_starts[:-1], np.diff(self._starts))
+        units: NDArray[np.int64] = np.concatenate([hits.units for hits in self.hits])
+        return units + firsts
 
     def by_shard(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
         """Return for each shard the n best documents of some units, best first."""

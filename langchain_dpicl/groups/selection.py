@@ -130,7 +130,8 @@ def payers(
 
     `charge_units` is called exactly once, also with nobody to charge, so that the
     ledger is asked on every path; None means that the whole corpus was charged. The ids
-    are sorted, so their order says nothing about scores or insertion. An answer other
+    are sorted (those of an index of ours, shard by shard), so that their order says
+    nothing about scores or insertion. An answer other
     than one boolean for each id raises a `LedgerError`: nobody takes part if it is not
     known who paid.
 
@@ -140,14 +141,24 @@ def payers(
     """
     if charge_units is None:
         return places
-    unit_ids = found.unit_ids(places)
-    order = sorted(range(len(unit_ids)), key=unit_ids.__getitem__)
+    order, unit_ids = _in_neutral_order(found, places)
     paid = np.zeros(len(places), bool)
-    paid[order] = _answers(charge_units, [unit_ids[position] for position in order])
+    paid[order] = _answers(charge_units, unit_ids)
     return places[paid]
 
 
-def _answers(charge_units: ChargeUnits, unit_ids: list[str]) -> NDArray[np.bool_]:
+def _in_neutral_order(
+    found: EligibleUnits, places: NDArray[np.int64]
+) -> tuple[Any, Sequence[str]]:
+    if (numbered := getattr(found, "numbered", None)) is not None:
+        pair: tuple[Any, Sequence[str]] = numbered(places)
+        return pair
+    unit_ids = found.unit_ids(places)
+    order = sorted(range(len(unit_ids)), key=unit_ids.__getitem__)
+    return order, [unit_ids[position] for position in order]
+
+
+def _answers(charge_units: ChargeUnits, unit_ids: Sequence[str]) -> NDArray[np.bool_]:
     given: Any = charge_units(unit_ids)
     try:
         paid = list(given)

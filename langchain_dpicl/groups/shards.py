@@ -4,6 +4,8 @@ Shards are immutable. Adding and deleting make a new `ShardIndex` that shares th
 untouched shards, so that a search running in another thread sees the corpus before
 or after, never in between, and needs no lock.
 
+Vectors may be in a mapped file (`shared` rows), and documents lines of one (`lines`).
+
 Scores are inner products of vectors of norm 1, so cosines on a public scale. FAISS
 computes a single query's product with each vector on its own, whatever else the
 index holds and in whatever order; nothing about a shard's result depends on another
@@ -14,15 +16,19 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import faiss
 import numpy as np
 
+from langchain_dpicl.groups.filtering import UnitAttributes, UnitFilter
+from langchain_dpicl.groups.flat import FlatIndex
+from langchain_dpicl.groups.lines import require_stack, taken
 from langchain_dpicl.groups.search import FoundUnits, ShardHits
-from langchain_dpicl.groups.units import keyed_slot, tie_key
+from langchain_dpicl.groups.units import keyed_slot, keyed_slots, tie_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,22 +53,25 @@ _PARALLEL_FROM = 50_000_000
 class Shard:
     """The documents of the units that hash to one shard, and their exact index."""
 
-    index: Any  # A `faiss.IndexFlatIP`; row i is the vector of document i.
-    documents: tuple[Document, ...] = ()  # The documents, one a row.
+    index: FlatIndex  # Row i is the vector of document i.
+    documents: Sequence[Document] = ()  # The documents, one a row.
     unit_ids: tuple[str, ...] = ()  # The units of this shard, each once.
     # For each row, the place of its unit in `unit_ids`.
     units: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     # Digests already computed, by row: boilerplate repeats, and ties with itself.
     _tie_keys: dict[int, bytes] = field(default_factory=dict)
 
+    @cached_property
+    def unit_ranks(self) -> NDArray[np.int64]:
+        """For each of `unit_ids`, how many others stand before it in the alphabet."""
+        ranks = np.empty(len(self.unit_ids), np.int64)
+        order = sorted(range(len(ranks)), key=self.unit_ids.__getitem__)
+        ranks[order] = np.arange(len(ranks))
+        return ranks
+
     def vectors(self) -> Vectors:
         """Return the vectors, shape (rows, dimension): a view, not to be written."""
-        n, dimension = self.index.ntotal, self.index.d
-        if n == 0:
-            return np.empty((0, dimension), np.float32)
-        flat = faiss.rev_swig_ptr(self.index.get_xb(), n * dimension)
-        view: Vectors = flat.reshape(n, dimension)
-        return view
+        return self.index.rows
 
     def top(
         self,
@@ -81,11 +90,11 @@ class Shard:
             return []
         # One more than asked for shows whether the cut falls into a tie, where FAISS
         # would keep the rows that came first.
-        found = self.index.search(vector, min(n + 1, total), params=_among(only))
+        found = self.index.search(vector, min(n + 1, total), only)
         scores, rows = found[0][0], found[1][0]
         if len(rows) > n and scores[n] == scores[n - 1]:
             below = np.nextafter(scores[n - 1], np.float32(-np.inf))
-            _, scores, rows = self.index.range_search(vector, float(below))
+            scores, rows = self.index.range_search(vector, float(below))
             if only is not None:
                 own = np.isin(rows, only)
                 scores, rows = scores[own], rows[own]
@@ -94,13 +103,23 @@ class Shard:
             scores, rows = scores[keep], rows[keep]
         return self.ranked(rows, scores, salt)[:n]
 
-    def hits(self, vector: Vectors, threshold: float) -> ShardHits:
-        """Return every document that reaches the threshold, and whose they are."""
+    @cached_property
+    def attributes(self) -> UnitAttributes:
+        """What the documents of each unit agree on."""
+        return UnitAttributes(self.documents, self.units, len(self.unit_ids))
+
+    def hits(self, vector: Vectors, threshold: float, only: _Rows = None) -> ShardHits:
+        """Return every document that reaches the threshold, and whose they are.
+
+        With `only` as if the shard had no other rows.
+        """
         below = np.nextafter(np.float32(max(threshold, -2.0)), np.float32(-np.inf))
-        _, scores, rows = self.index.range_search(
+        scores, rows = self.index.range_search(
             vector, -np.inf if threshold <= -1 else float(below)
         )
         keep = _passes(scores, threshold)
+        if only is not None:
+            keep &= np.isin(rows, only)
         return ShardHits.of(self, rows[keep], scores[keep])
 
     def scored(
@@ -108,7 +127,7 @@ class Shard:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return the scores of some rows, and the rows in the order of the scores."""
         # Each row's product on its own, as in a search by range: the same bits.
-        scores, found = self.index.search(vector, len(rows), params=_among(rows))
+        scores, found = self.index.search(vector, len(rows), rows)
         return scores[0], found[0]
 
     def ranked(
@@ -132,13 +151,12 @@ class Shard:
         """Return this shard with more documents."""
         place = {unit_id: number for number, unit_id in enumerate(self.unit_ids)}
         units = [place.setdefault(unit_id, len(place)) for unit_id in unit_ids]
-        index = faiss.IndexFlatIP(self.index.d)
-        if self.index.ntotal:
+        if self.documents:
             vectors = np.concatenate([self.vectors(), vectors])
-        index.add(np.ascontiguousarray(vectors))
+            documents = (*self.documents, *documents)
         return Shard(
-            index=index,
-            documents=(*self.documents, *documents),
+            index=FlatIndex(vectors),
+            documents=documents,
             unit_ids=tuple(place),
             units=np.concatenate([self.units, np.asarray(units, np.int64)]),
         )
@@ -149,13 +167,10 @@ class Shard:
             return self
         gone = self.unit_ids.index(unit_id)
         kept = np.flatnonzero(self.units != gone)
-        index = faiss.IndexFlatIP(self.index.d)
-        if len(kept):
-            index.add(self.vectors()[kept])
         units = self.units[kept]
         return Shard(
-            index=index,
-            documents=tuple(self.documents[row] for row in kept),
+            index=FlatIndex(self.vectors()[kept]),
+            documents=taken(self.documents, kept),
             unit_ids=self.unit_ids[:gone] + self.unit_ids[gone + 1 :],
             units=units - (units > gone),
         )
@@ -165,7 +180,7 @@ class Shard:
         if unit_id not in self.unit_ids:
             return []
         own = np.flatnonzero(self.units == self.unit_ids.index(unit_id))
-        return [self.documents[row] for row in own]
+        return [self.documents[row] for row in own.tolist()]
 
     def _tie_key(self, row: int, salt: bytes) -> bytes:
         key = self._tie_keys.get(row)
@@ -184,6 +199,11 @@ class ShardIndex:
     shards: tuple[Shard, ...]  # The shards; their number is public and never changes.
     salt: bytes  # The secret key of `keyed_slot`.
     dimension: int  # Length of a vector.
+    # Whose documents are searched; None: everybody's. It hides no unit from the other
+    # methods, which are the operator's.
+    only: UnitFilter | None = None
+    # The index of everybody of which this is a part: it numbers the units of both.
+    whole: ShardIndex | None = None
 
     @classmethod
     def from_vectors(
@@ -194,44 +214,55 @@ class ShardIndex:
         *,
         n_shards: int,
         salt: bytes,
+        shared: bool = False,
     ) -> ShardIndex:
-        """Return an index over float32 vectors of norm 1, one a document."""
+        """Return an index over float32 vectors of norm 1, one a document.
+
+        `shared`: shards whose rows stand one after another use them where they are.
+        Nobody may write to them then.
+        """
         dimension = int(vectors.shape[1])
-        empty = Shard(faiss.IndexFlatIP(dimension))
+        empty = Shard(FlatIndex(np.empty((0, dimension), np.float32)))
         index = cls((empty,) * n_shards, salt, dimension)
-        return index.with_documents(vectors, documents, unit_ids)
+        return index.with_documents(vectors, documents, unit_ids, shared=shared)
 
     def with_documents(
-        self, vectors: Vectors, documents: Sequence[Document], unit_ids: Sequence[str]
+        self,
+        vectors: Vectors,
+        documents: Sequence[Document],
+        unit_ids: Sequence[str],
+        *,
+        shared: bool = False,
     ) -> ShardIndex:
         """Return this index with more documents; the arguments of `from_vectors`."""
         n_shards = len(self.shards)
-        slot_of = {
-            unit_id: keyed_slot(self.salt, unit_id, n_shards)
-            for unit_id in dict.fromkeys(unit_ids)
-        }
-        slots = np.fromiter(
-            (slot_of[unit_id] for unit_id in unit_ids), np.int64, len(unit_ids)
-        )
+        slots = keyed_slots(self.salt, unit_ids, n_shards)
         by_shard = np.argsort(slots, kind="stable")
         edges = np.searchsorted(slots[by_shard], np.arange(n_shards + 1))
         shards = list(self.shards)
         for number, (first, end) in enumerate(pairwise(edges)):
             rows = by_shard[first:end]
             if len(rows):
+                # Ascending, so that as many as from the first to the last are all.
+                is_one_block = rows[-1] - rows[0] + 1 == len(rows)
+                own = slice(rows[0], rows[-1] + 1) if shared and is_one_block else rows
                 shards[number] = shards[number].with_rows(
-                    vectors[rows],
-                    [documents[row] for row in rows],
+                    vectors[own],
+                    taken(documents, rows),
                     [unit_ids[row] for row in rows],
                 )
-        return ShardIndex(tuple(shards), self.salt, self.dimension)
+        return replace(self, shards=tuple(shards), whole=None)
+
+    def where(self, only: UnitFilter) -> ShardIndex:
+        """Return this index with its search limited to the units that match."""
+        return replace(self, only=only, whole=self.whole or self)
 
     def without(self, unit_id: str) -> ShardIndex:
         """Return this index without a unit, which may be unknown."""
         number = keyed_slot(self.salt, unit_id, len(self.shards))
         shard = self.shards[number].without(unit_id)
         shards = (*self.shards[:number], shard, *self.shards[number + 1 :])
-        return ShardIndex(shards, self.salt, self.dimension)
+        return replace(self, shards=shards, whole=None)
 
     def documents_of(self, unit_id: str) -> list[Document]:
         """Return a unit's documents; none where the unit is unknown."""
@@ -242,6 +273,23 @@ class ShardIndex:
     def n_units(self) -> int:
         """Number of units, private."""
         return sum(len(shard.unit_ids) for shard in self.shards)
+
+    @cached_property
+    def unit_starts(self) -> NDArray[np.int64]:
+        """How many units are in all shards before each, and in all."""
+        counts = [len(shard.unit_ids) for shard in self.shards]
+        return np.cumsum([0, *counts], dtype=np.int64)
+
+    @cached_property
+    def unit_ranks(self) -> NDArray[np.int64]:
+        """For each unit, shard by shard, a number of its own from 0 on.
+
+        Units are numbered by shard, and in a shard by their ids: a number says nothing
+        about insertion.
+        """
+        pairs = zip(self.shards, self.unit_starts.tolist(), strict=False)
+        ranks = [shard.unit_ranks + start for shard, start in pairs]
+        return np.concatenate(ranks)
 
     @property
     def n_documents(self) -> int:
@@ -276,7 +324,7 @@ class ShardIndex:
         sample: UnitSample | None = None,
     ) -> list[list[Document]]:
         """Return for each shard its n best documents that pass, best first."""
-        rows = [None] * len(self.shards) if sample is None else self._rows_of(sample)
+        rows = self._searched(sample)
         found = self._each(
             lambda shard, only: shard.top(vector, n, threshold, self.salt, only), rows
         )
@@ -287,19 +335,27 @@ class ShardIndex:
 
     def eligible(self, vector: Vectors, threshold: float) -> FoundUnits:
         """Return every unit whose own best document reaches the threshold."""
-        rows = [None] * len(self.shards)
-        hits = self._each(lambda shard, _: shard.hits(vector, threshold), rows)
-        return FoundUnits(vector, hits, self.salt)
+        hits = self._each(
+            lambda shard, only: shard.hits(vector, threshold, only), self._searched()
+        )
+        return FoundUnits(vector, hits, self.salt, self.whole or self)
 
-    def _rows_of(self, sample: UnitSample) -> list[_Rows]:
-        """Return the rows of the sampled units, for each shard."""
-        starts = np.cumsum([0, *(len(shard.unit_ids) for shard in self.shards)])
-        sampled = np.zeros(starts[-1], bool)
-        sampled[sample.places(len(sampled))] = True
-        return [
-            np.flatnonzero(sampled[first:end][shard.units])
-            for shard, (first, end) in zip(self.shards, pairwise(starts), strict=True)
-        ]
+    def _searched(self, sample: UnitSample | None = None) -> list[_Rows]:
+        """Return for each shard the rows of the units that match and are sampled."""
+        require_stack()
+        if sample is None and self.only is None:
+            return [None] * len(self.shards)
+        starts = self.unit_starts
+        takes_part = np.full(starts[-1], sample is None)
+        if sample is not None:
+            takes_part[sample.places(len(takes_part))] = True
+        rows: list[_Rows] = []
+        for shard, (first, end) in zip(self.shards, pairwise(starts), strict=True):
+            own = takes_part[first:end]
+            if self.only is not None:
+                own = own & shard.attributes.matching(self.only)
+            rows.append(np.flatnonzero(own[shard.units]))
+        return rows
 
     def _each(
         self, search: Callable[[Shard, _Rows], _T], rows: Sequence[_Rows]
@@ -332,12 +388,6 @@ def _search_shards(
         return [search(shard, rows) for shard, rows in shards]
     finally:
         faiss.omp_set_num_threads(threads)
-
-
-def _among(rows: _Rows) -> Any:
-    """Return FAISS's parameters for a search of some rows, or of all."""
-    make: Any = faiss.SearchParameters  # Its keywords are not in its signature.
-    return None if rows is None else make(sel=faiss.IDSelectorArray(rows))
 
 
 def _passes(scores: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:

@@ -31,9 +31,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from langchain_core.documents import Document
+
 from langchain_dpicl.common import files
+from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.ingest import check_document_ids
+from langchain_dpicl.groups.lines import LineIndex
 from langchain_dpicl.groups.saved_files import (
     Cipher,
     check_permissions,
@@ -41,6 +45,7 @@ from langchain_dpicl.groups.saved_files import (
     damaged,
     decrypted,
     encrypted,
+    mapped,
     read_documents,
     read_vectors,
     write_documents,
@@ -78,6 +83,7 @@ class Revision:
         erasures: What was erased: fingerprint, time, numbers.
         former_salts: Fingerprints of the salts that it had before.
         cipher: What it is encrypted with.
+        memory_map: Whether its files are mapped.
     """
 
     path: Path
@@ -88,6 +94,7 @@ class Revision:
     erasures: tuple[dict[str, Any], ...] = ()
     former_salts: tuple[str, ...] = ()
     cipher: Cipher | None = None
+    memory_map: bool = False
 
 
 def save(
@@ -113,6 +120,7 @@ def write(
     *,
     base: Revision | None,
     cipher: Cipher | None,
+    advance: Advance = no_progress,
 ) -> Revision:
     """Write an index as the next revision; the caller is the one writer."""
     is_there = (directory / _MANIFEST).exists()
@@ -131,7 +139,7 @@ def write(
     name = f"{number}-{random_source.token_hex(8)}"
     names = f"documents-{name}.jsonl", f"vectors-{name}.npy"
     try:
-        write_documents(directory / names[0], index, cipher)
+        write_documents(directory / names[0], index, cipher, advance)
         write_vectors(directory / names[1], index, cipher)
         private = {
             "salt": index.salt.hex(),
@@ -166,17 +174,33 @@ def write(
 
 
 def load(
-    path: Path_, cipher: Cipher | None = None, *, salt: bytes | None = None
+    path: Path_,
+    cipher: Cipher | None = None,
+    *,
+    salt: bytes | None = None,
+    advance: Advance = no_progress,
+    memory_map: bool = False,
 ) -> tuple[RetrievalTerms, ShardIndex, Revision]:
     """Read what `save` wrote; see `RetrievedGroups.load`.
 
-    With a `salt` the units are dealt to shards by that one.
+    With a `salt` the units are dealt to shards by that one. With `memory_map` vectors
+    and documents stay in their files, which a later save deletes: the system frees
+    their place when nobody has them mapped any more.
     """
+    if memory_map and (cipher is not None or os.name == "nt"):
+        raise InvalidParameterError(
+            "memory_map=True reads vectors and documents where they are on the disk, "
+            "in the clear: an encrypted index is loaded into memory, and so is one on "
+            "Windows, where a mapped file could not be deleted for an erasure. Leave "
+            "memory_map=False."
+        )
     directory = _absolute(path)
     while True:
         stamp = read_stamp(directory)
         try:
-            return _load(directory, stamp, cipher, salt)
+            return _load(
+                directory, stamp, cipher, salt, memory_map=memory_map, advance=advance
+            )
         except (InvalidParameterError, FileNotFoundError):
             # Its files are gone where a newer revision came meanwhile.
             if read_stamp(directory) == stamp:
@@ -270,7 +294,13 @@ def _require_saved(directory: Path) -> None:
 
 
 def _load(
-    directory: Path, stamp: bytes, cipher: Cipher | None, salt: bytes | None
+    directory: Path,
+    stamp: bytes,
+    cipher: Cipher | None,
+    salt: bytes | None,
+    *,
+    memory_map: bool,
+    advance: Advance,
 ) -> tuple[RetrievalTerms, ShardIndex, Revision]:
     manifest = _manifest(directory, stamp)
     revision = _read_revision(directory, stamp, cipher)
@@ -286,20 +316,32 @@ def _load(
             raise damaged(name, "it is cut short or was changed after it was saved")
     if cipher is None:
         check_permissions(directory, [_MANIFEST, *names])
-    documents = read_documents(directory / names[0], cipher)
     vectors = read_vectors(directory / names[1], cipher)
+    documents: list[Document] = []
+    unit_ids: list[str] = []
+    lines = LineIndex()
+    known: dict[str, str] = {}  # Each id once in memory.
+
+    def read() -> Iterator[Document]:
+        for line, document in read_documents(directory / names[0], cipher, advance):
+            own = unit_id_of(document, terms.unit_key, position=len(unit_ids))
+            unit_ids.append(known.setdefault(own, own))
+            lines.add(line, document) if memory_map else documents.append(document)
+            yield document
+
+    check_document_ids(read(), frozenset())
     expected = (manifest["documents"], manifest["dimension"])
-    if vectors.shape != expected or len(documents) != expected[0]:
+    if vectors.shape != expected or len(unit_ids) != expected[0]:
         raise damaged(_MANIFEST, "its counts are not those of the other files")
-    check_document_ids(documents, frozenset())
-    unit_ids = [
-        unit_id_of(document, terms.unit_key, position=position)
-        for position, document in enumerate(documents)
-    ]
     index = ShardIndex.from_vectors(
-        vectors, documents, unit_ids, n_shards=terms.n_shards, salt=salt
+        vectors,
+        lines.over(mapped(directory / names[0])) if memory_map else documents,
+        unit_ids,
+        n_shards=terms.n_shards,
+        salt=salt,
+        shared=memory_map,
     )
-    return terms, index, revision
+    return terms, index, replace(revision, memory_map=memory_map)
 
 
 def _read_revision(directory: Path, stamp: bytes, cipher: Cipher | None) -> Revision:

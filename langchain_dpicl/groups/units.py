@@ -10,14 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from typing import NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
 
+import numpy as np
 from langchain_core.documents import Document
+from numpy.typing import NDArray
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, UnitError
 
 SALT_BYTES = 32
+_MOST_SLOTS = 2**63 - 1
 _SHARD = b"dpicl.shard"
 _TIE = b"dpicl.tie"
 _FINGERPRINT = b"dpicl.salt"
@@ -103,6 +107,84 @@ def keyed_slot(salt: bytes, unit_id: str, n: int) -> int:
     return int.from_bytes(_digest(salt, _SHARD, unit_id), "big") % n
 
 
+def keyed_slots(salt: bytes, unit_ids: Sequence[str], n: int) -> NDArray[np.int64]:
+    """Return `keyed_slot` of each of many canonical ids.
+
+    Each id is hashed once, however often it comes.
+
+    Example:
+        >>> keyed_slots(b"k" * 32, ["p-1", "p-2"], 8).tolist()
+        [0, 3]
+    """
+    if not 1 <= n <= _MOST_SLOTS:
+        raise InvalidParameterError(f"n must be from 1 to {_MOST_SLOTS}, not {n}.")
+    known = list(dict.fromkeys(unit_ids))
+    slots = np.fromiter((keyed_slot(salt, one, n) for one in known), np.int64)
+    if len(known) == len(unit_ids):
+        return slots
+    place = dict(zip(known, slots.tolist(), strict=True))
+    return np.fromiter((place[one] for one in unit_ids), np.int64, len(unit_ids))
+
+
+def shard_of(unit: Any, salt: bytes, n: int) -> int:
+    """Return the shard that `RetrievedGroups` puts a unit into: 0 to n - 1.
+
+    Args:
+        unit: The unit id, as in the records. All spellings of a person give one shard.
+        salt: The 32 secret bytes that the groups are made with (`salt=`).
+        n: Number of shards: `n_groups`, or `n_groups` / `sampling_rate` with
+            `sampling="shards"`.
+
+    Raises:
+        UnitError: If `unit` is no unit id. The value is not in the message.
+        InvalidParameterError: If the salt or n cannot be used.
+
+    Example:
+        >>> shard_of(7, b"k" * 32, 8) == shard_of(" 7 ", b"k" * 32, 8)
+        True
+
+    Privacy:
+        See `keyed_slot`. The salt is a secret of the index.
+    """
+    return int(shards_of([unit], salt, n)[0])
+
+
+def shards_of(units: Iterable[Any], salt: bytes, n: int) -> NDArray[np.int64]:
+    """Return `shard_of` of many units, shape (units,); any iterable, an array too.
+
+    An id that comes often is hashed once: about 2 seconds for a million people.
+
+    Example:
+        >>> shards_of(["p-1", 7], b"k" * 32, 8).tolist()
+        [0, 4]
+    """
+    check_salt(salt)
+    return keyed_slots(salt, list(canonical_ids(units, "of the given ones")), n)
+
+
+def canonical_ids(units: Iterable[Any], where: str, first: int = 0) -> Iterable[str]:
+    """Yield the canonical id of each unit; `where` names the list in an error."""
+    values = units.tolist() if isinstance(units, np.ndarray) else units
+    for position, value in enumerate(values, first):
+        unit_id = canonical_unit_id(value)
+        if unit_id is None:
+            raise UnitError(
+                f"Unit {position} (counted from 0) {where} is a "
+                f"{type(value).__name__} that is no unit id. A unit id is a non-empty "
+                "string or an integer."
+            )
+        yield unit_id
+
+
+def check_salt(salt: Any) -> None:
+    """Refuse what is not 32 bytes."""
+    if not (isinstance(salt, bytes) and len(salt) == SALT_BYTES):
+        raise InvalidParameterError(
+            f"salt must be {SALT_BYTES} secret bytes, as secrets.token_bytes"
+            f"({SALT_BYTES}) returns them."
+        )
+
+
 def tie_key(salt: bytes, document: Document) -> bytes:
     """Return a keyed digest of a document's content, to break ties of equal score.
 
@@ -123,10 +205,11 @@ def tie_key(salt: bytes, document: Document) -> bytes:
 
 
 def _digest(salt: bytes, purpose: bytes, text: str) -> bytes:
-    # surrogatepass: a lone surrogate in an id is not a reason to fail.
     return hashlib.blake2b(
-        text.encode("utf-8", "surrogatepass"),
-        key=salt,
-        digest_size=16,
-        person=purpose,
+        _encoded(text), key=salt, digest_size=16, person=purpose
     ).digest()
+
+
+def _encoded(text: str) -> bytes:
+    # surrogatepass: a lone surrogate in an id is not a reason to fail.
+    return text.encode("utf-8", "surrogatepass")

@@ -171,11 +171,20 @@ TEXTS = ("cough yes", "cough no", "fever yes")
 def corpora(units: int) -> Iterator[list[Document]]:
     names = [f"u{i}" for i in range(units)]
     for texts in itertools.product(TEXTS, repeat=units):
-        yield [note(name, text) for name, text in zip(names, texts, strict=True)]
+        yield [
+            note(name, text, ward=name in ("u0", "u2", "u3"))
+            for name, text in zip(names, texts, strict=True)
+        ]
 
 
 def neighbors(
-    draw: Draw, rate: float, *, n_groups: int, sampling: Any = "units", units: int = 4
+    draw: Draw,
+    rate: float,
+    *,
+    n_groups: int,
+    sampling: Any = "units",
+    units: int = 4,
+    only: Any = None,
 ) -> Iterator[tuple[World, World]]:
     """Yield the worlds with and without the last unit, for all small corpora."""
     for corpus in corpora(units):
@@ -190,6 +199,8 @@ def neighbors(
                 sampling=sampling,
                 random=coins,
             )
+            if only is not None:
+                groups = groups.where(only)
             worlds.append(draw(groups, coins, len(own), rate))
         yield worlds[0], worlds[1]
 
@@ -207,6 +218,18 @@ def test_every_neighbor_is_within_the_sampled_gaussian(
     assert max(found) < TINY
     # The claim is reached: it is no loose bound that anything would satisfy.
     assert max(found) > -TINY
+
+
+@pytest.mark.parametrize("ward", [True, False])
+def test_every_neighbor_is_within_it_with_a_filter(ward: bool) -> None:
+    worlds = list(neighbors(by_units, 0.25, n_groups=1, only={"ward": ward}))
+    found = [excess(*w, 0.25) for w in worlds]
+    assert max(found) < TINY
+    if ward:
+        assert max(found) > -TINY
+    else:
+        # The last unit does not match: its coming changes nothing.
+        assert all(within == without for within, without in worlds)
 
 
 def test_a_search_before_the_sampling_exceeds_the_claim() -> None:

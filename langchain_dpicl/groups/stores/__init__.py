@@ -5,6 +5,7 @@
 | LangChain's in-memory store | read out | `readers` |
 | Chroma | read out; its HNSW graph is never searched | `readers` |
 | PGVectorStore | searches every shard itself, in one statement | `pgvector.store` |
+| the same, for millions | by an index for each shard | `PGVectorPartitions` |
 | Qdrant, a server | searches every shard itself, in one call | `qdrant.store` |
 | Qdrant, in process | read out | `qdrant.reader` |
 | yours | either | a subclass of `VectorReader` or `ShardStore` |
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
         check_shard_store,
         check_vector_reader,
     )
+    from langchain_dpicl.groups.stores.pgvector.partitions import PGVectorPartitions
 
 __all__ = [
+    "PGVectorPartitions",
     "ShardStore",
     "StoredHit",
     "VectorReader",
@@ -35,6 +38,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    # With SQLAlchemy and a database alone.
+    if name == "PGVectorPartitions":
+        from langchain_dpicl.groups.stores.pgvector import partitions
+
+        return partitions.PGVectorPartitions
     # For tests alone: no service loads it.
     if name in ("check_shard_store", "check_vector_reader"):
         from langchain_dpicl.groups.stores import conformance

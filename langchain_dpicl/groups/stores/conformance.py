@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.ingest import (
     Vectors,
     embed_documents,
@@ -64,7 +65,8 @@ def check_shard_store(
         make: Returns the adapter over a store that holds exactly the given documents,
             each embedded by the given embedding, under its own id. Called five times,
             with a few hundred documents; every call needs an empty store of its
-            own. The unit ids are under the metadata key `"unit"`.
+            own. The unit ids are under the metadata key `"unit"`. Of an adapter with
+            a `where` the attribute `"visit"` is filtered by.
         exact: Passed to `refuse_unsound`.
 
     Raises:
@@ -88,6 +90,11 @@ def check_shard_store(
     _compare(store, records.index, _embedded(documents, _SHARDS))
     if store.can_sample:
         _check_sampling(store, records, documents)
+    if type(store).where is not ShardStore.where:
+        # Units of one record; the others' do not agree.
+        only = UnitFilter.of({"visit": [0, 1]})
+        expected = _embedded(documents, _SHARDS).where(only)
+        _compare_briefly(store, records.index.where(only), expected)
     _check_deletion(store, records, documents)
     for gone in ("7", MANY):
         rest = without_unit(documents, gone)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from langchain_core.documents import Document
 
+    from langchain_dpicl.groups.filtering import UnitFilter
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.sampling import UnitSample
 
@@ -134,6 +135,24 @@ class ShardStore(ABC):
         """
         raise InvalidParameterError(
             f'{type(self).__name__} can\'t sample units: use sampling="shards".'
+        )
+
+    def where(self, only: UnitFilter) -> ShardStore:  # noqa: ARG002  # for stores that can
+        """Return a view of the store that has only the units that match a filter.
+
+        The view is searched like the store, for one draw; `sampled` of it samples among
+        those who match. Override it where the store can tell.
+
+        Raises:
+            InvalidParameterError: If the store can't leave units out.
+
+        Privacy:
+            A unit matches by its own records alone: all of them have to agree, under
+            all spellings of its id. See `groups.filtering`.
+        """
+        raise InvalidParameterError(
+            f"{type(self).__name__} can't leave units out of its search. Copy the "
+            "records with RetrievedGroups.from_documents(), or ask without a filter."
         )
 
     @abstractmethod

@@ -17,7 +17,7 @@ from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.live import LiveRecords
 from langchain_dpicl.groups.stores.snapshot import SnapshotRecords
 from langchain_dpicl.groups.terms import check_enough_units
-from langchain_dpicl.groups.units import SALT_BYTES
+from langchain_dpicl.groups.units import check_salt
 
 if TYPE_CHECKING:
     from langchain_core.embeddings import Embeddings
@@ -60,7 +60,8 @@ def open_records(
             "that its vectors were made with as embedding=."
         )
     check_embedding(embedding)
-    _check_salt(salt)
+    if salt is not None:
+        check_salt(salt)
     if not isinstance(exact, bool):
         raise InvalidParameterError("exact must be True or False.")
     records: Records
@@ -130,12 +131,4 @@ def _check_sampling(records: Records, terms: RetrievalTerms, store: Any) -> None
             f"The {type(store).__name__} can search by shard alone, not a sample of "
             'the units: use sampling="shards", or give a score_threshold=, which finds '
             "the eligible units before they are sampled here."
-        )
-
-
-def _check_salt(salt: Any) -> None:
-    if salt is not None and not (isinstance(salt, bytes) and len(salt) == SALT_BYTES):
-        raise InvalidParameterError(
-            f"salt must be {SALT_BYTES} secret bytes, as secrets.token_bytes"
-            f"({SALT_BYTES}) returns them."
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from langchain_dpicl.groups.stores.checking import HitCheck
-from langchain_dpicl.groups.units import keyed_slot, tie_key
+from langchain_dpicl.groups.units import keyed_slot, keyed_slots, tie_key
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from numpy.typing import NDArray
 
+    from langchain_dpicl.groups.filtering import UnitFilter
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.sampling import UnitSample
     from langchain_dpicl.groups.stores.checking import Hit
@@ -50,12 +51,15 @@ class Assignment:
         self.salt = salt
         self.n_shards = n_shards
         self.values = values
-        self._known = {unit_id: self._slot(unit_id) for unit_id in values}
+        slots: list[int] = keyed_slots(salt, list(values), n_shards).tolist()
+        self._known = dict(zip(values, slots, strict=True))
 
     def shard_of(self, unit_id: str) -> int:
         """Return a unit's shard; also that of a unit that others have assigned."""
         known = self._known.get(unit_id)
-        return self._slot(unit_id) if known is None else known
+        if known is None:
+            return keyed_slot(self.salt, unit_id, self.n_shards)
+        return known
 
     def by_value(self) -> dict[Hashable, int]:
         """Return the shard for each spelling, as `ShardStore.assign` takes it."""
@@ -64,9 +68,6 @@ class Assignment:
             for unit_id, values in self.values.items()
             for value in values
         }
-
-    def _slot(self, unit_id: str) -> int:
-        return keyed_slot(self.salt, unit_id, self.n_shards)
 
 
 class StoreSearch:
@@ -109,6 +110,10 @@ class StoreSearch:
     def can_sample(self) -> bool:
         """Whether the store can search a sample of the units by itself."""
         return self.store.can_sample
+
+    def where(self, only: UnitFilter) -> StoreSearch:
+        """Return the search of the units that match, if the store can tell."""
+        return self._over(self.store.where(only))
 
     def top(
         self,

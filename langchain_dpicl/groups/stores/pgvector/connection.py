@@ -82,6 +82,15 @@ class Database:
             yield connection
 
     @contextmanager
+    def looking(self) -> Iterator[Connection]:
+        """Give a connection for one look at the catalog, without a transaction.
+
+        Each statement is a call of the server; a transaction would be three more.
+        """
+        with self._transaction(isolation_level="AUTOCOMMIT") as connection:
+            yield connection
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Open one transaction that is committed at the end."""
         with self._transaction(isolation_level="READ COMMITTED") as connection:
@@ -231,7 +240,8 @@ def _read_everything(connection: Any, _record: object) -> None:
 
 def _lenient_json(data: str | bytes) -> Any:
     try:
-        return json.loads(data)
+        # Of bytes, the parser would guess the encoding anew for each record.
+        return json.loads(data.decode() if isinstance(data, bytes) else data)
     except (ValueError, RecursionError):
         return None
 

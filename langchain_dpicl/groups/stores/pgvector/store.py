@@ -28,6 +28,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Float,
+    Integer,
     LargeBinary,
     Select,
     Text,
@@ -44,6 +45,7 @@ from sqlalchemy.types import UserDefinedType
 
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.ingest import Vectors
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
@@ -53,6 +55,7 @@ from langchain_dpicl.groups.stores.pgvector.tables import (
     Kept,
     Layout,
     ShardTable,
+    is_text,
 )
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
@@ -99,6 +102,7 @@ class PGVectorShards(ShardStore):
         self._shards = ShardTable(self._catalog.schema, self.identity)
         self._n_shards: int | None = None
         self._sample: UnitSample | None = None
+        self._only: UnitFilter | None = None
         self._has_persons = True
 
     @property
@@ -119,7 +123,7 @@ class PGVectorShards(ShardStore):
 
         With `exact=True` no index is refused: the queries never use such a one.
         """
-        with self._database.reading() as connection:
+        with self._database.looking() as connection:
             self._catalog.refuse_ambiguous(connection)
             if not exact:
                 self._catalog.refuse_approximate(connection)
@@ -176,16 +180,31 @@ class PGVectorShards(ShardStore):
 
     def sampled(self, sample: UnitSample) -> PGVectorShards:
         """Return a view of the store that has only the sampled units."""
-        if not self._has_persons:
-            raise UnsoundStoreError(
-                "The persons in langchain_dpicl_shards are not those of the records, "
-                "and this role may not write them: a person could be sampled more "
-                "often than is charged. Open the store once by a role that may write, "
-                "and call refresh(); or leave sampling_rate=1."
-            )
+        self._require_persons("leave sampling_rate=1")
         same = copy.copy(self)
         same._sample = sample  # noqa: SLF001  # our own
         return same
+
+    def where(self, only: UnitFilter) -> PGVectorShards:
+        """Return a view of the store that has only the units that match a filter.
+
+        Attributes are columns. All of a person's records in the corpus have to agree,
+        also those whose vectors have no direction.
+        """
+        self._require_persons("ask without a filter")
+        self._catalog.require_attributes(only)
+        same = copy.copy(self)
+        same._only = only  # noqa: SLF001  # our own
+        return same
+
+    def _require_persons(self, otherwise: str) -> None:
+        if not self._has_persons:
+            raise UnsoundStoreError(
+                "The persons in langchain_dpicl_shards are not those of the records, "
+                "and this role may not write them: one person could count as several. "
+                "Open the store once by a role that may write, and call refresh(); or "
+                f"{otherwise}."
+            )
 
     @private_errors
     def sizes(self, n_shards: int) -> list[int]:
@@ -209,10 +228,14 @@ class PGVectorShards(ShardStore):
             return hits, self._sizes(connection, n_shards)
 
     def best_query(
-        self, vector: Vectors, n: int, n_shards: int
+        self,
+        vector: Vectors,
+        n: int,
+        n_shards: int,
+        only: Sequence[int] | None = None,
     ) -> Select[tuple[Any, ...]]:
-        """Return the query of `best`, to look at its plan."""
-        scored = self._scored(vector, n_shards)
+        """Return the query of `best`, to look at its plan; of some shards, or all."""
+        scored = self._scored(vector, n_shards, only=only)
         place = func.row_number().over(
             partition_by=scored.c.shard, order_by=scored.c.score.desc()
         )
@@ -282,6 +305,7 @@ class PGVectorShards(ShardStore):
         vector: Vectors | None,
         n_shards: int,
         units: Sequence[str] | None = None,
+        only: Sequence[int] | None = None,
     ) -> CTE:
         """Return every record of the corpus that has a direction, and its score."""
         records = self._records
@@ -306,17 +330,40 @@ class PGVectorShards(ShardStore):
         ]
         if units is not None:
             conditions.append(shards.c.unit == any_(literal(units, ARRAY(Text))))
+        if only is not None:
+            conditions.append(shards.c.shard == any_(literal(only, ARRAY(Integer))))
         if self._sample is not None:
             person = func.convert_to(shards.c.person, "UTF8")
             nonce = literal(self._sample.nonce, LargeBinary)
             coin = func.substring(func.sha256(nonce.op("||")(person)), 1, 8)
             conditions.append(coin < literal(self._sample.bound, LargeBinary))
+        if self._only is not None:
+            conditions.append(shards.c.person.in_(self._matching(n_shards)))
         scored = (
             select(*columns)
             .join_from(read, shards, shards.c.unit == read.c.unit)
             .where(self._shards.mine(shards, n_shards), *conditions)
         )
         return scored.cte("scored").prefix_with("MATERIALIZED")
+
+    def _matching(self, n_shards: int) -> Select[tuple[Any]]:
+        """Return the persons all of whose records agree on what the filter allows."""
+        shards = self._shards.table.alias("persons")
+        people = (
+            select(shards.c.person)
+            .join_from(self._records, shards, shards.c.unit == self._unit)
+            .where(self._shards.mine(shards, n_shards))
+            .group_by(shards.c.person)
+        )
+        for key, values in self._only.allowed if self._only else ():
+            own = self._catalog.attribute(self._records, key)
+            allowed = literal(list(filter(is_text, values)), ARRAY(Text))
+            people = people.having(
+                func.count(own) == func.count(),
+                func.min(own) == func.max(own),
+                func.min(own) == any_(allowed),
+            )
+        return people
 
     def _documents(
         self, found: CTE, *conditions: ColumnElement[bool]
@@ -349,9 +396,12 @@ class PGVectorShards(ShardStore):
     def _hits(
         self, connection: Connection, query: Select[tuple[Any, ...]]
     ) -> list[StoredHit]:
+        return self._stored(connection.execute(query).mappings().all())
+
+    def _stored(self, rows: Sequence[Any]) -> list[StoredHit]:
         return [
             StoredHit(self._document(row), float(row["score"]), row["shard"])
-            for row in connection.execute(query).mappings().all()
+            for row in rows
         ]
 
     def _document(self, row: Any) -> Document:

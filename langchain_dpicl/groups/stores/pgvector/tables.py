@@ -34,6 +34,7 @@ from sqlalchemy.sql.expression import TableClause
 
 from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.groups.filtering import UnitFilter
 
 NAME = "langchain_dpicl_shards"
 # Of PostgreSQL's advisory locks, the one under which the table is made and written.
@@ -83,6 +84,22 @@ _UNIQUE = text(
     "WHERE c.oid = :oid AND c.relkind <> 'p')"
 )
 _RECIPE = 'docs/guides/stores.md has the recipe, under "The unit id in its own column".'
+
+
+SPACES = (
+    "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004"
+    "\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""What `str.strip` takes away."""
+
+
+def is_text(value: str) -> bool:
+    """Return whether a text of PostgreSQL can be this one."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in value
 
 
 class Kept(NamedTuple):
@@ -384,18 +401,30 @@ class Catalog:
         # A collation may hold different texts to be equal.
         return cast(records.c[self.unit_key], Text).collate("C")
 
+    def attribute(self, records: TableClause, key: str) -> ColumnElement[Any]:
+        """Return a record's value in a column, in the spelling of `filtering.spelled`.
+
+        Any type can be made a text, so no record can fail a query by it.
+        """
+        own = func.btrim(cast(records.c[key], Text), SPACES)
+        return func.normalize(own).collate("C")
+
+    def require_attributes(self, only: UnitFilter) -> None:
+        """Refuse a filter by what has no column."""
+        for key in only.description():
+            if key not in self.layout.metadata_columns:
+                raise InvalidParameterError(
+                    f"{key!r} is not a metadata column of the store, and a filter does "
+                    "not look into the JSON: add a column, as for a unit id, and name "
+                    f"it in metadata_columns=. {_RECIPE}"
+                )
+
     def unit_text(self, value: Any) -> str | None:
         """Return a unit id as `unit` has it, or None where no record can hold it."""
         if self.has_integers:
             is_one = isinstance(value, int) and not isinstance(value, bool)
             return str(value) if is_one and abs(value) <= _LARGEST_INTEGER else None
-        if not isinstance(value, str) or "\0" in value:
-            return None
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return None
-        return value
+        return value if isinstance(value, str) and is_text(value) else None
 
     def unit_value(self, unit: str | None) -> str | int | None:
         """Return the unit id of a record's metadata, from what `unit` says."""

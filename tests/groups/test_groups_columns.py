@@ -1,0 +1,418 @@
+"""Groups from vectors that exist already: the same as from documents, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from support.groups_fakes import QUESTION, SALT, WordEmbedding, contents, retrieved
+
+from langchain_dpicl.common.units import canonical_unit_id
+from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
+from langchain_dpicl.groups import RetrievedGroups, columns, shard_of, shards_of
+from langchain_dpicl.groups.units import keyed_slot, keyed_slots
+
+CANARY = "canary-7f3a"
+WORDS = ("rash", "cough", "nausea", "fever", "sleep")
+
+
+def documents(n: int = 60) -> list[Document]:
+    rng = np.random.default_rng(1)
+    return [
+        Document(
+            " ".join(rng.choice(WORDS, 3)),
+            metadata={"unit": f"p-{i % 17}", "visit": i, "ward": "north"},
+            id=f"note-{i}",
+        )
+        for i in range(n)
+    ]
+
+
+def arrays(given: list[Document]) -> dict[str, Any]:
+    vectors = WordEmbedding().embed_documents([one.page_content for one in given])
+    return {
+        "text": [one.page_content for one in given],
+        "embedding": np.asarray(vectors, np.float32),
+        "key": [one.id for one in given],
+        **{
+            name: [one.metadata[name] for one in given]
+            for name in ("unit", "visit", "ward")
+        },
+    }
+
+
+def table(given: list[Document]) -> pa.Table:
+    own = arrays(given)
+    return pa.table({**own, "embedding": own["embedding"].tolist()})
+
+
+def fixed(given: list[Document]) -> pa.Table:
+    """Vectors as a list of fixed size, and as a tensor has them."""
+    rows = arrays(given)["embedding"]
+    flat = pa.array(rows.reshape(-1))
+    tensors = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.float32(), rows.shape[1:]),
+        pa.FixedSizeListArray.from_arrays(flat, rows.shape[1]),
+    )
+    return table(given).set_column(1, "embedding", tensors)
+
+
+def file(given: list[Document], folder: Path) -> Path:
+    path = folder / "notes.parquet"
+    pa.parquet.write_table(table(given), path, row_group_size=7)
+    return path
+
+
+def parts(given: list[Document], folder: Path) -> list[Path]:
+    found = []
+    for number in range(3):
+        part = folder / str(number)
+        part.mkdir()
+        found.append(file(given[20 * number : 20 * number + 20], part))
+    return found
+
+
+def mapped(given: list[Document], folder: Path) -> dict[str, Any]:
+    own = arrays(given)
+    np.save(folder / "vectors.npy", own["embedding"])
+    return {**own, "embedding": np.load(folder / "vectors.npy", mmap_mode="r")}
+
+
+SOURCES: dict[str, Any] = {
+    "arrays": lambda given, _: arrays(given),
+    "lists": lambda given, _: {
+        **arrays(given),
+        "embedding": arrays(given)["embedding"].tolist(),
+    },
+    "a mapped array": mapped,
+    "a file": file,
+    "a path": lambda given, folder: str(file(given, folder)),
+    "a folder": lambda given, folder: file(given, folder).parent,
+    "files": parts,
+    "a table": lambda given, _: table(given),
+    "tensors": lambda given, _: fixed(given),
+    "batches": lambda given, _: table(given).to_batches(max_chunksize=11),
+    "a reader": lambda given, _: table(given).to_reader(max_chunksize=11),
+    "a dataset": lambda given, _: pyarrow.dataset.dataset(table(given)),
+}
+
+
+def opened(source: Any, **terms: Any) -> RetrievedGroups:
+    given = {"unit_key": "unit", "n_groups": 4, "docs_per_group": 2, "salt": SALT}
+    embedding = WordEmbedding()
+    return RetrievedGroups.from_embeddings(
+        source, embedding, id_column="key", **{**given, **terms}
+    )
+
+
+def shard_contents(groups: Any) -> list[Any]:
+    """Return everything that an index holds, shard by shard."""
+    return [
+        (shard.vectors().tobytes(), list(shard.documents), shard.unit_ids)
+        for shard in groups._index.shards
+    ]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_the_index_is_that_of_the_documents(
+    tmp_path: Path, name: str, on_disk: bool
+) -> None:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    source = SOURCES[name](documents(), folder)
+    groups = opened(source, directory=tmp_path if on_disk else None)
+    assert shard_contents(groups) == shard_contents(retrieved(documents()))
+    assert [one.name for one in tmp_path.iterdir()] == ["given"]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [{}, {"score_threshold": 0.5}, {"score_threshold": 0.5, "grouping": "unit"}],
+)
+async def test_draws_are_those_of_the_documents(tmp_path: Any, terms: Any) -> None:
+    path = file(documents(), tmp_path)
+    own = retrieved(documents(), **terms)
+    for groups in (
+        opened(path, **terms),
+        await RetrievedGroups.afrom_embeddings(
+            path,
+            WordEmbedding(),
+            unit_key="unit",
+            n_groups=4,
+            docs_per_group=2,
+            id_column="key",
+            salt=SALT,
+            directory=tmp_path,
+            **terms,
+        ),
+    ):
+        assert sorted(contents(groups.draw(QUESTION))) == sorted(
+            contents(own.draw(QUESTION))
+        )
+        assert groups.description == own.description
+
+
+def test_columns_that_are_chosen(tmp_path: Any) -> None:
+    source = file(documents(), tmp_path)
+    plain = RetrievedGroups.from_embeddings(
+        source, WordEmbedding(), unit_key="unit", n_groups=4, metadata_columns=["visit"]
+    )
+    found = [one for slot in plain.draw(QUESTION) for one in slot]
+    assert {tuple(sorted(one.metadata)) for one in found} == {("unit", "visit")}
+    assert {one.id for one in found} == {None}
+
+
+def test_they_change_and_are_saved_as_others_are(tmp_path: Path) -> None:
+    groups, own = (
+        opened(arrays(documents()), directory=tmp_path),
+        retrieved(documents()),
+    )
+    for one in (groups, own):
+        assert one.delete_unit("p-3") == 4
+        with pytest.raises(InvalidParameterError, match="taken"):
+            one.add_documents([Document("x", metadata={"unit": 1}, id="note-1")])
+        one.add_documents([Document("fever", metadata={"unit": "p-3"}, id="note-3")])
+    assert shard_contents(groups) == shard_contents(own)
+    groups.save(tmp_path / "saved")
+    loaded = RetrievedGroups.load(tmp_path / "saved", WordEmbedding())
+    assert shard_contents(loaded) == shard_contents(own)
+
+
+# -- a row is read by itself ---------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=20)
+@given(gone=st.integers(0, 16), size=st.sampled_from([1, 7, 8192]))
+def test_one_unit_less_leaves_every_other_row(gone: int, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "_BATCH", size)
+        require_rows_of_their_own(f"p-{gone}")
+
+
+def require_rows_of_their_own(gone: str) -> None:
+    rest = [one for one in documents() if one.metadata["unit"] != gone]
+    whole = shard_contents(opened(arrays(documents())))
+    less = opened(arrays(rest))
+    changed = [
+        number
+        for number, (one, other) in enumerate(
+            zip(whole, shard_contents(less), strict=True)
+        )
+        if one != other
+    ]
+    assert changed == [shard_of(gone, SALT, 4)]
+    without = opened(arrays(documents()))
+    without.delete_unit(gone)
+    assert shard_contents(without) == shard_contents(less)
+
+
+def first_row(*rows: Any, order: str = "C") -> bytes:
+    """Return the first record's vector, bit for bit, among others."""
+    found = np.asfortranarray(rows) if order == "F" else list(rows)
+    n = len(rows)
+    none: list[None] = [None] * n
+    source = {"unit": range(n), "text": ["rash"] * n, "key": none, "embedding": found}
+    index = opened(source, n_groups=1)._index
+    return index.shards[0].vectors()[0].tobytes()
+
+
+def test_columns_side_by_side_are_added_up_row_by_row() -> None:
+    """NumPy adds up such a matrix's rows in another order where it has one row."""
+    row, other = np.random.default_rng(16).normal(size=(4048, 384))[[4047, 4046]]
+    assert first_row(row, order="F") == first_row(row, other, order="F")
+
+
+def test_one_row_of_words_changes_no_other_row() -> None:
+    row, other = np.float32([0.1, 0.7, 0.3]), ["0.1", "0.2", "0.3"]
+    assert first_row(row) == first_row(row, row) == first_row(row, other)
+
+
+def test_twin_scaling_by_the_batch_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = columns.unit_rows
+
+    def centered(vectors: Any, places: Any) -> Any:
+        return true(np.asarray(vectors) - np.mean(vectors, axis=0), places)
+
+    monkeypatch.setattr(columns, "unit_rows", centered)
+    with pytest.raises(AssertionError):
+        require_rows_of_their_own("p-3")
+
+
+def test_twin_slots_by_order_of_arrival_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_turn(salt: bytes, unit_ids: Any, n: int) -> Any:
+        place = {one: number % n for number, one in enumerate(dict.fromkeys(unit_ids))}
+        return np.asarray([place[one] for one in unit_ids])
+
+    monkeypatch.setattr("langchain_dpicl.groups.shards.keyed_slots", in_turn)
+    with pytest.raises(AssertionError):
+        require_rows_of_their_own("p-3")
+
+
+# -- what is refused -------------------------------------------------------------------
+
+
+def spoiled(**cells: Any) -> dict[str, Any]:
+    """Return columns with a cell of row 5 in its place."""
+    own = {name: list(column) for name, column in arrays(documents()).items()}
+    for name, cell in cells.items():
+        own[name][5] = cell
+    return own
+
+
+ZERO, NAN, SHORT = [0.0] * 6, [float("nan")] * 6, [1.0] * 5
+REFUSED: dict[str, tuple[Any, type[DPError], str]] = {
+    "no unit": (spoiled(unit=None), UnitError, "Unit 5"),
+    "an empty unit": (spoiled(unit=" "), UnitError, "Unit 5"),
+    "a float": (spoiled(unit=1.5), UnitError, "Unit 5"),
+    "zero": (spoiled(embedding=ZERO), InvalidParameterError, "document 5"),
+    "NaN": (spoiled(embedding=NAN), InvalidParameterError, "document 5"),
+    "short": (spoiled(embedding=SHORT), InvalidParameterError, "one vector"),
+    "no vector": (spoiled(embedding=None), InvalidParameterError, "one vector"),
+    "no number": (spoiled(embedding=[CANARY] * 6), InvalidParameterError, "number"),
+    "no text": (spoiled(text=None), InvalidParameterError, "'text' holds no string"),
+    "a number as id": (spoiled(key=5), InvalidParameterError, "'key' holds no"),
+    "an id twice": (spoiled(key="note-4"), InvalidParameterError, "row 5"),
+    "no JSON": (spoiled(ward={1, 2}), InvalidParameterError, "'ward'"),
+    "lengths": (
+        {**spoiled(), "text": [CANARY]},
+        InvalidParameterError,
+        "different numbers of rows",
+    ),
+    "no column of units": ({"text": [], "embedding": []}, UnitError, "'unit'"),
+    "no column of texts": ({"unit": [], "key": []}, InvalidParameterError, "'text'"),
+    "a string": ({**spoiled(), "text": CANARY}, InvalidParameterError, "a str"),
+    "nothing": ({name: [] for name in spoiled()}, UnitError, "no documents"),
+    "few units": (arrays(documents(3)), UnitError, "groups"),
+    "a number": (7, InvalidParameterError, "int"),
+    "documents": ([Document(CANARY)], InvalidParameterError, "can't be read"),
+    "no file": ("/nowhere/at/all.parquet", InvalidParameterError, "no such"),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_what_is_refused(name: str) -> None:
+    source, error, message = REFUSED[name]
+    with pytest.raises(error, match=message) as caught:
+        opened(source)
+    require_silent(caught.value)
+
+
+def require_silent(error: BaseException) -> None:
+    assert CANARY not in str(error)
+    assert "p-" not in str(error)
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+@pytest.mark.parametrize("part", ["a dimension", "null", "text", "damaged", "foreign"])
+def test_files_that_are_refused(tmp_path: Path, part: str) -> None:
+    own = table(documents())
+    path = tmp_path / "notes.parquet"
+    if part == "a dimension":
+        wide = pa.array([[1.0] * 7] * len(own))
+        pa.parquet.write_table(own.set_column(1, "embedding", wide), tmp_path / "z")
+        pa.parquet.write_table(own, path)
+        (tmp_path / "z").rename(tmp_path / "zz.parquet")
+        path = tmp_path
+    elif part in ("null", "text"):
+        cells = [CANARY] * len(own) if part == "text" else [None] * len(own)
+        pa.parquet.write_table(own.set_column(1, "embedding", pa.array(cells)), path)
+    else:
+        pa.parquet.write_table(own, path)
+        size = path.stat().st_size
+        path.write_bytes(
+            path.read_bytes()[: size // 2] if part == "damaged" else b"x" * size
+        )
+    with pytest.raises(InvalidParameterError) as caught:
+        opened(path)
+    require_silent(caught.value)
+
+
+def test_frames_that_infer_types_are_refused() -> None:
+    import pandas as pd
+
+    with pytest.raises(InvalidParameterError, match="infers"):
+        opened(pd.DataFrame({"unit": [CANARY]}))
+
+
+def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameterError, match="can't be written"):
+        opened(arrays(documents()), directory=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("salt", [b"short", "x" * 32])
+def test_salts_that_are_no_salts(salt: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="32 secret bytes"):
+        opened(arrays(documents()), salt=salt)
+    with pytest.raises(InvalidParameterError, match="32 secret bytes"):
+        shard_of(1, salt, 4)
+
+
+def test_records_that_change_while_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    true, readings = columns.Arrays.read, []
+
+    def read(self: Any, names: Any) -> Any:
+        readings.append(names)
+        for batch in true(self, names):
+            if len(readings) > 1:
+                batch["unit"] = [*batch["unit"][1:], batch["unit"][0]]
+            yield batch
+
+    monkeypatch.setattr(columns.Arrays, "read", read)
+    with pytest.raises(InvalidParameterError, match="changed"):
+        opened(arrays(documents()))
+
+
+# -- public shards -------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.text(min_size=1) | st.integers() | st.uuids(), max_size=20),
+    st.binary(min_size=32, max_size=32),
+    st.integers(1, 2**63 - 1) | st.integers(1, 200),
+)
+def test_many_shards_are_those_of_each(units: Any, salt: bytes, n: int) -> None:
+    units = [one for one in units if canonical_unit_id(one) is not None]
+    ids = [canonical_unit_id(one) for one in units]
+    one_by_one = [keyed_slot(salt, str(one), n) for one in ids]
+    assert keyed_slots(salt, [*map(str, ids), *map(str, ids)], n).tolist() == [
+        *one_by_one,
+        *one_by_one,
+    ]
+    assert shards_of(units, salt, n).tolist() == one_by_one
+    assert [shard_of(one, salt, n) for one in units] == one_by_one
+
+
+def test_shards_are_where_the_index_puts_units() -> None:
+    for number, shard in enumerate(retrieved(documents())._index.shards):
+        assert {shard_of(one, SALT, 4) for one in shard.unit_ids} <= {number}
+    # Written down once: a new release must not move anybody.
+    assert shards_of(np.arange(8), SALT, 100).tolist() == PINNED
+
+
+PINNED = [77, 75, 37, 2, 16, 61, 0, 96]
+
+
+@pytest.mark.parametrize("unit", [None, 1.5, " ", True])
+def test_no_unit_has_no_shard(unit: Any) -> None:
+    with pytest.raises(UnitError, match="no unit id"):
+        shard_of(unit, SALT, 4)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2**63])
+def test_numbers_of_shards_that_are_refused(n: int) -> None:
+    with pytest.raises(InvalidParameterError, match="n must be"):
+        shard_of("p-1", SALT, n)
