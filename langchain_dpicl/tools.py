@@ -49,7 +49,7 @@ _QUESTION = (
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILLED = frozenset({"question", "context", "keywords"})
-_TAKEN = frozenset({"self", "config", "callbacks", "run_manager"})
+_TAKEN = frozenset({"self", "config", "callbacks", "filter", "run_manager"})
 
 
 def create_dp_tool(
@@ -247,15 +247,14 @@ class ToolCalls:
         budget = self.budget(callbacks)
         if not budget.can_afford():
             return False
-        return not budget.spent().queries or all(
-            map(budget.has_left_for, self._templates())
-        )
+        charged = budget.public_state()["queries_spent"]
+        return not charged or all(map(budget.has_left_for, self._templates()))
 
     def _told(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
         if self.explain is None:
             return error
         what = advice(bool(self.dp_chain.cache), self.explain)
-        return BudgetExhaustedError(
+        return type(error)(
             f"Not answered: the privacy budget can't pay for it. {error} {what}"
         )
 

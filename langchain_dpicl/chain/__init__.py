@@ -1,6 +1,7 @@
 """The runnable that applications use, and what goes before it in a conversation."""
 
 from langchain_dpicl.chain.check_report import CheckedQuestion, CheckReport, Finding
+from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.dp_chain import DPChain
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.history import create_question_condenser
@@ -10,6 +11,7 @@ from langchain_dpicl.chain.rehearsing import Rehearsal
 __all__ = [
     "CheckReport",
     "CheckedQuestion",
+    "CostLimit",
     "DPChain",
     "Finding",
     "PublicFirstGate",

@@ -31,6 +31,7 @@ from langchain_dpicl.chain.check_report import (
     Finding,
     Severity,
 )
+from langchain_dpicl.chain.cost_limit import most_calls
 from langchain_dpicl.chain.made_up import CHARACTERS
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import Use
@@ -38,7 +39,7 @@ from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.parsers.reading.keywords import (
     ANSWER_WORDS,
@@ -50,6 +51,7 @@ from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.sealed import sealed
+from langchain_dpicl.sealed.redaction import Written
 
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|max_model_len|n_ctx|"
@@ -91,6 +93,8 @@ class ChainCheck:
     def steps(self, questions: Sequence[Any]) -> Flow[None]:
         """Ask the questions; hand on the report."""
         read = [read_question(value, self.query.longest) for value in questions]
+        for value, question in zip(questions, read, strict=True):
+            self._limited(value, question)
         second = self.query.private.second
         # What `then=` goes on to is asked in words of its own.
         parts = [self.query] + ([replace(self.query, private=second)] if second else [])
@@ -110,6 +114,17 @@ class ChainCheck:
             boilerplate=_boilerplate(often) if self.teaches else (),
         )
 
+    def _limited(self, value: Any, question: Question) -> None:
+        """Look at a question's filter and at what it may cost."""
+        self.query.where(value)
+        if self.query.cost_limit is None:
+            return
+        scope = "corpus" if self.budget is None else self.budget.scope
+        try:
+            self.query.cost_limit.require(self.query.private, question, scope)
+        except InvalidParameterError as error:
+            self._found("cost", str(error))
+
     def _found(self, code: str, what: str, severity: Severity | None = None) -> None:
         self.findings.setdefault(Finding.of(code, what, severity))
 
@@ -118,12 +133,12 @@ class ChainCheck:
     def _ask(
         self, question: Question, done: Advance
     ) -> Flow[tuple[CheckedQuestion, list[PromptValue]]]:
-        parser, prompting = self.query.private.parser, self.query.private.prompting
+        parser = self.query.private.parser
         nothing = CheckedQuestion(question.text, ())
         try:
             prepared = yield from self._prepared(question)
             question = replace(question, instructions=parser.instructions(prepared))
-            prompts = [prompting.group(question, group) for group in self.groups]
+            prompts = yield from self._prompts(question)
         except Exception as error:  # noqa: BLE001 - a prompt, a parser, an embedding
             self._found("preparation", _told(error))
             return nothing, []
@@ -142,6 +157,18 @@ class ChainCheck:
         return self._read(nothing, options, prepared, slots, prompts[0], message), (
             prompts
         )
+
+    def _prompts(self, question: Question) -> Flow[list[PromptValue]]:
+        private, prompting = self.query.private, self.query.private.prompting
+        if private.redactor is not None:
+            yield private.redactor.probe()
+        # Anything but a redactor's failure may be shown, and is raised here.
+        written: list[Written] = [prompting.texts(group) for group in self.groups]
+        if private.redactor is not None:
+            written = yield private.redactor.each(written)
+        if None in written:
+            raise InvalidParameterError("redact= failed on made-up records.")
+        return [prompting.group(question, texts or ()) for texts in written]
 
     def _prepared(self, question: Question) -> Flow[Any]:
         """Do the public part; return None where the model fails in it."""
@@ -355,20 +382,13 @@ class ChainCheck:
         ranked = [
             f for severity in order for f in self.findings if f.severity == severity
         ]
-        # A gate and the release share their answers unless units pay or are sampled.
-        twice = private.gate is not None and (
-            private.groups.sampling_rate < 1
-            or (self.budget is not None and self.budget.scope == "unit")
-        )
-        second = private.parser.second
-        parsers = [private.parser] + ([second] if second else [])
-        drafts = sum(one.draft_prompt is not None for one in parsers)
-        words = any(one.rewrite_prompt is not None for one in parsers)
+        scope = None if self.budget is None else self.budget.scope
+        group_calls, public_calls = most_calls(private, scope)
         return CheckReport(
             findings=tuple(ranked),
             questions=tuple(checked),
-            group_calls=private.groups.n_groups * (1 + twice + (second is not None)),
-            public_calls=max(self._zero_shot, 1) + drafts + words,
+            group_calls=group_calls,
+            public_calls=public_calls,
             records_per_group=size,
             tokens_per_record=self.tokens,
             charge=charge,

@@ -17,10 +17,11 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.chain.query import QueryRunner, check_filter_keys
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.stages import Stages
 from langchain_dpicl.chain.trying import TriedOut
@@ -36,6 +37,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser, PublicInput, VoteOutputParser
 from langchain_dpicl.sealed import SealedModel
+from langchain_dpicl.sealed.redaction import Redact, Redactor
 
 _INSTEAD = {
     "groups": "Make one with RetrievedGroups.from_vectorstore(store, unit_key=..., "
@@ -51,10 +53,11 @@ class DPChain(
     """Answer questions over private records with a proof of (epsilon, delta).
 
     It takes a question (a string, or a mapping with `question`, or `input` instead of
-    it, and what else the prompt needs) and returns an `AIMessage`, so that it stands in
-    a chain wherever a chat model stands. The answer's `response_metadata["privacy"]` is
-    its public record, and its `usage_metadata` the tokens of the public calls. A chain
-    can't be changed; `model_copy(update={...})` makes another one.
+    it, what else the prompt needs, and perhaps a `filter`) and returns an `AIMessage`,
+    so that it stands in a chain wherever a chat model stands. The answer's
+    `response_metadata["privacy"]` is its public record, and its `usage_metadata` the
+    tokens of the public calls. A chain can't be changed; `model_copy(update={...})`
+    makes another one.
 
     Args:
         groups: Where the groups of records come from.
@@ -73,6 +76,9 @@ class DPChain(
             the groups agree with it.
         stages: In how many parts the groups are asked, until one answer leads clearly.
         stop_at: By how many standard deviations a lead is clear.
+        filter_keys: What a question's `filter` may say about who takes part.
+        redact: What each record goes through on its way into a prompt.
+        cost_limit: What a question may take of the model, at most.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -210,6 +216,25 @@ class DPChain(
     """Longest question that is charged for; None: any. A question that is too long for
     the model would fail in every group, and be paid for."""
 
+    filter_keys: tuple[str, ...] = ()
+    """Metadata keys that a question may filter people by: `chain.invoke({"question":
+    ..., "filter": {"ward": "3"}})` asks only about those all of whose records are of
+    ward 3. See `GroupSource.where` for a filter that holds for every question. What a
+    caller may see is not decided here: it is access control, and yours."""
+
+    redact: SkipValidation[Redact | None] = Field(
+        default=None, exclude=True, repr=False
+    )
+    """A function from text to text, or a Runnable, that each record goes through before
+    the model's provider sees it. It is called in the sealed region, with one record at
+    a time, and has to depend on that text alone: see `sealed.redaction`. A group whose
+    record fails abstains. It is no part of the guarantee. What a Runnable stores by
+    itself, such as a model's own cache, is not sealed."""
+
+    cost_limit: SkipValidation[CostLimit | None] = Field(default=None, repr=False)
+    """What a question may take of the model, at most: it is refused before the charge
+    where the public number of calls, or their price, may be more."""
+
     _query: QueryRunner = PrivateAttr()
 
     def __init__(self, **kwargs: Any) -> None:
@@ -241,7 +266,9 @@ class DPChain(
         labels: tuple[str, ...] = ()
         if isinstance(self.parser, VoteOutputParser) and not drafts:
             labels = tuple(self.parser.labels)
-        prompting.check(self.groups.metadata_keys, drafts=drafts, labels=labels)
+        keys = self.groups.metadata_keys
+        prompting.check(keys, drafts=drafts, labels=labels)
+        check_filter_keys(self.filter_keys, self.groups, keys)
         private = SealedQuery(
             groups=self.groups,
             parser=self.parser,
@@ -253,7 +280,12 @@ class DPChain(
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),
             stages=stages,
+            redactor=None
+            if self.redact is None
+            else Redactor(self.redact, self.max_group_concurrency),
         )
+        if self.cost_limit is not None:
+            CostLimit.check(self.cost_limit, private)
         self._query = QueryRunner(
             private=private,
             public=PublicModel(self.model),
@@ -262,6 +294,8 @@ class DPChain(
             abstain_text=self.abstain_text,
             cache=bool(self.cache),
             longest=self.max_question_chars,
+            filter_keys=self.filter_keys,
+            cost_limit=self.cost_limit,
         )
 
     @property

@@ -18,8 +18,12 @@ from langchain_core.prompts import (
 
 from langchain_dpicl.common.prompts import GROUP_PROMPT, PUBLIC_PROMPT
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.sealed import attempt
+
+FILTER = "filter"
+"""Where a chain's input says who takes part."""
 
 
 class UnseenLabelsWarning(UserWarning):
@@ -52,11 +56,26 @@ def with_question(given: Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
+def filter_of(value: Any) -> UnitFilter | None:
+    """Return the filter of a chain's input: who takes part; None: everybody.
+
+    Raises:
+        InvalidParameterError: If it is no filter.
+
+    Example:
+        >>> filter_of({"question": "Why?", "filter": {"ward": 3}})
+        UnitFilter(allowed=(('ward', ('3',)),))
+    """
+    given = value.get(FILTER) if isinstance(value, Mapping) else None
+    return None if given is None or given == {} else UnitFilter.of(given)
+
+
 def read_question(value: Any, longest: int | None = None) -> Question:
     """Read a chain's input.
 
     Args:
-        value: A string, or a mapping with `question`, or else `input`.
+        value: A string, or a mapping with `question`, or else `input`. Its `filter` is
+            no variable of the prompt; see `filter_of`.
         longest: Most characters of a question; None: any number.
 
     Raises:
@@ -76,6 +95,7 @@ def read_question(value: Any, longest: int | None = None) -> Question:
                 "question under 'question' or 'input'."
             )
         text = variables.pop("question")
+    variables.pop(FILTER, None)
     if not isinstance(text, str) or not text.strip():
         raise InvalidParameterError(
             "The question is empty."
@@ -146,6 +166,11 @@ class Prompting:
             )
         if self.prompt is None:
             return
+        if FILTER in self.prompt.input_variables:
+            raise InvalidParameterError(
+                "The prompt has a variable filter, which in an input says who takes "
+                "part: give it another name."
+            )
         missing = {"context", "question"}.difference(self.prompt.input_variables)
         if missing:
             raise InvalidParameterError(
@@ -171,17 +196,17 @@ class Prompting:
                     stacklevel=4,
                 )
 
-    def group(self, question: Question, documents: Sequence[Document]) -> PromptValue:
-        """Return the prompt for one group's records; an empty group has none."""
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        """Return records as they are written into a prompt."""
         # Hundreds of records a query: a template costs more than all else of a prompt.
-        texts = (
-            (document.page_content for document in documents)
-            if _is_text_alone(self.document_prompt)
-            else (
-                format_document(document, self.document_prompt)
-                for document in documents
-            )
-        )
+        if _is_text_alone(self.document_prompt):
+            return [document.page_content for document in documents]
+        return [
+            format_document(document, self.document_prompt) for document in documents
+        ]
+
+    def group(self, question: Question, texts: Sequence[str]) -> PromptValue:
+        """Return the prompt for one group's written records; see `texts`."""
         context = self.document_separator.join(texts)
         return _filled(self.prompt or GROUP_PROMPT, question, context=context)
 

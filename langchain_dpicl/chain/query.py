@@ -40,7 +40,8 @@ from langchain_dpicl.chain.answers import (
     remember,
     wording_of,
 )
-from langchain_dpicl.chain.prompting import Question, read_question
+from langchain_dpicl.chain.cost_limit import CostLimit
+from langchain_dpicl.chain.prompting import Question, filter_of, read_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
@@ -49,8 +50,10 @@ from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     DPError,
+    InvalidParameterError,
     PublicCallError,
 )
+from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
 from langchain_dpicl.release.store import Entry
@@ -71,6 +74,8 @@ class QueryRunner:
         abstain_text: The refusal.
         cache: Whether answers that were paid for are stored and given again.
         longest: Most characters of a question; None: any number.
+        filter_keys: What a question may filter people by.
+        cost_limit: What a question may take of the model, at most.
     """
 
     private: SealedQuery
@@ -80,6 +85,30 @@ class QueryRunner:
     abstain_text: str
     cache: bool
     longest: int | None = None
+    filter_keys: tuple[str, ...] = ()
+    cost_limit: CostLimit | None = None
+
+    def where(self, value: Any) -> QueryRunner:
+        """Return the same for only the people whom an input's filter names.
+
+        Raises:
+            InvalidParameterError: If it is no filter, or a question may not filter by
+                it.
+
+        Privacy:
+            The filter is public, as the question is; see `groups.filtering`.
+        """
+        only = filter_of(value)
+        if only is None:
+            return self
+        unknown = [key for key in only.description() if key not in self.filter_keys]
+        if unknown:
+            raise InvalidParameterError(
+                f"This chain lets no question filter by {unknown[0]!r}: its "
+                f"filter_keys= are {list(self.filter_keys)}."
+            )
+        groups = self.private.groups.where(only)
+        return replace(self, private=replace(self.private, groups=groups))
 
     # -- the four ways to ask, one order of steps -----------------------------------
 
@@ -139,7 +168,8 @@ class QueryRunner:
     ) -> Flow[None]:
         """Hand on the steps of a query, and report how it ended."""
         try:
-            yield from self._ordered(value, run_manager, child, whole=whole)
+            asked = self.where(value)
+            yield from asked._ordered(value, run_manager, child, whole=whole)  # noqa: SLF001 - itself, for fewer people
         except DPError as error:
             report_error(error)
             raise
@@ -202,6 +232,8 @@ class QueryRunner:
     ) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
         private, first = self.private, self.private.templates(asked.budget)[0]
+        if self.cost_limit is not None:
+            self.cost_limit.require(private, asked.question, asked.budget.scope)
         if not is_paid and self._asks_first(private):
             yield in_thread(partial(asked.budget.require_payable, first))
         asked = yield from self.prepare(asked, child)
@@ -225,6 +257,9 @@ class QueryRunner:
     ) -> Flow[PreparedQuery]:
         """Hand on the public steps before the first charge; return the question."""
         groups, text = self.private.groups, asked.question.text
+        if self.private.redactor is not None:
+            # One that fails would fail in every group, and be paid for.
+            yield self.private.redactor.probe()
         embedded = yield Do(
             partial(groups.prepare, text), partial(groups.aprepare, text)
         )
@@ -286,6 +321,7 @@ class QueryRunner:
             model=self.private.sealed.model,
             gate=self.private.gate,
             stages=self.private.stages,
+            redactor=self.private.redactor,
         )
         resumes = self.private.resumes(budget)
         parser = self.private.parser
@@ -376,6 +412,31 @@ class QueryRunner:
             response_metadata={"privacy": record},
             usage_metadata=use.usage,
         )
+
+
+def check_filter_keys(
+    keys: Iterable[str], groups: GroupSource, known: frozenset[str] | None
+) -> None:
+    """Refuse keys that no question could filter by.
+
+    Args:
+        keys: Metadata keys.
+        groups: The groups.
+        known: The keys that records have, where they are known.
+
+    Raises:
+        InvalidParameterError: If the groups can't leave anybody out, or no record has a
+            key.
+    """
+    unknown = sorted(set(keys) - known) if known is not None else []
+    if unknown:
+        raise InvalidParameterError(
+            f"filter_keys names metadata that no record has: {', '.join(unknown)}. "
+            "Nobody would ever match."
+        )
+    own = groups.description.get("filter", {})
+    if others := [key for key in keys if key not in own]:
+        groups.where(dict.fromkeys(others, "any"))
 
 
 async def _aeach(call: Callable[[], Awaitable[Iterable[str]]]) -> AsyncIterator[str]:

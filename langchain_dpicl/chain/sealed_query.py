@@ -48,7 +48,8 @@ from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry
-from langchain_dpicl.sealed import Hidden, SealedModel, sealed
+from langchain_dpicl.sealed import Hidden, SealedModel, attempt, sealed
+from langchain_dpicl.sealed.redaction import Redactor, Written
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +65,7 @@ class SealedQuery:
         pad_calls: Whether empty groups make a call too.
         progress: Shows how far the group calls are.
         stages: In how many blocks the groups are asked; None: all at once.
+        redactor: Redacts each record that a prompt is made of, if there is one.
     """
 
     groups: GroupSource
@@ -74,6 +76,7 @@ class SealedQuery:
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
     stages: Stages | None = None
+    redactor: Redactor | None = None
 
     @cached_property
     def second(self) -> SealedQuery | None:
@@ -404,6 +407,15 @@ class SealedQuery:
         payment.require_made(self.groups, most=1)
         return drawn
 
+    def written(self, drawn: Sequence[Sequence[Document]]) -> Flow[list[Written]]:
+        """Return groups' records as their prompts have them. For the sealed region."""
+        found: list[Written] = [
+            attempt(partial(self.prompting.texts, documents)) for documents in drawn
+        ]
+        if self.redactor is not None:
+            found = yield self.redactor.each(found)
+        return found
+
     def ask_groups(
         self, asked: PreparedQuery, drawn: Sequence[Sequence[Document]], places: range
     ) -> Flow[list[Slot]]:
@@ -415,7 +427,8 @@ class SealedQuery:
             places: Their public places, to which the calls are padded.
         """
         pad_to = len(places) if self.pad_calls else 0
-        prompts = GroupPrompts(drawn, self.prompting, asked.question, pad_to=pad_to)
+        written = yield from self.written(drawn)
+        prompts = GroupPrompts(written, self.prompting, asked.question, pad_to=pad_to)
         with self.progress.asking(prompts.calls, len(places)) as done:
             answers = yield Do(
                 partial(self.sealed.answer, prompts.prompts, done),

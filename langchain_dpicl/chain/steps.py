@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.documents import Document
 from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
@@ -19,6 +18,7 @@ from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.parsers.reading.wording import keeps
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
+from langchain_dpicl.sealed.redaction import Written
 
 if TYPE_CHECKING:
     from langchain_dpicl.chain.answers import Answers, Bought
@@ -155,14 +155,14 @@ class Wording:
 class GroupPrompts:
     """One prompt per slot, and which slots have none. Private: no repr.
 
-    A group whose records can't be written into the prompt abstains, like one whose
-    call fails: it must not stop the others. An empty group is asked too, so that the
-    number of calls is the public number of groups, and its answer is dropped.
+    A group whose records can't be written into the prompt (None) abstains, like one
+    whose call fails: it must not stop the others. An empty group is asked too, so that
+    the number of calls is the public number of groups, and its answer is dropped.
     """
 
     def __init__(
         self,
-        drawn: Sequence[Sequence[Document]],
+        written: Sequence[Written],
         prompting: Prompting,
         question: Question,
         *,
@@ -172,14 +172,16 @@ class GroupPrompts:
         self.prompts: list[PromptValue | None] = []
         self._failed: set[int] = set()
         self._empty: set[int] = set()
-        for index, documents in enumerate(drawn):
+        for index, texts in enumerate(written):
             prompt = padding
-            if documents:
-                written = attempt(partial(prompting.group, question, documents))
-                if written is None:
+            if texts is None or texts:
+                filled = None
+                if texts is not None:
+                    filled = attempt(partial(prompting.group, question, texts))
+                if filled is None:
                     self._failed.add(index)
                 else:
-                    prompt = written
+                    prompt = filled
             else:
                 self._empty.add(index)
             self.prompts.append(prompt)

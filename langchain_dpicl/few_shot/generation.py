@@ -23,7 +23,7 @@ from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.record import NEIGHBORS, paid_part, release_record
 from langchain_dpicl.release.store import Entry, damaged
 from langchain_dpicl.released import ReleasedExamples
-from langchain_dpicl.sealed import Hidden, sealed
+from langchain_dpicl.sealed import sealed
 
 
 @dataclass(repr=False)
@@ -64,14 +64,10 @@ class Generation:
         """
         if top is None:
             top = yield from self.asking.top(self.drafts)
-        tokens = Hidden((yield sealed(partial(self._released, self._step(top)))))
-        # Tokens that could not be stored are in no traceback: there will be others for
-        # the same charge.
-        keep = partial(
-            without_frames, lambda: self.entry.release(self.taken, tokens.value)
-        )
-        # Both may wait: for a disk, and for a server that spells tokens.
-        stored = yield in_thread(keep, shielded=True)
+        # Tokens are stored before they leave the region, so before anything is made of
+        # them: those that could not be stored are nowhere, and the step is taken again.
+        stored = yield sealed(partial(self._released, self._step(top)))
+        # It may wait for a server that spells tokens.
         taken: int = yield in_thread(partial(self._take, stored))
         return taken
 
@@ -79,7 +75,15 @@ class Generation:
         model = self.asking.model
         asked = yield in_thread(step.draw)
         answers = yield from answered(model, asked)
-        tokens: list[int] = yield in_thread(partial(step.release, asked, answers))
+
+        def release() -> list[int]:
+            # One call, as a thread costs as much as half of it does.
+            drawn = step.release(asked, answers)
+            return self.entry.release(self.taken, drawn)
+
+        # What is stored is public; a caller that is canceled leaves nothing half done.
+        keep = partial(without_frames, release)
+        tokens: list[int] = yield in_thread(keep, shielded=True)
         return tokens
 
     def _step(self, top: list[Tokens] | None) -> Step:

@@ -82,15 +82,15 @@ class FewShotPrompting:
 
     def group(self, label: str, records: Sequence[Document]) -> str:
         """Return the prompt of one group; the instruction alone for an empty one."""
-        shown = "".join(
-            self._show(
-                {
-                    "text": self._shortened(record.page_content),
-                    "label": self._shortened(record.metadata[LABEL]),
-                }
-            )
-            for record in records
-        )
+        # Hundreds of records a token, of few labels: each label is cut once.
+        labels: dict[str, str] = {}
+        shown = ""
+        for record in records:
+            said = record.metadata[LABEL]
+            if said not in labels:
+                labels[said] = self._shortened(said)
+            text = self._shortened(record.page_content)
+            shown += self._show({"text": text, "label": labels[said]})
         return self._write({EXAMPLES: shown, "label": label})
 
     def templates(self) -> list[Any]:

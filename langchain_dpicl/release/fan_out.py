@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from functools import partial
+from threading import Thread
+from typing import Any, Protocol
 
 from langchain_dpicl.release.flow import Do
 
@@ -25,6 +28,19 @@ class Interrupted(BaseException):
     """
 
 
+class Places(Protocol):
+    """Room for so many blocking calls, which several fan-outs share."""
+
+    def ask(self) -> Future[None]:
+        """Ask for a place; it is there when the future is done."""
+
+    def part(self, call: Callable[[], Any]) -> Any:
+        """Make a call as one that holds a place."""
+
+    def give_back(self) -> None:
+        """Give a place back."""
+
+
 def fan_out(
     calls: Sequence[Do],
     at_once: int,
@@ -32,6 +48,7 @@ def fan_out(
     name: str,
     context: contextvars.Context | None = None,
     on_threads: bool = False,
+    places: Places | None = None,
 ) -> Do:
     """Return the call that makes many calls and returns their results, in order.
 
@@ -43,6 +60,9 @@ def fan_out(
         on_threads: Whether also a caller that awaits has the blocking calls made, on
             worker threads. Canceled, no further call begins; those in flight end by
             themselves, as a thread can't be stopped.
+        places: What blocking calls wait for. No thread is started before its place is
+            there, and it keeps the place while calls are left: however many fan-outs
+            there are at a time, they have no more threads than places.
 
     Example:
         >>> from langchain_dpicl.release.flow import in_thread
@@ -51,7 +71,7 @@ def fan_out(
         [0, 1, 4, 9]
     """
     given = contextvars.copy_context() if context is None else context
-    many = _Many(calls, min(at_once, len(calls)), name, given)
+    many = _Many(calls, min(at_once, len(calls)), name, given, places)
     return Do(many.blocking, many.on_threads if on_threads else many.awaiting)
 
 
@@ -64,27 +84,69 @@ class _Many:
         workers: int,
         name: str,
         context: contextvars.Context,
+        places: Places | None,
     ) -> None:
         self._calls, self._workers, self._name = calls, workers, name
-        self._context = context
+        self._context, self._places = context, places
+        self._waited: Future[None] = Future()
+        # The places that threads have not given back yet, and what calls raised.
+        self._held: list[Places] = []
+        self._raised: list[BaseException] = []
         self._left = deque(range(len(calls)))
         self._found: list[Any] = [None] * len(calls)
 
     def blocking(self) -> list[Any]:
         if self._workers <= 1:
-            self._work()
+            if self._left and self._has_place():
+                self._work()
             return self._found
-        with ThreadPoolExecutor(self._workers, self._name) as pool:
-            jobs: list[Future[None]] = []
-            try:
-                # A thread costs more than a fast call: start one while calls are left.
-                while self._left and len(jobs) < self._workers:
-                    jobs.append(pool.submit(self._work))
-                for job in as_completed(jobs):
-                    job.result()
-            finally:
-                self._left.clear()
+        threads: list[Thread] = []
+        try:
+            # A thread costs more than a fast call: start one while calls are left.
+            while self._left and len(threads) < self._workers and self._has_place():
+                name = f"{self._name}_{len(threads)}"
+                threads.append(Thread(target=self._work_on_thread, name=name))
+                threads[-1].start()
+            for thread in threads:
+                thread.join()
+        finally:
+            self._left.clear()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+            while self._held:
+                self._give_back()
+        if self._raised:
+            raise self._raised.pop(0)
         return self._found
+
+    def _has_place(self) -> bool:
+        """Wait for a place; return whether there is one, before no call is left."""
+        if self._places is None:
+            return True
+        self._waited = waited = self._places.ask()
+        try:
+            if not self._left:
+                waited.cancel()
+            waited.result()
+        except CancelledError:
+            return False
+        except BaseException:
+            if not waited.cancel():
+                self._places.give_back()
+            raise
+        self._held.append(self._places)
+        return True
+
+    def _give_back(self) -> None:
+        with suppress(IndexError):
+            self._held.pop().give_back()
+
+    def _work_on_thread(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - raised where the caller is
+            self._raised.append(error)
 
     async def on_threads(self) -> list[Any]:
         try:
@@ -111,14 +173,25 @@ class _Many:
         return self._found
 
     def _work(self) -> None:
-        while self._left:
-            try:
-                place = self._left.popleft()
-            except IndexError:
-                # Another worker took the last one between our look and our grasp.
-                return
-            call = self._calls[place].blocking
-            self._found[place] = self._context.copy().run(call)
+        """Make calls while some are left, and give the place back."""
+        try:
+            while self._left:
+                try:
+                    place = self._left.popleft()
+                except IndexError:
+                    # Another worker took the last one between our look and our grasp.
+                    return
+                call = self._calls[place].blocking
+                if self._places is not None:
+                    call = partial(self._places.part, call)
+                self._found[place] = self._context.copy().run(call)
+        except BaseException:
+            self._left.clear()
+            raise
+        finally:
+            # Nobody needs one more place for these calls.
+            self._waited.cancel()
+            self._give_back()
 
     async def _awork(self) -> None:
         while self._left:

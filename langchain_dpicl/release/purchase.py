@@ -127,11 +127,10 @@ class Purchase:
         return entry
 
     def _or_found(self, step: Callable[[], Entry | None]) -> Entry | None:
-        message = ""
         try:
             return step()
         except BudgetExhaustedError as error:
-            message = str(error)
+            kind, message = type(error), str(error)
         # The charge that spent the account has its header beside it.
         if (entry := self.found()) is not None:
             return entry
@@ -142,7 +141,7 @@ class Purchase:
             )
         elif self.resume:
             message += f" There is no {self.noun} of these terms in it to take."
-        raise BudgetExhaustedError(message)
+        raise kind(message)
 
 
 def paid_for(

@@ -6,9 +6,12 @@ import asyncio
 import contextvars
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 held_limits: contextvars.ContextVar[tuple[CallLimit, ...]] = contextvars.ContextVar(
     "langchain_dpicl_call_limits", default=()
@@ -25,9 +28,12 @@ class CallLimit:
 
     Example:
         >>> limit = CallLimit(1)
-        >>> with limit.call(), limit.call():
-        ...     "no deadlock"
-        'no deadlock'
+        >>> first, second = limit.ask(), limit.ask()
+        >>> first.done(), second.done()
+        (True, False)
+        >>> limit.give_back()
+        >>> second.done()
+        True
     """
 
     def __init__(self, most: int) -> None:
@@ -36,47 +42,41 @@ class CallLimit:
         self._waiting: deque[Future[None]] = deque()
         self._lock = threading.Lock()
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Wait for a place, and hold it."""
-        if self in held_limits.get():
-            yield
-            return
-        place = self._ask()
+    @property
+    def is_held(self) -> bool:
+        """Whether the caller is part of a call that holds a place."""
+        return self in held_limits.get()
+
+    def part(self, call: Callable[[], T]) -> T:
+        """Make a call as a part of one that holds a place."""
+        token = held_limits.set((*held_limits.get(), self))
         try:
-            place.result()
-        except BaseException:
-            self._withdraw(place)
-            raise
-        with self._holding():
-            yield
+            return call()
+        finally:
+            held_limits.reset(token)
 
     @asynccontextmanager
     async def acall(self) -> AsyncIterator[None]:
-        """Wait for a place, and hold it; see `call`."""
-        if self in held_limits.get():
+        """Wait for a place, and hold it while the block runs."""
+        if self.is_held:
             yield
             return
-        place = self._ask()
+        place = self.ask()
         if not place.done():
             try:
                 await asyncio.wrap_future(place)
             except BaseException:
                 self._withdraw(place)
                 raise
-        with self._holding():
-            yield
-
-    @contextmanager
-    def _holding(self) -> Iterator[None]:
         token = held_limits.set((*held_limits.get(), self))
         try:
             yield
         finally:
             held_limits.reset(token)
-            self._give_back()
+            self.give_back()
 
-    def _ask(self) -> Future[None]:
+    def ask(self) -> Future[None]:
+        """Ask for a place; it is there when the future is done, and withdrawn by it."""
         place: Future[None] = Future()
         with self._lock:
             if self._free:
@@ -87,11 +87,12 @@ class CallLimit:
         return place
 
     def _withdraw(self, place: Future[None]) -> None:
-        # Canceled by us or by `wrap_future`: `_give_back` passes it over.
+        # Canceled by us or by `wrap_future`: `give_back` passes it over.
         if not place.cancel():
-            self._give_back()
+            self.give_back()
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Give a place back; the call that has waited longest gets it."""
         with self._lock:
             while self._waiting:
                 place = self._waiting.popleft()

@@ -137,6 +137,7 @@ class SealedModel:
                 name="dpicl-sealed",
                 context=context,
                 on_threads=not self._is_async,
+                places=None if self._limit.is_held else self._limit,
             )
             found = yield self._off_the_callers_loop(many)
             alone: list[list[int]] = []
@@ -169,8 +170,7 @@ class SealedModel:
             return slots
 
         def blocking() -> list[Slot] | None:
-            with self._limit.call():
-                return ended(attempt(lambda: self._generate(prompts)))
+            return ended(attempt(lambda: self._generate(prompts)))
 
         async def awaiting() -> list[Slot] | None:
             async with self._limit.acall():

@@ -116,13 +116,21 @@ def _reconnected(client: Any) -> Any:
 
 
 def _without_connections(transport: Any) -> Any:
-    pool = getattr(transport, "_pool", None)
-    if not hasattr(pool, "_connections"):
-        return transport
     fresh = copy.copy(transport)
-    fresh._pool = copy.copy(pool)
-    fresh._pool._connections, fresh._pool._requests = [], []
-    return fresh
+    pool = getattr(transport, "_pool", None)
+    if hasattr(pool, "_connections"):
+        fresh._pool = copy.copy(pool)
+        fresh._pool._connections, fresh._pool._requests = [], []
+        return fresh
+    if hasattr(transport, "client") and hasattr(transport, "ssl_context"):
+        # `openai.DefaultAioHttpClient` makes aiohttp's session at its first request,
+        # for that loop. A session of the caller's has settings of its own, and stays.
+        session, context = transport.client, transport.ssl_context
+        of_session = getattr(getattr(session, "connector", None), "_ssl", None)
+        if session is None or of_session is context:
+            fresh.client = None
+            return fresh
+    return transport
 
 
 # By process: a child keeps its parent's loop, which is not its own to close.

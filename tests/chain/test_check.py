@@ -19,6 +19,7 @@ from support.check_types import ROOT
 from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl import (
+    CostLimit,
     DPChain,
     ESAOutputParser,
     GroupSource,
@@ -217,6 +218,7 @@ def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
             {},
         ),
         "budget": (chain(said("beans"), budget=spent), {}),
+        "cost": (chain(said("beans"), cost_limit=CostLimit(calls=9)), {}),
         "no-budget": (chain(said("beans")), {}),
         "group-size": (chain(said("beans")), {}),
         "record-length": (chain(said("beans")), {}),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from pydantic import PrivateAttr
 from support.fakes import ScriptedModel
 
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.sealed import SealedModel
+from langchain_dpicl.release.fan_out import fan_out
+from langchain_dpicl.release.flow import in_thread
+from langchain_dpicl.sealed import SealedModel, calls
 from langchain_dpicl.sealed.call_limit import CallLimit
 
 PROMPTS = [StringPromptValue(text=str(number)) for number in range(40)]
@@ -69,6 +73,66 @@ async def test_the_limit_holds_over_questions_at_once(
     assert 1 < model._peak <= most
     # All places were given back.
     assert sealed._limit._free == most
+
+
+def most_threads(sealed: SealedModel, questions: int) -> int:
+    """Return how many threads made calls at once, for so many questions at a time."""
+    model: Any = sealed.model
+    seen: list[int] = []
+
+    def reply(_text: str) -> str:
+        names = [thread.name for thread in threading.enumerate()]
+        seen.append(sum(name.startswith("dpicl-sealed") for name in names))
+        return "yes"
+
+    model.reply = reply
+    with ThreadPoolExecutor(questions) as pool:
+        jobs = [pool.submit(sealed.answer, PROMPTS[:6]) for _ in range(questions)]
+        assert [job.result() for job in jobs] == [YES[:6]] * questions
+    return max(seen)
+
+
+def test_many_questions_have_no_more_threads_than_places() -> None:
+    sealed = SealedModel(Counting(), 3)
+    assert most_threads(sealed, 20) <= 3
+    assert sealed._limit._free == 3
+
+
+def test_twin_calls_that_wait_on_their_own_thread_take_one_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_places(*args: Any, **named: Any) -> Any:
+        return fan_out(*args, **{**named, "places": None})
+
+    monkeypatch.setattr(calls, "fan_out", without_places)
+    assert most_threads(SealedModel(Counting(), 3), 20) > 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_call_that_raises_ends_all_and_gives_the_places_back(error: Any) -> None:
+    limit, made = CallLimit(2), []
+
+    def one(number: int) -> None:
+        made.append(number)
+        if number == 1:
+            raise error
+
+    many = [in_thread(partial(one, number)) for number in range(50)]
+    with pytest.raises(error):
+        fan_out(many, 8, name="many", places=limit).blocking()
+    assert len(made) < 50
+    assert limit._free == 2
+
+
+def test_who_waits_for_a_place_that_nobody_needs_any_more_goes_on() -> None:
+    limit = CallLimit(2)
+    others = limit.ask()
+    many = [in_thread(partial(int, number)) for number in range(4)]
+    # One place is another question's and is not given back before the end.
+    assert fan_out(many, 4, name="many", places=limit).blocking() == [0, 1, 2, 3]
+    assert others.done()
+    limit.give_back()
+    assert limit._free == 2
 
 
 @pytest.mark.parametrize("limit", [1, 3])

@@ -16,6 +16,7 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.huggingface.batching import FixedBatches
 from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
+from langchain_dpicl.few_shot.models.huggingface.passes import ForwardPasses
 
 INSTRUCTION = "Answer the question from the records below in one short sentence: "
 SLOT = TokenPrompt(INSTRUCTION + "Lisinopril gave a dry cough. Answer:", (70, 80))
@@ -159,6 +160,29 @@ def tensors() -> dict[int, Any]:
     # By type: some of torch's objects warn when they are asked for their class.
     found = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
     return {id(one): one for one in found}
+
+
+@pytest.mark.parametrize("batching", ["single", "fixed", "mixed"])
+def test_only_mixed_batches_order_passes_by_what_prompts_say(
+    batching: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = {"batch_size": 2, "prompt_tokens": 64} if batching == "fixed" else {}
+    asked = TransformersNextToken(
+        tiny_model("gpt2"), tiny_tokenizer(), batching=batching, **shape
+    )
+    prompts = [TokenPrompt("a rash " * n) for n in (2, 5, 1, 4, 3)]
+    seen: list[tuple[int, ...]] = []
+    compute = ForwardPasses.logits
+
+    def spy(self: Any, rows: Any, **named: Any) -> Any:
+        seen.extend(row for row in rows if len(row) > 1)
+        return compute(self, rows, **named)
+
+    monkeypatch.setattr(ForwardPasses, "logits", spy)
+    said = asked.log_probabilities(prompts, [None] * len(prompts))
+    assert all(one is not None for one in said)
+    in_order = seen == [asked._row(prompt) for prompt in prompts]
+    assert in_order == (batching != "mixed")
 
 
 def test_nothing_of_a_private_prompt_is_kept() -> None:
