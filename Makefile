@@ -38,6 +38,9 @@ mutations: $(DEV)  ## Break the code in a sample of places, and see whether the 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
 include tests/support/servers/servers.mk
 
+# make test-engines: the recipes for Spark, Ray and Dask, on the engines themselves.
+include tests/support/engines/engines.mk
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 10) <= v < (3, 14) else "langchain-dpicl needs Python 3.10 to 3.13, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install it (python3-venv on Debian)."; exit 1; }
@@ -59,4 +62,4 @@ $(DOCS): pyproject.toml $(RUN)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SERVERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo
+	rm -rf $(VENV) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo

@@ -40,11 +40,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langchain_dpicl.common.inferred import InferredTypeWarning
     from langchain_dpicl.tabular.gdp.counts import CountTable, Estimate
+    from langchain_dpicl.tabular.gdp.mergeable import Tally, TallyKey, tally
     from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
     from langchain_dpicl.tabular.gdp.table import GDPTable
     from langchain_dpicl.tabular.ldp.client import LDPClient
+    from langchain_dpicl.tabular.ldp.mergeable import ReportTally, tally_reports
     from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
     from langchain_dpicl.tabular.ldp.table import LDPTable
+    from langchain_dpicl.tabular.merging import merge
+    from langchain_dpicl.tabular.rows.arrow import ArrowRows
     from langchain_dpicl.tabular.rows.sql import SQLRows
     from langchain_dpicl.tabular.rows.text_files import CSVRows, JSONRows
     from langchain_dpicl.tabular.schema.columns import CategoricalColumn
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.text.rows import TextRows
 
 __all__ = [
+    "ArrowRows",
     "CSVRows",
     "CategoricalColumn",
     "CountTable",
@@ -71,18 +76,25 @@ __all__ = [
     "LDPTable",
     "NoisyStatistics",
     "NumericColumn",
+    "ReportTally",
     "SQLRows",
     "SchemaDraft",
     "SchemaDraftWarning",
     "TableSchema",
+    "Tally",
+    "TallyKey",
     "TextRows",
     "adraft_schema",
     "draft_schema",
+    "merge",
     "reconstruct",
     "split_epsilon",
+    "tally",
+    "tally_reports",
 ]
 
 _HOMES = {
+    "ArrowRows": "rows.arrow",
     "CSVRows": "rows.text_files",
     "CategoricalColumn": "schema.columns",
     "CountTable": "gdp.counts",
@@ -94,15 +106,21 @@ _HOMES = {
     "LDPTable": "ldp.table",
     "NoisyStatistics": "gdp.statistics",
     "NumericColumn": "schema.numeric",
+    "ReportTally": "ldp.mergeable",
     "SQLRows": "rows.sql",
     "SchemaDraft": "schema.drafting",
     "SchemaDraftWarning": "text.drafting",
     "TableSchema": "schema.table",
+    "Tally": "gdp.mergeable",
+    "TallyKey": "gdp.mergeable",
     "TextRows": "text.rows",
     "adraft_schema": "text.drafting",
     "draft_schema": "text.drafting",
+    "merge": "merging",
     "reconstruct": "ldp.reconstruction",
     "split_epsilon": "split",
+    "tally": "gdp.mergeable",
+    "tally_reports": "ldp.mergeable",
 }
 
 

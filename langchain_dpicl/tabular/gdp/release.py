@@ -17,15 +17,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from langchain_dpicl.accounting import Event, GaussianEvent, compose
 from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget.charge import require_delta
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.validation import checked
+from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
 from langchain_dpicl.mechanisms.keyword_threshold import (
     ThresholdNoise,
@@ -40,13 +39,12 @@ from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
-from langchain_dpicl.tabular.gdp.names import NameCounts, names_stored
+from langchain_dpicl.tabular.gdp.mergeable import Tally
+from langchain_dpicl.tabular.gdp.names import names_stored
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
-from langchain_dpicl.tabular.gdp.tallies import Tallies
+from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
 from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid
 from langchain_dpicl.tabular.released_table import require_rows
-from langchain_dpicl.tabular.rows.chunks import Chunk
-from langchain_dpicl.tabular.rows.reader import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 NEIGHBORS = "all rows of one unit added or removed"
@@ -69,6 +67,7 @@ class Release:
         extra_columns: Whether unknown columns are refused or ignored.
         progress: Whether to show a bar while reading.
         has_read: Whether it has begun to read the rows.
+        sample: Of tallies of a sample, the fingerprint of its key.
     """
 
     terms: GDPTerms
@@ -77,40 +76,70 @@ class Release:
     extra_columns: ExtraColumns
     progress: bool | None
     has_read: bool = False
+    sample: str | None = None
 
     def run(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
-        purchase = self._purchase(resume=resume)
+        if isinstance(data.value, Tally):
+            self.sample = data.value.sample
+        is_sampled = self.sample is not None
+        purchase = self._purchase(resume=resume or is_sampled)
+        entry = self._stored(purchase)
+        if entry is None:
+            self._require_recordable()
+        elif self._is_complete(entry):
+            if is_sampled and not resume:
+                raise _released_before(entry)
+            return self._found(entry)
+        counted = self._counted(data)
+        require_rows(counted.value.n_rows)
+        if is_sampled:
+            # Its charge did not know how many units there are.
+            require_delta(self.budget.delta, counted.value.n_units)
+        # Another process may have released these terms while rows were read.
+        entry = entry or self._begun(purchase, counted.value.n_units)
+        self._settle_by(entry)
+        steps = list(entry.steps)
+        if not steps:
+            steps.append(self._drawn(entry, counted))
+        if not self._is_complete(replace(entry, steps=tuple(steps))):
+            steps.append(self._named(entry, counted))
+        return self._found(replace(entry, steps=tuple(steps)))
+
+    def _stored(self, purchase: Purchase) -> Entry | None:
+        """Return a release that is paid for, or None if the account can pay for one."""
         if (entry := purchase.found()) is None:
+            if self.sample is not None:
+                raise _not_paid()
             self.terms = self.terms.settled(self.budget)
             entry = purchase.require_payable(self.terms.event_template())
         if entry is not None:
             self._settle_by(entry)
-        if entry is not None and self._is_complete(entry):
-            return self._found(entry)
-        if entry is None:
-            self._require_recordable()
-        names = Hidden(NameCounts(self.terms.opened))
-        reader = self._reader(data, names.value)
-        tallies = self._tallied(reader)
-        require_rows(reader.n_rows)
-        # Another process may have released these terms while rows were read.
-        entry = entry or purchase.begun(
+        return entry
+
+    def pay_for_sample(self, sample: str) -> None:
+        """Charge the release of a sample before it is drawn; see `GDPTable.tally_key`.
+
+        Args:
+            sample: The fingerprint of the key that decides who is in it.
+        """
+        self.sample = sample
+        purchase = self._purchase(resume=False)
+        self.terms = self.terms.settled(self.budget)
+        purchase.require_payable(self.terms.event_template())
+        self._require_recordable()
+        self._begun(purchase, None)
+
+    def _begun(self, purchase: Purchase, n_units: int | None) -> Entry:
+        return purchase.begun(
             self.terms.event_template(),
             lambda paid: {
                 **self._cost(paid.events),
                 **_noise_of(*self.terms.paid(paid.noise)),
             },
             unit_key=self.terms.unit_key,
-            n_units=reader.n_units,
+            n_units=n_units,
         )
-        self._settle_by(entry)
-        steps = list(entry.steps)
-        if not steps:
-            steps.append(self._drawn(entry, tallies))
-        if not self._is_complete(replace(entry, steps=tuple(steps))):
-            steps.append(self._named(entry, names))
-        return self._found(replace(entry, steps=tuple(steps)))
 
     def _is_complete(self, entry: Entry) -> bool:
         return len(entry.steps) > bool(self.terms.opened)
@@ -132,39 +161,19 @@ class Release:
         delta = self.budget.delta
         return {"epsilon": compose(events, delta), "delta": delta}
 
-    def _reader(self, data: Hidden[Any], names: NameCounts) -> RowReader:
-        terms, tallies = self.terms, Tallies(self.terms)
-
-        def encode(chunk: Chunk) -> dict[str, NDArray[np.int64]]:
-            encoded = tallies.encode(chunk)
-            # All rows take part where a column is open.
-            names.add(chunk)
-            return encoded
-
-        return RowReader(
-            data.value,
-            terms.schema.names,
-            encode,
-            categories=terms.schema.categories,
-            unit_key=terms.unit_key,
-            rows_per_unit=terms.rows_per_unit,
-            sampling_rate=terms.sampling_rate,
-            random=self.random,
-            extra_columns=self.extra_columns,
-            progress=self.progress,
-        )
-
-    def _tallied(self, reader: RowReader) -> Hidden[Tallies]:
-        tallies = Tallies(self.terms)
-
+    def _counted(self, data: Hidden[Any]) -> Hidden[Counted]:
+        if isinstance(data.value, Tally):
+            return Hidden(data.value.counted(self.terms))
         self.has_read = True
-
-        def read() -> None:
-            for block in reader.blocks():
-                tallies.add(block)
-
-        without_frames(read)
-        return Hidden(tallies)
+        return Hidden(
+            count_rows(
+                data,
+                self.terms,
+                random=self.random,
+                extra_columns=self.extra_columns,
+                progress=self.progress,
+            )
+        )
 
     def _require_recordable(self) -> None:
         """Refuse what could not be recorded afterwards."""
@@ -187,11 +196,11 @@ class Release:
         }
         checked_record(self._record(trial, paid))
 
-    def _drawn(self, entry: Entry, tallies: Hidden[Tallies]) -> str:
+    def _drawn(self, entry: Entry, counted: Hidden[Counted]) -> str:
         terms, (paid, _) = self.terms, self._paid(entry)
 
         def draw() -> str:
-            noisy = _noisy(terms, paid, tallies.value.exact, self.random)
+            noisy = _noisy(terms, paid, counted.value.exact, self.random)
             flat = [int(number) for tally in noisy for number in tally.ravel()]
             return entry.keep(0, json.dumps(flat))
 
@@ -199,14 +208,14 @@ class Release:
         # there will be another one for the same charge.
         return without_frames(draw)
 
-    def _named(self, entry: Entry, names: Hidden[NameCounts]) -> str:
+    def _named(self, entry: Entry, counted: Hidden[Counted]) -> str:
         _, paid = self._paid(entry)
 
         def draw() -> str:
             if paid is None:
                 raise damaged()
             found = threshold_words(
-                names.value.exact,
+                counted.value.names,
                 self.terms.most_named,
                 noise_multiplier=paid.noise_multiplier,
                 delta0=paid.delta0,
@@ -239,7 +248,7 @@ class Release:
         return self.terms.paid(noise)
 
     def _purchase(self, *, resume: bool) -> Purchase:
-        kind = self.terms.fingerprint(is_secure=self.random.secure)
+        kind = self.terms.fingerprint(is_secure=self.random.secure, sample=self.sample)
         return Purchase(
             ReleaseStore(self.budget, kind, MECHANISM),
             self._is_complete,
@@ -293,6 +302,22 @@ class Release:
             random=self.random,
             **paid_part({**header, "delta": delta}),
         )
+
+
+def _not_paid() -> InvalidParameterError:
+    return InvalidParameterError(
+        "This account has not paid for the tallies' sample under these terms. A sample "
+        "belongs to one charge: GDPTable.tally_key(..., budget=...) makes the charge "
+        "and the key, and its tallies are released from that account, with its terms."
+    )
+
+
+def _released_before(entry: Entry) -> BudgetExhaustedError:
+    return BudgetExhaustedError(
+        f"The tallies' sample was released for charge {entry.charge}: another release "
+        "of it would not be an independent sample. release(resume=True) takes the one "
+        "that is stored; a new one needs a new tally_key() and new tallies."
+    )
 
 
 def _noise_of(paid: Paid, names: ThresholdNoise | None) -> dict[str, float]:

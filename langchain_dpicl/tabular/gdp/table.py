@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from typing_extensions import Self, override
@@ -25,9 +25,16 @@ from langchain_dpicl.tabular.gdp.measuring import (
     read_group_by,
     read_measure,
 )
+from langchain_dpicl.tabular.gdp.mergeable import (
+    Tally,
+    TallyKey,
+    arguments,
+    new_key,
+)
 from langchain_dpicl.tabular.gdp.release import Release
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.terms import GDPTerms, Noise, Numeric
+from langchain_dpicl.tabular.merging import merge
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
@@ -52,8 +59,9 @@ class GDPTable(ReleasedTable):
     `statistics.table(...)` and `statistics.counts(...)`.
 
     Args:
-        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, mappings, or a pandas
-            or polars frame whose cells were read one by one (`InferredTypeWarning`).
+        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, `ArrowRows`,
+            mappings, or a pandas or polars frame whose cells were read one by one
+            (`InferredTypeWarning`).
             They are read once, in bounded memory.
         schema: The public columns, domains and bounds.
         budget: The account that pays: one charge a release.
@@ -187,6 +195,61 @@ class GDPTable(ReleasedTable):
         self._is_spent = False
         self._released: tuple[NoisyStatistics, dict[str, Any]] | None = None
 
+    @classmethod
+    def tally_key(cls, schema: TableSchema, **terms: Any) -> TallyKey:
+        """Return the key with which workers tally parts of a table; see `tally`.
+
+        Args:
+            schema: The public columns.
+            **terms: As for the class. With `sampling_rate` below 1 the release is
+                charged here, before anybody is sampled, and `budget` is needed.
+
+        Raises:
+            NoBudgetError: If there is a sample and no budget.
+            BudgetExhaustedError: If the account can't pay for it.
+
+        Privacy:
+            The key decides who is in a sample, so a sampled key belongs to one charge:
+            `tabular.gdp.mergeable`. Keep it (`to_bytes`, secret) until the release is
+            stored; a key that is lost has been paid for in vain. Tallies without
+            sampling may be released again, each time for a charge of its own.
+        """
+        table = cls(None, schema, **terms)
+        key = new_key(table._terms)
+        if table._terms.sampling_rate < 1:
+            table._release().pay_for_sample(key.fingerprint)
+        return key
+
+    @classmethod
+    def from_tallies(
+        cls, tallies: Iterable[Tally], schema: TableSchema, **terms: Any
+    ) -> Self:
+        """Return a table of what workers have tallied; nothing is charged yet.
+
+        Args:
+            tallies: Of all parts of the rows, made by `tally` with one key.
+            schema: The public columns.
+            **terms: As for the class; `budget`, for instance. Those that are left out
+                are the key's. Of tallies without a sample `split`, `noise` and
+                `epsilon` may be others.
+
+        Returns:
+            A table whose release is, bit for bit, that of the same rows in one place.
+
+        Raises:
+            InvalidParameterError: If they are of another schema, other terms or several
+                keys, or one is there twice.
+            UnitError: If a unit is in two of them.
+        """
+        found = Hidden(merge(tallies))
+        if not isinstance(found.value, Tally):
+            raise InvalidParameterError("These are reports: LDPTable.from_tallies.")
+        own = found.value.about["terms"]
+        given = {**arguments(own), **terms}
+        table = cls(found.value, schema, **given)
+        found.value.counted(table._terms)
+        return table
+
     def __repr__(self) -> str:
         terms = self._terms
         measured = (
@@ -227,13 +290,7 @@ class GDPTable(ReleasedTable):
         """
         with self._lock:
             if self._released is None:
-                release = Release(
-                    self._terms,
-                    require_account(self._budget),
-                    self._random,
-                    self._extra_columns,
-                    self._progress,
-                )
+                release = self._release()
                 try:
                     self._released = release.run(self._rows(), resume=resume)
                 finally:
@@ -346,6 +403,15 @@ class GDPTable(ReleasedTable):
         release = self.release()
         writer = FactWriter(release.statistics, people, dict(said), aside)
         return ReleasedCorpus(writer.documents(), self.record())
+
+    def _release(self) -> Release:
+        return Release(
+            self._terms,
+            require_account(self._budget),
+            self._random,
+            self._extra_columns,
+            self._progress,
+        )
 
     def _rows(self) -> Hidden[Any]:
         """Return the rows, unless they are an iterator that was read in part."""

@@ -7,15 +7,100 @@ the schema says, whatever the order of the rows and however they are cut into bl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.common.hidden import Hidden, without_frames
+from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.tabular.gdp.names import NameCounts
 from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
 from langchain_dpicl.tabular.rows.chunks import Chunk
+from langchain_dpicl.tabular.rows.reader import RowReader
+from langchain_dpicl.tabular.rows.units import Digests
+from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 
 Block = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True, repr=False)
+class Counted:
+    """What was counted of a table's rows, or of a part of them. Private.
+
+    Attributes:
+        exact: One array per quantity, shape (groups, size).
+        names: How often what is named outside open columns' lists.
+        n_rows: How many rows were read, in the sample or not.
+        n_units: How many units.
+        units: The digests of the units, in ascending order, where they were kept.
+    """
+
+    exact: list[NDArray[np.int64]]
+    names: Mapping[str, int]
+    n_rows: int
+    n_units: int
+    units: Digests | None = None
+
+    def __repr__(self) -> str:
+        return "Counted(<hidden>)"
+
+
+def count_rows(
+    data: Hidden[Any],
+    terms: GDPTerms,
+    *,
+    random: SecureRandom,
+    extra_columns: ExtraColumns,
+    progress: bool | None,
+    key: bytes | None = None,
+) -> Counted:
+    """Read rows once, and count what a release of these terms needs.
+
+    Args:
+        data: The rows.
+        terms: What is measured, and who takes part.
+        random: Where the sample comes from.
+        extra_columns: Whether unknown columns are refused or ignored.
+        progress: Whether to show a bar while reading.
+        key: Hashes units instead of a fresh key; then their digests are kept.
+
+    Raises:
+        InvalidParameterError: If a row is not what the schema allows.
+        UnitError: If a row has no unit id.
+    """
+    tallies, names = Tallies(terms), Hidden(NameCounts(terms.opened))
+
+    def encode(chunk: Chunk) -> dict[str, NDArray[np.int64]]:
+        encoded = tallies.encode(chunk)
+        # All rows take part where a column is open.
+        names.value.add(chunk)
+        return encoded
+
+    reader = RowReader(
+        data.value,
+        terms.schema.names,
+        encode,
+        categories=terms.schema.categories,
+        unit_key=terms.unit_key,
+        rows_per_unit=terms.rows_per_unit,
+        sampling_rate=terms.sampling_rate,
+        random=random,
+        extra_columns=extra_columns,
+        progress=progress,
+        key=key,
+    )
+
+    def read() -> None:
+        for block in reader.blocks():
+            tallies.add(block)
+
+    without_frames(read)
+    return Counted(
+        tallies.exact, names.value.exact, reader.n_rows, reader.n_units, reader.units
+    )
 
 
 class Tallies:

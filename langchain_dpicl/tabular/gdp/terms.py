@@ -380,10 +380,15 @@ class GDPTerms:
             "label_key": "label",
         }
 
-    def fingerprint(self, *, is_secure: bool) -> str:
-        """Return what tells releases apart that are not the same measurement."""
+    def fingerprint(self, *, is_secure: bool, sample: str | None = None) -> str:
+        """Return what tells releases apart that are not the same measurement.
+
+        `sample` is the fingerprint of the key that decides who is in the sample, where
+        the charge has paid for that one alone.
+        """
         public = {
             **self.described(),
+            **({} if sample is None else {"sample": sample}),
             "unit_key": self.unit_key,
             "epsilon": self.epsilon,
             "is_secure": is_secure,

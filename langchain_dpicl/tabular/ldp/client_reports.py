@@ -17,11 +17,13 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.ldp.collecting import counts_for
+from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.result import Collected, Spending, record_of
 from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
-from langchain_dpicl.tabular.rows import SQLRows, read_chunks
+from langchain_dpicl.tabular.rows import ArrowRows, SQLRows, read_chunks
 from langchain_dpicl.tabular.rows.frames import frame_library, is_lazy_frame
+from langchain_dpicl.tabular.schema.cells import listed
 
 Invalid = Literal["refuse", "drop"]
 
@@ -38,6 +40,7 @@ def count_reports(
     reports_per_unit: int,
     chunk_size: int,
     said: Mapping[str, Any] | None = None,
+    counted: tuple[ReportCounts, int] | None = None,
 ) -> Collected:
     """Count reports that clients made; post-processing, nothing is charged.
 
@@ -49,6 +52,7 @@ def count_reports(
         reports_per_unit: Most reports of one person.
         chunk_size: How many reports are counted at once.
         said: The clients' own terms, which tell whether their noise was for tests.
+        counted: The reports' counts, and how many were dropped, if they were counted.
 
     Raises:
         InvalidParameterError: If there are none, or one can't be read.
@@ -62,7 +66,27 @@ def count_reports(
     payment = _paid_by_clients(epsilon, reports_per_unit, said)
     # Before reports are read, which may come only once.
     checked_record(record_of(terms, payment, {}, random))
-    reporter = Reporter(terms.schema, terms.row_epsilons(epsilon), random)
+    counts, dropped = counted or counts_of_reports(reports, terms, invalid, chunk_size)
+    if not counts.n:
+        raise InvalidParameterError(
+            f"There are no reports that can be read ({dropped} were dropped)."
+        )
+    return Collected.of(terms, counts, payment, random, dropped)
+
+
+def counts_of_reports(
+    reports: Iterable[Any], terms: LDPTerms, invalid: Invalid, chunk_size: int
+) -> tuple[ReportCounts, int]:
+    """Return the reports' counts, and how many could not be read.
+
+    Raises:
+        InvalidParameterError: If one can't be read and is not to be dropped.
+    """
+    if invalid not in ("refuse", "drop"):
+        raise InvalidParameterError("invalid must be 'refuse' or 'drop'.")
+    epsilons = terms.row_epsilons(checked(parameters.epsilon, terms.epsilon))
+    # Nothing is randomized here.
+    reporter = Reporter(terms.schema, epsilons, SecureRandom())
     counts = counts_for(terms)
     dropped = 0
     for block in _read(_mappings(reports, terms), reporter, chunk_size):
@@ -80,11 +104,7 @@ def count_reports(
                 )
         if kept:
             counts.add(np.array(kept, dtype=np.int64))
-    if not counts.n:
-        raise InvalidParameterError(
-            f"There are no reports that can be read ({dropped} were dropped)."
-        )
-    return Collected.of(terms, counts, payment, random, dropped)
+    return counts, dropped
 
 
 def _paid_by_clients(
@@ -129,20 +149,20 @@ def _read(
 def _mappings(reports: Any, terms: LDPTerms) -> Iterable[Any]:
     """Return reports one by one, also out of a frame or a database."""
     is_table = frame_library(reports) is not None or is_lazy_frame(reports)
-    if not is_table and not isinstance(reports, SQLRows):
+    if not is_table and not isinstance(reports, (SQLRows, ArrowRows)):
         if isinstance(reports, str | bytes | Mapping) or not isinstance(
             reports, Iterable
         ):
             raise InvalidParameterError(
                 "reports must be an iterable of what LDPClient.report returned, a "
-                f"frame or SQLRows, not {type(reports).__name__}."
+                f"frame, SQLRows or ArrowRows, not {type(reports).__name__}."
             )
         return reports
     names = terms.schema.names
     return (
         dict(zip(names, values, strict=True))
         for chunk in read_chunks(reports, names)
-        for values in zip(*(chunk.columns[name] for name in names), strict=True)
+        for values in zip(*(listed(chunk.columns[name]) for name in names), strict=True)
     )
 
 

@@ -23,6 +23,7 @@ from langchain_dpicl.tabular.ldp.collecting import Rows, collect_reports
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
 from langchain_dpicl.tabular.ldp.fitting import Distribution
 from langchain_dpicl.tabular.ldp.forecast import LDPForecast, forecast
+from langchain_dpicl.tabular.ldp.mergeable import ReportTally
 from langchain_dpicl.tabular.ldp.result import Collected, Errors
 from langchain_dpicl.tabular.ldp.summary import summary
 from langchain_dpicl.tabular.ldp.terms import (
@@ -30,6 +31,7 @@ from langchain_dpicl.tabular.ldp.terms import (
     Model,
     require_same_terms,
 )
+from langchain_dpicl.tabular.merging import merge
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
@@ -52,8 +54,9 @@ class LDPTable(ReleasedTable):
     randomizes with an `LDPClient`, and you hold reports: `LDPTable.from_reports`.
 
     Args:
-        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, mappings, or a pandas
-            or polars frame whose cells were read one by one (`InferredTypeWarning`).
+        data: The private rows: `CSVRows`, `JSONRows`, `SQLRows`, `ArrowRows`,
+            mappings, or a pandas or polars frame whose cells were read one by one
+            (`InferredTypeWarning`).
             Those that can be read twice are checked before the charge.
         schema: The columns with their public values; numbers need bins.
         epsilon: What the reports about one unit cost; None leaves it to the budget.
@@ -168,7 +171,7 @@ class LDPTable(ReleasedTable):
     @classmethod
     def from_reports(  # noqa: PLR0913  # The clients' terms, one by one.
         cls,
-        reports: Iterable[Mapping[str, str]],
+        reports: Iterable[Mapping[str, str]] | ReportTally,
         schema: TableSchema,
         *,
         epsilon: float,
@@ -183,7 +186,8 @@ class LDPTable(ReleasedTable):
         """Return a table of what clients reported; nothing is charged.
 
         Args:
-            reports: What `LDPClient.report` returned; they are read once.
+            reports: What `LDPClient.report` returned; they are read once. Or a tally
+                of them (`tally_reports`).
             schema: The clients' schema.
             epsilon: The clients' epsilon: what one report cost.
             split: The clients' split.
@@ -206,12 +210,14 @@ class LDPTable(ReleasedTable):
             charge. That they did, at this epsilon, and how often each reported, is
             taken on their word: nothing in a report shows it.
         """
-        if invalid not in ("refuse", "drop"):
-            raise InvalidParameterError("invalid must be 'refuse' or 'drop'.")
         cost = checked(parameters.epsilon, epsilon)
         own = LDPTerms(schema, cost, split, model)
         own.check()
         require_same_terms(own, terms)
+        counted = None
+        if isinstance(reports, ReportTally):
+            reports.require(own)
+            counted, reports = (reports.counts, reports.dropped), ()
         found = count_reports(
             reports,
             own,
@@ -222,8 +228,38 @@ class LDPTable(ReleasedTable):
             ),
             chunk_size=checked(parameters.count, chunk_size, "chunk_size"),
             said=terms,
+            counted=counted,
         )
         return cls(found, schema, epsilon=cost, split=split, model=model, random=random)
+
+    @classmethod
+    def from_tallies(
+        cls,
+        tallies: Iterable[ReportTally],
+        schema: TableSchema,
+        *,
+        epsilon: float,
+        **terms: Any,
+    ) -> Self:
+        """Return a table of reports that workers have counted; nothing is charged.
+
+        Args:
+            tallies: Of all parts of the reports, made by `tally_reports`.
+            schema: The clients' schema.
+            epsilon: The clients' epsilon.
+            **terms: As for `from_reports`.
+
+        Raises:
+            InvalidParameterError: As for `from_reports`, or if a tally is of other
+                terms, or there twice.
+
+        Privacy:
+            As for `from_reports`.
+        """
+        merged = merge(tallies)
+        if not isinstance(merged, ReportTally):
+            raise InvalidParameterError("These are of rows: GDPTable.from_tallies.")
+        return cls.from_reports(merged, schema, epsilon=epsilon, **terms)
 
     def __repr__(self) -> str:
         found = self._collected

@@ -17,6 +17,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.tabular.rows.arrow import ArrowRows
 from langchain_dpicl.tabular.rows.frames import (
     frame_columns,
     frame_library,
@@ -34,8 +35,8 @@ Slices: TypeAlias = "Generator[tuple[dict[str, Any], int], None, None]"
 """Slices of a table: their columns, and how many rows they have."""
 
 ACCEPTED = (
-    "CSVRows, JSONRows, SQLRows, a pandas or polars DataFrame, a polars LazyFrame, or "
-    "an iterable of mappings (column name to value) or of frames"
+    "CSVRows, JSONRows, SQLRows, ArrowRows, a pandas or polars DataFrame, a polars "
+    "LazyFrame, or an iterable of mappings (column name to value) or of frames"
 )
 """What can be read, in words."""
 
@@ -103,8 +104,8 @@ def read_chunks(
     schema to say. A table without rows yields nothing.
 
     Args:
-        data: `CSVRows`, `JSONRows`, `SQLRows`, a pandas or polars `DataFrame`, a polars
-            `LazyFrame`, or an iterable of mappings or of frames.
+        data: `CSVRows`, `JSONRows`, `SQLRows`, `ArrowRows`, a pandas or polars
+            `DataFrame`, a polars `LazyFrame`, or an iterable of mappings or of frames.
         names: The columns of the schema.
         unit_key: The column that says whose a row is; it may be one of the schema's.
         extra_columns: What to do with a column that the schema doesn't know:
@@ -142,7 +143,7 @@ def read_chunks(
     del data
     wanted = WantedColumns.checked(names, unit_key, extra_columns, categories)
     size = checked(parameters.count, chunk_size, "chunk_size")
-    if isinstance(hidden.value, (CSVRows, SQLRows)):
+    if isinstance(hidden.value, (CSVRows, SQLRows, ArrowRows)):
         return _of_columns(_read_columns(hidden.value, wanted, size), wanted)
     if frame_library(hidden.value) is not None:
         return _of_columns(frame_columns(hidden, wanted, size), wanted)
@@ -233,11 +234,18 @@ def _of_columns(slices: Slices, wanted: WantedColumns) -> Generator[Chunk, None,
             del chunk
 
 
-def _read_columns(rows: CSVRows | SQLRows, wanted: WantedColumns, size: int) -> Slices:
+def _read_columns(
+    rows: CSVRows | SQLRows | ArrowRows, wanted: WantedColumns, size: int
+) -> Slices:
     def check(names: Sequence[str]) -> None:
         wanted.require(names, rows.said)
 
-    with closing(rows.columns(size, check)) as chunks:
+    chunks: Generator[Hidden[Any], None, None]
+    if isinstance(rows, ArrowRows):
+        chunks = rows.columns(size, wanted)
+    else:
+        chunks = rows.columns(size, check)
+    with closing(chunks):
         for columns in chunks:
             yield (
                 {name: columns.value[name] for name in wanted.all},

@@ -17,7 +17,12 @@ from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 from langchain_dpicl.tabular.rows.capped import CappedRows
 from langchain_dpicl.tabular.rows.chunks import CHUNK_SIZE, Chunk, read_chunks
-from langchain_dpicl.tabular.rows.units import KEY_WORDS, UnitCount, UnitDraw
+from langchain_dpicl.tabular.rows.units import (
+    KEY_WORDS,
+    Digests,
+    UnitCount,
+    UnitDraw,
+)
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 
 Encoded: TypeAlias = "dict[str, NDArray[np.int64]]"
@@ -50,6 +55,9 @@ class RowReader:
         progress: Whether to show rows a second on standard error; None: at a terminal.
             How many rows there are is private: it is for who may see the table.
         categories: As for `read_chunks`.
+        key: A secret key of 32 bytes that several readers of disjoint parts of a table
+            share; None draws a fresh one. With one, `units` has the units' digests, at
+            16 to 24 bytes each.
 
     Raises:
         InvalidParameterError: If an argument is out of its range.
@@ -78,7 +86,8 @@ class RowReader:
         own that is never above q. That is Poisson sampling (privacy of the result: the
         caller's mechanism with sensitivity `rows_per_unit` rows, amplified at q).
         With `unit_key` the coins come of a PRF under a key that is drawn afresh for
-        every reader and never leaves it; see `UnitDraw` for why that is as good.
+        every reader and never leaves it (or of every table, where parts share one);
+        see `UnitDraw` for why that is as good.
 
         Every row is checked and encoded *before* the sample is looked at. Otherwise an
         error would tell that a faulty row was in the sample, and the same table would
@@ -103,6 +112,7 @@ class RowReader:
         chunk_size: int = CHUNK_SIZE,
         progress: bool | None = None,
         categories: Mapping[str, Sequence[str]] | None = None,
+        key: bytes | None = None,
     ) -> None:
         hidden = Hidden(data)
         # Whatever fails from here on, tracebacks show this frame and no row.
@@ -119,6 +129,8 @@ class RowReader:
         self._shown = is_watched() if progress is None else progress
         self._unit_key = unit_key
         self._cap = cap
+        self._key = key
+        self._units: Digests | None = None
         self._chunks = read_chunks(
             hidden.value,
             schema_names,
@@ -145,6 +157,12 @@ class RowReader:
     def n_units(self) -> int:
         """How many units were read, in the sample or not. Private."""
         return self._counted(self._n_units)
+
+    @property
+    def units(self) -> Digests | None:
+        """The digests of all units that were read, where a key was given. Private."""
+        self._counted(0)
+        return self._units
 
     def blocks(self) -> Iterator[Encoded]:
         """Read the table and yield the encoded rows that take part, block by block.
@@ -194,7 +212,7 @@ class RowReader:
 
     def _by_unit(self, advance: Callable[[int], None]) -> Iterator[Encoded]:
         """Keep the rows of sampled units; cap them when all are there."""
-        key = self._random.words(KEY_WORDS).tobytes()
+        key = self._key or self._random.words(KEY_WORDS).tobytes()
         draw = UnitDraw(key, str(self._unit_key), self._rate)
         sampled, others = CappedRows(key, self._cap), UnitCount()
         for chunk in self._chunks:
@@ -205,13 +223,19 @@ class RowReader:
             self._n_rows += size
             chosen = Hidden(draw.chosen(units.value))
             others.add(units.value[~chosen.value])
+            if self._key is not None:
+                others.add(units.value[chosen.value])
             sampled.add(
                 units.value[chosen.value], _selected(encoded.value, chosen.value)
             )
             del encoded, units, chosen
             advance(size)
         yield from sampled.blocks()
-        self._n_units = sampled.n_units + others.total()
+        if self._key is None:
+            self._n_units = sampled.n_units + others.total()
+        else:
+            self._units = others.digests()
+            self._n_units = len(self._units)
 
     def _encoded(self, chunk: Chunk) -> Encoded:
         made = Hidden(

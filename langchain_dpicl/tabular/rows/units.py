@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.tabular.schema.arrow_cells import arrow_cells, is_arrow
 
 Digests = NDArray[np.uint64]
 """Digests of 128 bits as rows of two words, the high one first: shape (n, 2)."""
@@ -28,6 +29,8 @@ _UNIT = b"dpicl.tableunit"
 _WORD_BITS = 64
 _WORD_MASK = (1 << _WORD_BITS) - 1
 _DIGEST_BITS = 8 * DIGEST_BYTES
+
+_NO_DIGEST = bytes(DIGEST_BYTES)
 
 _SHARES = 64
 _LEAST_PENDING = 2048
@@ -86,12 +89,18 @@ class UnitDraw:
             distinct, places = np.unique(cells.value, return_inverse=True)
             cells.value = distinct.tolist()
             del distinct  # Ids are private.
+        elif is_arrow(cells.value):
+            places, cells.value = arrow_cells(cells.value)
+            # A missing id is the last one: place -1.
+            cells.value = [*cells.value, None]
         ids = Hidden([_canonical(cell) for cell in cells.value])
         if None in ids.value:
-            place = ids.value.index(None)
-            raise UnitError(_no_id(self._unit_key, start + place, cells.value[place]))
+            self._require_ids(ids, cells, places, start)
         table = Hidden({unit: self._digest(unit) for unit in set(ids.value) if unit})
-        joined = b"".join([table.value[unit] for unit in ids.value if unit])
+        # What no row has may be no id.
+        joined = b"".join(
+            [table.value.get(unit or "", _NO_DIGEST) for unit in ids.value]
+        )
         found = np.frombuffer(joined, dtype=">u8").reshape(-1, 2).astype(np.uint64)
         return found if places is None else found[places]
 
@@ -104,6 +113,23 @@ class UnitDraw:
         tied = (digests[:, 0] == high) & (digests[:, 1] < low)
         chosen: NDArray[np.bool_] = (digests[:, 0] < high) | tied
         return chosen
+
+    def _require_ids(
+        self,
+        ids: Hidden[list[str | None]],
+        cells: Hidden[Any],
+        places: NDArray[np.int64] | None,
+        start: int,
+    ) -> None:
+        """Refuse the first row that has no id."""
+        usable = np.array([unit is not None for unit in ids.value])
+        rows = usable if places is None else usable[places]
+        if not rows.all():
+            row = int(np.argmin(rows))
+            place = row if places is None else int(places[row])
+            found = cells.value[place]
+            kind, found = type(found).__name__, None
+            raise UnitError(_no_id(self._unit_key, start + row, kind))
 
     def _digest(self, unit: str) -> bytes:
         hashed = self._keyed.copy()
@@ -161,6 +187,12 @@ class UnitCount:
             self._merge(share)
         return sum(len(merged) for merged in self._merged)
 
+    def digests(self) -> Digests:
+        """Return them, in ascending order. Private."""
+        for share in range(_SHARES):
+            self._merge(share)
+        return np.concatenate(self._merged)
+
     def _merge(self, share: int) -> None:
         if not self._pending[share]:
             return
@@ -199,9 +231,9 @@ def _canonical(cell: Any) -> str | None:
     return None if isinstance(cell, np.timedelta64) else canonical_unit_id(cell)
 
 
-def _no_id(unit_key: str, place: int, found: Any) -> str:
+def _no_id(unit_key: str, place: int, kind: str) -> str:
     return (
-        f"Row {place} (counted from 0) has a {type(found).__name__} under unit_key "
+        f"Row {place} (counted from 0) has a {kind} under unit_key "
         f"{unit_key!r} that is no unit id: a non-empty string or an integer. Drop such "
         "rows; a row without an id cannot count as a unit of its own. (pandas turns a "
         "column of integers into floats where a value is missing; read it as 'Int64' "

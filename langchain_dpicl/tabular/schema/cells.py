@@ -29,6 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from langchain_dpicl.tabular.schema.arrow_cells import (
+    arrow_cells,
+    arrow_list,
+    arrow_numbers,
+    is_arrow,
+)
 from langchain_dpicl.tabular.schema.spelling import (
     UnreadableError,
     find,
@@ -67,6 +73,8 @@ def listed(values: Any) -> list[Any]:
     """
     if isinstance(values, list):
         return values
+    if is_arrow(values):
+        return arrow_list(values)
     if isinstance(values, (str, bytes, Mapping, AbstractSet)):
         raise UnreadableError
     if not hasattr(values, "__iter__") or getattr(values, "ndim", 1) != 1:
@@ -137,6 +145,10 @@ def numbers(values: Any) -> NDArray[np.float64]:
     """
     if isinstance(values, TextCells):
         return _text_numbers(values)
+    if is_arrow(values):
+        values = arrow_numbers(values)
+        if values is None:
+            raise UnreadableError
     array = _array(values)
     if array is not None:
         with np.errstate(over="ignore"):
@@ -270,7 +282,9 @@ def _pandas(values: Any) -> bool:
 
 
 def _categorical(values: Any) -> tuple[NDArray[np.int64], list[Any]] | None:
-    """A pandas categorical as positions among its categories, -1 for missing."""
+    """Positions among distinct cells, -1 for missing: of Arrow, or a categorical."""
+    if is_arrow(values):
+        return arrow_cells(values)
     if not _pandas(values) or values.dtype.name != "category":
         return None
     held = getattr(values, "array", values)

@@ -27,7 +27,7 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.mechanisms import SeededRandom, threshold_pass_rate
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema, TextRows
-from langchain_dpicl.tabular.gdp import names, release
+from langchain_dpicl.tabular.gdp import names, release, tallies
 from langchain_dpicl.tabular.gdp.names import NameCounts
 from langchain_dpicl.tabular.rows.chunks import Chunk, NamedRows, read_chunks
 
@@ -442,7 +442,7 @@ def test_an_interrupt_shows_no_cell(
 
     monkeypatch.setattr(names, "names_of", interrupted)
     if is_broken:
-        monkeypatch.setattr(release, "without_frames", lambda step: step())
+        monkeypatch.setattr(tallies, "without_frames", lambda step: step())
     with pytest.raises(KeyboardInterrupt) as stopped:
         table([{"ill": CANARY, "drug": "iron"}]).release()
     assert (CANARY in shown(stopped.value)) is is_broken

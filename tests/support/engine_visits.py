@@ -1,0 +1,41 @@
+"""Patients' visits as Parquet files, for the recipes of engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from langchain_dpicl.tabular import GDPTable, TableSchema, Tally, TallyKey
+from langchain_dpicl.tabular.gdp.mergeable import terms_of
+from support.table_parts import people, people_schema
+
+ROWS = 600
+
+
+def make_visits(folder: Path) -> tuple[list[dict[str, Any]], TableSchema, TallyKey]:
+    """Write files of visits and the schema; return the rows, the schema and a key.
+
+    Visits of one patient are in several files, and some patients have more than the
+    three that take part.
+    """
+    rows = [
+        {**row, "patient": f"p{number * number % 151}"}
+        for number, row in enumerate(people(ROWS))
+    ]
+    (folder / "visits").mkdir()
+    for part in range(4):
+        table = pa.Table.from_pylist(rows[part::4])
+        pq.write_table(table, folder / "visits" / f"{part}.parquet")
+    schema = people_schema()
+    schema.save(folder / "schema.json")
+    key = GDPTable.tally_key(schema, unit_key="patient", rows_per_unit=3)
+    return rows, schema, key
+
+
+def exact(found: Tally, schema: TableSchema) -> list[Any]:
+    """Return a tally's sums, and how many rows and units there are."""
+    counted = found.counted(terms_of(schema, found.about["terms"]))
+    return [*counted.exact, counted.n_rows, counted.n_units]

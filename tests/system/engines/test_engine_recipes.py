@@ -1,0 +1,47 @@
+"""The docs' recipes, on local clusters of the engines (`make test-engines`)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.check_types import ROOT
+from support.engine_visits import exact, make_visits
+from support.engines.run_recipe import ENGINES
+
+from langchain_dpicl.tabular import Tally, TallyKey, tally
+
+PAGE = ROOT / "docs" / "reviewers" / "engines.md"
+PROGRAM = ROOT / "tests" / "support" / "engines" / "run_recipe.py"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_recipe_adds_up_to_the_whole_table(
+    engine: str, engines: Path, tmp_path: Path
+) -> None:
+    rows, schema, key = make_visits(tmp_path)
+    (tmp_path / "key").write_bytes(key.to_bytes())
+    python = engines / "bin" / "python"
+    done = subprocess.run(
+        [python, PROGRAM, engine, PAGE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={
+            **os.environ,
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYSPARK_PYTHON": str(python),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        },
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert int(done.stdout.split()[-1]) > 1
+    found = Tally.from_bytes((tmp_path / "merged").read_bytes())
+    own = tally(rows, schema, TallyKey.from_bytes(key.to_bytes()))
+    for one, other in zip(exact(found, schema), exact(own, schema), strict=True):
+        np.testing.assert_array_equal(one, other)
