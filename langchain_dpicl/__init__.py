@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.budget import PrivacyBudgetHandler
     from langchain_dpicl.chain import (
+        CostLimit,
         DPChain,
         PublicFirstGate,
         create_question_condenser,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.erasure import ErasureCertificate, aerase, erase
     from langchain_dpicl.exceptions import (
+        AllowanceExhaustedError,
         BudgetExhaustedError,
         DPError,
         GroupCallError,
@@ -73,7 +75,8 @@ if TYPE_CHECKING:
         RetrievedGroups,
         SampledGroups,
     )
-    from langchain_dpicl.ledger import Ledger
+    from langchain_dpicl.ledger import Allowance, Ledger
+    from langchain_dpicl.mcp import create_mcp_server
     from langchain_dpicl.parsers import (
         DPOutputParser,
         ESAOutputParser,
@@ -93,7 +96,10 @@ if TYPE_CHECKING:
     from langchain_dpicl.tools import create_dp_tool
 
 __all__ = [
+    "Allowance",
+    "AllowanceExhaustedError",
     "BudgetExhaustedError",
+    "CostLimit",
     "DPChain",
     "DPError",
     "DPOutputParser",
@@ -134,6 +140,7 @@ __all__ = [
     "aerase",
     "agents",
     "create_dp_tool",
+    "create_mcp_server",
     "create_question_condenser",
     "erase",
     "few_shot",
@@ -146,6 +153,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Allowance": "ledger",
+    "CostLimit": "chain",
     "DPChain": "chain",
     "DPOutputParser": "parsers",
     "DPRetriever": "retriever",
@@ -171,6 +180,7 @@ _HOMES = {
     "VoteOutputParser": "parsers",
     "aerase": "erasure",
     "create_dp_tool": "tools",
+    "create_mcp_server": "mcp",
     "create_question_condenser": "chain",
     "erase": "erasure",
     "plan": "planner",

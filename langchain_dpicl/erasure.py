@@ -39,6 +39,7 @@ from typing import Any
 from langchain_dpicl.chain.answers import forget
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.hidden import hiding
+from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
 from langchain_dpicl.groups import storage
@@ -119,7 +120,7 @@ class ErasureCertificate:
 
 
 @hiding
-def erase(  # what is erased where
+def erase(  # noqa: PLR0913  # what is erased where
     unit_id: str | int,
     *,
     index: str | os.PathLike[str],
@@ -129,6 +130,7 @@ def erase(  # what is erased where
     certificate: str | os.PathLike[str] | None = None,
     clear_cache: bool = False,
     cipher: Cipher | None = None,
+    progress: bool = False,
 ) -> ErasureCertificate:
     """Erase a person from a saved index; return a certificate.
 
@@ -146,6 +148,8 @@ def erase(  # what is erased where
             are differentially private, so that this is not needed; each costs a
             charge when it is asked again.
         cipher: What the index is encrypted with.
+        progress: Whether to count the documents that are read and written on standard
+            error.
 
     Raises:
         UnitError: If the index holds nobody by that id, and nobody by that id was
@@ -181,7 +185,7 @@ def erase(  # what is erased where
     with operators_ledger(ledger) as book:
         # Before anything is changed: a name may be mistyped.
         names, cap = _named(book, accounts, corpus)
-        done = _erased(unit_id, index, before, cipher)
+        done = _erased(unit_id, index, before, cipher, progress=progress)
         cleared = 0
         if clear_cache and book is not None:
             cleared = sum(forget(book, name) for name in names)
@@ -202,7 +206,7 @@ def erase(  # what is erased where
 
 
 @hiding
-async def aerase(  # as `erase`
+async def aerase(  # noqa: PLR0913  # as `erase`
     unit_id: str | int,
     *,
     index: str | os.PathLike[str],
@@ -212,6 +216,7 @@ async def aerase(  # as `erase`
     certificate: str | os.PathLike[str] | None = None,
     clear_cache: bool = False,
     cipher: Cipher | None = None,
+    progress: bool = False,
 ) -> ErasureCertificate:
     """Erase a person from a saved index; the async twin of `erase`."""
     call = partial(
@@ -224,6 +229,7 @@ async def aerase(  # as `erase`
         certificate=certificate,
         clear_cache=clear_cache,
         cipher=cipher,
+        progress=progress,
     )
     return await asyncio.to_thread(call)
 
@@ -233,10 +239,16 @@ def _erased(
     index: str | os.PathLike[str],
     before: ErasureCertificate | None,
     cipher: Cipher | None,
+    *,
+    progress: bool,
 ) -> dict[str, Any]:
     """Take a person out of an index; return what it notes of that, now or before."""
-    with storage.one_writer(index) as directory:
-        terms, records, base = storage.load(directory, cipher)
+    title = "Documents read and written"
+    with (
+        storage.one_writer(index) as directory,
+        progress_bar(title, None, shown=progress) as advance,
+    ):
+        terms, records, base = storage.load(directory, cipher, advance=advance)
         known_as = canonical_unit_id(unit_id)
         if known_as is None:
             refuse_unknown_unit(terms.unit_key)
@@ -256,7 +268,12 @@ def _erased(
             }
             base = replace(base, erasures=(*base.erasures, done))
             storage.write(
-                directory, terms, records.without(known_as), base=base, cipher=cipher
+                directory,
+                terms,
+                records.without(known_as),
+                base=base,
+                cipher=cipher,
+                advance=advance,
             )
         else:
             # What a crash has left of a former revision.

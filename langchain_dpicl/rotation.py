@@ -23,6 +23,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.erasure import operators_ledger
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups import storage
@@ -50,6 +51,7 @@ def rotate_salt(
     ledger: Ledger | str | None = None,
     accounts: Sequence[str] | None = None,
     cipher: Cipher | None = None,
+    progress: bool = False,
 ) -> Rotated:
     """Deal a saved index's groups afresh, and give units' balances fresh tags.
 
@@ -62,6 +64,8 @@ def rotate_salt(
         ledger: A SQL ledger; None: no account.
         accounts: Its per-unit accounts to rotate; None: all of them.
         cipher: What the index is encrypted with.
+        progress: Whether to count, on standard error, the documents that are read and
+            written, and the accounts.
 
     Raises:
         InvalidParameterError: If there is nothing to rotate, the index can't be read or
@@ -89,10 +93,13 @@ def rotate_salt(
         former: Collection[str] = ()
         salt = None
         if index is not None:
-            revision, former, salt = _dealt(index, cipher, states)
+            revision, former, salt = _dealt(index, cipher, states, progress=progress)
         if book is not None:
-            for name in states:
-                book.rotate_key(name, former=former, salt=salt)
+            title = "Giving accounts fresh tags"
+            with progress_bar(title, len(states), shown=progress) as advance:
+                for name in states:
+                    book.rotate_key(name, former=former, salt=salt)
+                    advance(1)
     return Rotated(revision, list(states))
 
 
@@ -113,17 +120,27 @@ def _dealt(
     index: str | os.PathLike[str],
     cipher: Cipher | None,
     bound: Mapping[str, str | None],
+    *,
+    progress: bool,
 ) -> tuple[int, Collection[str], str]:
     """Deal an index afresh; return its revision, its former salts and its salt.
 
     Where an account is bound to a former salt, a crash came between the two: the index
     has its fresh salt already.
     """
-    with storage.one_writer(index) as directory:
+    title = "Documents read and written"
+    with (
+        storage.one_writer(index) as directory,
+        progress_bar(title, None, shown=progress) as advance,
+    ):
         base = storage.read_revision(directory, cipher)
         if not set(base.former_salts) & set(bound.values()):
-            terms, dealt, base = storage.load(directory, cipher, salt=new_salt())
+            terms, dealt, base = storage.load(
+                directory, cipher, salt=new_salt(), advance=advance
+            )
             former = (*base.former_salts, base.salt_fingerprint)
             base = replace(base, former_salts=former)
-            base = storage.write(directory, terms, dealt, base=base, cipher=cipher)
+            base = storage.write(
+                directory, terms, dealt, base=base, cipher=cipher, advance=advance
+            )
     return base.number, base.former_salts, base.salt_fingerprint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,32 @@ def test_no_frame_of_an_error_names_the_person(
     with pytest.raises((UnitError, InvalidParameterError)) as caught:
         erase.__wrapped__(unit, index=index)  # type: ignore[attr-defined]
     assert private_locals(caught.value, __name__) != []
+
+
+@pytest.mark.parametrize("shown", [False, True])
+async def test_long_work_shows_how_far_it_is(
+    shown: bool, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Two accounts whose tags are rotated, and documents beyond a bar's step.
+    ledger = SQLLedger(f"sqlite:///{tmp_path}/shown.db")
+    for name in ("one", "two"):
+        opened(ledger, replace(UNIT_PLANNED, name=name))
+    documents = [note(f"p-{i}", "beans") for i in range(2_100)]
+    big = tmp_path / "big"
+    retrieved(documents).save(big)
+
+    def heard() -> str:
+        return " ".join(capsys.readouterr().err.split())
+
+    erase("p-3", index=big, progress=shown)
+    assert ("Documents read and written 4,199" in heard()) == shown
+    await aerase("p-4", index=big, progress=shown)
+    assert ("Documents read and written 4,197" in heard()) == shown
+    rotate_salt(index=big, ledger=ledger, progress=shown)
+    said = heard()
+    assert ("Documents read and written 4,196" in said) == shown
+    assert ("2/2" in said) == shown
+    assert "p-3" not in said
 
 
 async def test_it_can_be_awaited(index: Path) -> None:

@@ -176,9 +176,9 @@ def one_run_epsilon(
     """Return a lower bound of epsilon by how many coins were guessed in one run.
 
     Each of the canaries took part by a fair coin of its own, and from the release alone
-    some coins were guessed. Of a release that is (epsilon, delta)-DP, so many right
-    guesses come with a probability that Steinke, Nasr and Jagielski 2023, Theorem 5.2,
-    bound. The largest epsilon at which that is 1 - confidence or less is too small.
+    some coins were guessed. Theorem 5.2 of Steinke, Nasr and Jagielski (2023) bounds
+    the probability of so many right guesses from an (epsilon, delta)-DP release. An
+    epsilon at which this probability is 1 - confidence or less is too small.
 
     Example:
         >>> bound = one_run_epsilon(100, 100, 100, 0.0, 0.95)

@@ -229,7 +229,7 @@ class Laws:
     ) -> dict[Hashable, float]:
         # One bit decides, so that all words of the set have one probability.
         passes, fails = max(self._released(slots).values(), default=_NEVER)
-        # What is told in either case, to the last detail: also an order of the words.
+        # The whole outcome in each case, with the order of the words.
         told, silent = (
             (place, repr(self._release(slots, self._word(rank))))
             for rank in (_WORDS - _EDGE, _EDGE)

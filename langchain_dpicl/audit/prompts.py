@@ -11,6 +11,7 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
+from langchain_dpicl.release.flow import Flow
 
 Place = tuple[int, str]
 """A slot's number, or 0 where it keeps no place, and its prompt. Private."""
@@ -24,26 +25,33 @@ class Prompts:
     """From the groups of a draw to their prompts; what was written once is kept."""
 
     def __init__(self, query: QueryRunner, asked: PreparedQuery) -> None:
-        self._prompting, self._question = query.private.prompting, asked.question
+        self._private, self._question = query.private, asked.question
         self._keeps_places = query.private.groups.keeps_places
         self._texts: dict[Any, str] = {}
         self.known: dict[str, PromptValue | None] = {UNWRITTEN: None}
 
-    def places(self, drawn: Sequence[Sequence[Document]]) -> Places:
+    def places(self, drawn: Sequence[Sequence[Document]]) -> Flow[Places]:
         """Return the places of a draw that hold records, each with its prompt."""
+        keys = [_key(documents) for documents in drawn]
+        new = {
+            key: documents
+            for key, documents in zip(keys, drawn, strict=True)
+            if documents and key not in self._texts
+        }
+        if new:
+            written = yield from self._private.written(list(new.values()))
+            prompting = self._private.prompting
+            made = GroupPrompts(written, prompting, self._question, pad_to=0).prompts
+            for key, prompt in zip(new, made, strict=True):
+                text = UNWRITTEN if prompt is None else prompt.to_string()
+                self._texts[key] = text
+                self.known[text] = prompt
         return Counter(
-            (number if self._keeps_places else 0, self._text(documents))
-            for number, documents in enumerate(drawn)
-            if documents
+            (number if self._keeps_places else 0, self._texts[key])
+            for number, key in enumerate(keys)
+            if key
         )
 
-    def _text(self, documents: Sequence[Document]) -> str:
-        key = tuple((one.id, one.page_content, repr(one.metadata)) for one in documents)
-        if key not in self._texts:
-            written = GroupPrompts(
-                [documents], self._prompting, self._question, pad_to=0
-            ).prompts[0]
-            text = UNWRITTEN if written is None else written.to_string()
-            self._texts[key] = text
-            self.known[text] = written
-        return self._texts[key]
+
+def _key(documents: Sequence[Document]) -> tuple[Any, ...]:
+    return tuple((one.id, one.page_content, repr(one.metadata)) for one in documents)

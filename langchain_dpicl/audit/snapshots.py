@@ -30,7 +30,7 @@ from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.audit.worlds import Canaries, Worlds, chosen, forkable_index
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
-from langchain_dpicl.chain.prompting import read_question
+from langchain_dpicl.chain.prompting import filter_of, read_question
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.steps import PreparedQuery
 from langchain_dpicl.common import parameters
@@ -197,6 +197,11 @@ class Snapshot:
         """Ask one question; hand on its public steps."""
         private, budget = self.query.private, self.budget
         question = read_question(value, self.query.longest)
+        if filter_of(value) is not None:
+            raise InvalidParameterError(
+                "A snapshot is of one corpus: leave filter out of the questions, and "
+                "audit a chain over groups.where(...)."
+            )
         alone = RunnableConfig(callbacks=[])
         asked = yield from self.query.prepare(PreparedQuery(question, budget), alone)
         if private.parser.public_outcome(asked.prepared) is not None:
@@ -219,15 +224,17 @@ class Snapshot:
     ) -> Flow[None]:
         index, others = self.worlds.pairs()
         prompts = Prompts(self.query, asked)
-        base = prompts.places((yield self.worlds.draw(index, asked.embedded)))
+        drawn = yield self.worlds.draw(index, asked.embedded)
+        base = yield from prompts.places(drawn)
         answers = yield from self._answers(prompts, [*base.elements()], 0, done)
         said: dict[Place, list[Slot]] = {}
         for place, slot in zip(base.elements(), answers, strict=True):
             said.setdefault(place, []).append(slot)
         differing: list[tuple[str, Places, Places, bool]] = []
         for canary, other, is_in in others:
-            drawn = prompts.places((yield self.worlds.draw(other, asked.embedded)))
-            gone, come = base - drawn, drawn - base
+            drawn = yield self.worlds.draw(other, asked.embedded)
+            places = yield from prompts.places(drawn)
+            gone, come = base - places, places - base
             found = self.found[canary.name]
             if not gone and not come:
                 done(1)

@@ -206,7 +206,7 @@ def _rows_of(index: ShardIndex, names: set[str]) -> Rows:
         own = [place for place, unit in enumerate(shard.unit_ids) if unit in names]
         rows = np.flatnonzero(np.isin(shard.units, own))
         vectors.append(shard.vectors()[rows])
-        documents += [shard.documents[row] for row in rows]
+        documents += [shard.documents[row] for row in rows.tolist()]
         unit_ids += [shard.unit_ids[shard.units[row]] for row in rows]
     return np.concatenate(vectors), documents, unit_ids
 
@@ -214,9 +214,10 @@ def _rows_of(index: ShardIndex, names: set[str]) -> Rows:
 def _sample(index: ShardIndex, sample: UnitSample) -> ShardIndex:
     names = _names(index)
     kept = {names[place] for place in sample.places(len(names)).tolist()}
-    return ShardIndex.from_vectors(
+    sampled = ShardIndex.from_vectors(
         *_rows_of(index, kept), n_shards=len(index.shards), salt=index.salt
     )
+    return sampled if index.only is None else sampled.where(index.only)
 
 
 def _names(index: ShardIndex) -> list[str]:

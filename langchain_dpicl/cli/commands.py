@@ -10,14 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from rich.console import Console
-from rich.markup import escape
-
 from langchain_dpicl._version import __version__
 from langchain_dpicl.cli.erase_options import add_erase, add_rotate
 from langchain_dpicl.cli.report_options import add_report, add_verify
 
 BROKEN_PIPE = 141  # What a shell says of a program that wrote into a closed pipe.
+DEMO_LEDGER = "sqlite:///.demo/ledger.db"
 DESCRIPTION = "Differentially private answers over sensitive records, for LangChain."
 
 
@@ -40,6 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from langchain_dpicl.common.parameters import ParameterError
     from langchain_dpicl.exceptions import DPError
 
+    if getattr(options, "default_ledger", None) and options.ledger is None:
+        options.ledger = options.default_ledger
+        # Not in the output, which programs read.
+        said = f"Ledger: {options.ledger}, the demo's. Name yours: --ledger URL."
+        print(said, file=sys.stderr)  # noqa: T201 - see above
     try:
         status: int = options.run(options)
         # What is not written yet, here and not while Python ends.
@@ -55,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.json:
             print(json.dumps({"error": type(error).__name__, "message": said}))  # noqa: T201 - the command's output
         else:
+            # Loads a while: only where there is something to say.
+            from rich.console import Console
+            from rich.markup import escape
+
             Console(stderr=True, soft_wrap=True).print(
                 f"[bold red]{type(error).__name__}:[/] {escape(said)}",
                 highlight=False,
@@ -89,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_audit(commands)
     add_erase(commands, _runner("erase"))
     add_rotate(commands, _runner("erase"))
+    _add_mcp(commands)
     return parser
 
 
@@ -108,9 +116,9 @@ def _ledger_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ledger",
         metavar="URL",
-        default="sqlite:///.demo/ledger.db",
-        help="default sqlite:///.demo/ledger.db",
+        help=f"default {DEMO_LEDGER}, the demo's",
     )
+    parser.set_defaults(default_ledger=DEMO_LEDGER)
 
 
 def _json_option(parser: argparse.ArgumentParser) -> None:
@@ -189,8 +197,8 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--ledger",
         metavar="URL",
-        default="sqlite:///.demo/ledger.db",
-        help="where charges are kept (default sqlite:///.demo/ledger.db)",
+        default=DEMO_LEDGER,
+        help=f"where charges are kept (default {DEMO_LEDGER})",
     )
     parser.add_argument("--account", help="the account's name (default: the corpus's)")
     _json_option(parser)
@@ -216,6 +224,32 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _json_option(parser)
     parser.set_defaults(run=_runner("check"))
+
+
+def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "mcp",
+        help="serve a chain of yours as the tool of an MCP server",
+        description=(
+            "Load a chain, or a tool of create_dp_tool, from a module, and serve it to "
+            "a client of the Model Context Protocol over stdin and stdout. Each answer "
+            "is charged to the account of the chain."
+        ),
+    )
+    parser.add_argument("chain", metavar="MODULE:NAME", help="such as app:chain")
+    parser.add_argument(
+        "--name", default="ask_records", help="the tool's (default ask_records)"
+    )
+    parser.add_argument(
+        "--description", default="", metavar="TEXT", help="what the records are about"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="serve over HTTP, at http://127.0.0.1:N/mcp, without authorization",
+    )
+    parser.set_defaults(run=_runner("mcp"), json=False)
 
 
 def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 
 from langchain_dpicl.cli.loading import load_object
+from langchain_dpicl.common.progress import is_watched
 from langchain_dpicl.erasure import ErasureCertificate, erase
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.saved_files import Cipher
@@ -32,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         certificate=options.certificate,
         clear_cache=options.clear_cache,
         cipher=cipher,
+        progress=is_watched(),
     )
     text = (
         f"Erased {made.index['documents_erased']} documents, at {made.erased_at}. Not "
@@ -59,6 +61,7 @@ def _rotate(options: argparse.Namespace, cipher: Cipher | None) -> int:
         ledger=options.ledger,
         accounts=options.account,
         cipher=cipher,
+        progress=is_watched(),
     )
     text = f"Revision {done.revision} of the index; fresh tags: {done.accounts}."
     _print(json.dumps(asdict(done)) if options.json else text)

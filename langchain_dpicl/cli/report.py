@@ -1,4 +1,4 @@
-"""`dpicl report`: an account for whoever signs it, as a page, as data, as a draft."""
+"""`dpicl report`: an account as a page to sign, as data, or as a registry's draft."""
 
 from __future__ import annotations
 

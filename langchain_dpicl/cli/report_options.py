@@ -11,7 +11,7 @@ def add_report(commands: Commands, run: Run) -> argparse.ArgumentParser:
     """Add `dpicl report`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "report",
-        help="what an account has promised and spent, for whoever signs it",
+        help="what an account has promised and spent, for an officer to sign",
         description=(
             "Write a page for a data-protection officer (html), the same as data "
             "(json), or a draft for OpenDP's registry of deployments (registry). All "

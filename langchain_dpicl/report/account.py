@@ -141,6 +141,16 @@ class AccountReport:
         return proofs(self.lines)
 
     @property
+    def is_local(self) -> bool:
+        """Whether the account has released randomized reports, and nothing else."""
+        return {line.kind for line in self.lines} == {"reports"}
+
+    @property
+    def actors(self) -> list[dict[str, str]]:
+        """Who there is, what they see, and whether the proof needs to trust them."""
+        return texts.LOCAL_ACTORS if self.is_local else texts.ACTORS
+
+    @property
     def changes(self) -> list[str]:
         """How records that change are counted, in words."""
         is_unit = self.terms.scope == "unit"
@@ -163,6 +173,9 @@ class AccountReport:
             "sure": f"{certainty(self.terms.epsilon):.2%}",
             "failing": failing,
             "unit": self.unit,
+            "threats": (
+                texts.LOCAL_THREATS if self.is_local else texts.CENTRAL_THREATS
+            ),
         }
         return [
             texts.Question(q.section, q.text, q.answer.format(**known), q.facts)
@@ -217,7 +230,7 @@ class AccountReport:
                 for proof in self.proofs
             ],
             "assumptions": texts.ASSUMPTIONS,
-            "actors": texts.ACTORS,
+            "actors": self.actors,
             "changes": self.changes,
             "erasures": [dict(seen.fields) for seen in self.erasures],
             "audits": [dict(seen.fields) for seen in self.audits],

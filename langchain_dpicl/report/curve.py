@@ -163,7 +163,7 @@ def svg(points: Sequence[CurvePoint], delta: float, epsilon: float) -> str:
         return f'<polyline class="{name}" points="{path}"/>'
 
     parts = [
-        f'<svg viewBox="0 0 {width} {height + 8}" role="img">',
+        f'<svg viewBox="0 0 {width} {height + 12}" role="img">',
         f"<title>epsilon over delta; {epsilon:g} at {delta:g}</title>",
     ]
     tens = 10.0 ** math.floor(math.log10(top / _TICKS))
@@ -176,8 +176,8 @@ def svg(points: Sequence[CurvePoint], delta: float, epsilon: float) -> str:
         power = math.log10(point.delta)
         if math.isclose(power, round(power)):
             parts.append(
-                f'<text x="{x(point.delta):.1f}" y="{height - 12}" class="x">'
-                f'10<tspan dy="-5" font-size="9">{round(power)}</tspan></text>'
+                f'<text x="{x(point.delta):.1f}" y="{height - 5}" class="x">'
+                f'10<tspan dy="-.4em" font-size=".75em">{round(power)}</tspan></text>'
             )
     for name in ("promised", "spent"):
         found = [(p.delta, v) for p in points if (v := getattr(p, name)) is not None]
@@ -185,7 +185,7 @@ def svg(points: Sequence[CurvePoint], delta: float, epsilon: float) -> str:
     parts += [
         f'<circle cx="{x(delta):.1f}" cy="{y(epsilon):.1f}" r="4"/>',
         f'<text x="{left}" y="14" class="name">ε</text>',
-        f'<text x="{width - 12}" y="{height - 12}" class="name">δ</text></svg>',
+        f'<text x="{width - 12}" y="{height - 5}" class="name">δ</text></svg>',
     ]
     return "".join(parts)
 

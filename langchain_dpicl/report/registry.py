@@ -118,10 +118,10 @@ def entry(report: AccountReport) -> dict[str, Any]:
                 f"Spent when this was written: epsilon {report.spent:.4g}.",
             },
             "deployment_model": {
-                "model_name": "Central" if set(kinds) != {"reports"} else "Local",
+                "model_name": "Local" if report.is_local else "Central",
                 "trust_assumptions": _listed(texts.ASSUMPTIONS),
                 "actors": _listed(
-                    "{who} ({is}): {sees}".format(**actor) for actor in texts.ACTORS
+                    "{who} ({is}): {sees}".format(**actor) for actor in report.actors
                 ),
                 "release_type": "Many releases" if asks else "One release",
                 "release_type_details": scope + ".",

@@ -39,6 +39,10 @@ CHANGES_CORPUS: str = _SAID["changes_corpus"]
 ASSUMPTIONS: list[str] = _SAID["assumptions"]
 ACTORS: list[dict[str, str]] = _SAID["actors"]
 """Who there is, what they see, and whether the proof needs to trust them."""
+LOCAL_ACTORS: list[dict[str, str]] = _SAID["local_actors"]
+"""The same where the account has released randomized reports alone."""
+CENTRAL_THREATS: str = _SAID["central_threats"]
+LOCAL_THREATS: str = _SAID["local_threats"]
 NOT_COVERED: list[dict[str, str]] = _SAID["not_covered"]
 """The page "What is not protected" has all of it, under these titles among others."""
 FACTS: dict[str, str] = _SAID["facts"]

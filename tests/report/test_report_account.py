@@ -158,6 +158,15 @@ def test_examples_and_tables(ledger: SQLLedger) -> None:
     assert [line.kind for line in reports.lines] == ["reports"]
     assert [p.function for p in reports.proofs] == ["randomize"]
     assert 'model_name: "Local"' in reports.to_registry()
+    # Who sees rows is another one than where groups are asked; both pages say so.
+    central = ["provider of the model", "provider of the embeddings", "operator"]
+    for made, trusted in ((reports, ["holder of the rows"]), (rows, central)):
+        assert [one["who"] for one in made.actors if one["is"] == "trusted"] == trusted
+        for form in (made.to_html(), made.to_registry(), json.dumps(made.to_dict())):
+            assert ("prompts with records of the groups" in form) == (made is rows)
+            assert ("randomized reports, and their counts" in form) == (made is reports)
+    assert "Local model" in reports.to_html()
+    assert "Central model" in rows.to_html()
 
 
 @pytest.mark.parametrize("scope", ["corpus", "unit"])

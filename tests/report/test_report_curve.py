@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -115,3 +116,6 @@ def test_the_drawing_is_numbers_alone() -> None:
     assert "nan" not in drawn
     assert "inf" not in drawn
     assert svg([CurvePoint(1e-6, None, 1.0)], 1e-6, 8.0).count("<circle") == 1
+    # A page may enlarge its labels where the drawing is small.
+    assert re.findall('font-size="([^"]*)"', drawn)
+    assert set(re.findall('font-size="([^"]*)"', drawn)) == {".75em"}
