@@ -10,6 +10,7 @@ the private chain an interval that contains 0.5.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -22,6 +23,8 @@ from rich.table import Table
 
 from langchain_dpicl import (
     DPChain,
+    ESAOutputParser,
+    KSAJointOutputParser,
     KSAPTROutputParser,
     PrivacyBudgetHandler,
     RetrievedGroups,
@@ -35,10 +38,24 @@ from langchain_dpicl.common.prompts import (
     SENTENCE_INSTRUCTIONS,
 )
 from langchain_dpicl.demo import clinic
+from langchain_dpicl.demo.wording import CONDITIONS
 from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.parsers import DPOutputParser
 
 PATIENTS = 2000  # Of the demo's corpus.
 PER_PROMPT = 8
+DOMAIN = sorted(
+    {
+        word
+        for one in CONDITIONS
+        for word in (one.name, one.topic, *one.drugs, *one.effects, *one.values)
+    }
+)
+PARSERS: dict[str, Callable[[], DPOutputParser]] = {
+    "ptr": KSAPTROutputParser,
+    "joint": lambda: KSAJointOutputParser(domain=DOMAIN, k=5),
+    "esa": lambda: ESAOutputParser(embedding=HashingEmbeddings(), min_score=-1),
+}
 
 
 def split(others: int, seed: int) -> tuple[list[Document], ...]:
@@ -80,6 +97,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", default="offline", help="or provider:name")
+    parser.add_argument("--parser", default="ptr", choices=PARSERS)
     parser.add_argument("--quick", action="store_true", help="40 members and others")
     options = parser.parse_args()
     most = (40, 40) if options.quick else (options.members, options.others)
@@ -94,13 +112,16 @@ def main() -> None:
             docs_per_group=PER_PROMPT,
         ),
         model=model,
-        parser=KSAPTROutputParser(),
+        parser=PARSERS[options.parser](),
         budget=PrivacyBudgetHandler(
             epsilon=8, delta=1e-6, queries=20, ledger=":memory:"
         ),
     )
     report = attack(chain, inside[: most[0]], outside, plain=plain_chain(corpus, model))
-    title = f"{most[0]} members, {most[1]} others, {options.groups} groups"
+    title = (
+        f"{most[0]} members, {most[1]} others, {options.groups} groups, "
+        f"parser {options.parser}"
+    )
     table = Table(*report.columns, title=title)
     for row in report.rows:
         table.add_row(*map(shown, row))

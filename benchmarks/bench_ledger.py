@@ -5,13 +5,16 @@
 A durable charge can't be faster than the disk's sync. The reference is a bare loop of
 one-row transactions through Python's own sqlite3 with the ledger's settings (a rollback
 journal, synchronous=EXTRA: five syncs a transaction), with as many writers, on the same
-disk and in turn with ours; the disk's bare sync is shown too. `--dir` says on which
-disk (default: the folder for temporary files, which on some systems is memory).
+disk and in turn with ours; the disk's bare sync is shown too. Threads of one process
+share a commit, so that the last row, two processes of 32 threads as two workers of a
+service are, can pass the reference. `--dir` says on which disk (default: the folder for
+temporary files, which on some systems is memory).
 
 A PostgreSQL server is started for the other rows, with its files where temporary files
 go; `--url` names another one, whose tables stay there. Two references: rows of nobody,
 whose commits share a sync; and the least that keeps one count for all, a counter and a
-row in one statement, which wait for each other as charges of one account do.
+row in one statement, which wait for each other as charges of one account do. An account
+of a corpus, which locks its corpus too, is compared with one without.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from rich.table import Table
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, accounting
 from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.ledger import CorpusTerms
 
 QUERIES = 1_000_000
 UNITS = 2_000
@@ -60,10 +64,21 @@ def event_template() -> EventTemplate:
     return VoteOutputParser(labels=["yes", "no"]).event_template()
 
 
-def open_budget(url: str, account: str) -> PrivacyBudgetHandler:
+CORPUS = CorpusTerms("bench", "patient_id", epsilon=8, delta=1e-6)
+THREADS = 32
+
+
+def open_budget(
+    url: str, account: str, corpus: CorpusTerms | None = None
+) -> PrivacyBudgetHandler:
     """Open an account whose plan is fixed: the first admission calibrates it."""
     budget = PrivacyBudgetHandler(
-        epsilon=8, delta=1e-6, queries=QUERIES, ledger=url, account=account
+        epsilon=8,
+        delta=1e-6,
+        queries=QUERIES,
+        ledger=url,
+        account=account,
+        corpus=corpus,
     )
     budget.charge(event_template(), unit_key="patient_id", n_units=UNITS)
     return budget
@@ -154,8 +169,10 @@ def bare_writer(path: str, count: int) -> Callable[[], None]:
     return write
 
 
-def our_writer(url: str, count: int) -> Callable[[], None]:
-    budget = open_budget(url, "bench")
+def our_writer(
+    url: str, count: int, corpus: CorpusTerms | None = None
+) -> Callable[[], None]:
+    budget = open_budget(url, "of a corpus" if corpus else "bench", corpus)
     asked = event_template()
 
     def write() -> None:
@@ -163,6 +180,15 @@ def our_writer(url: str, count: int) -> Callable[[], None]:
             budget.charge(asked, unit_key="patient_id", n_units=UNITS)
 
     return write
+
+
+def our_threads(url: str, count: int) -> Callable[[], None]:
+    write = our_writer(url, count // THREADS)
+
+    def all_write() -> None:
+        by_threads(write, THREADS)
+
+    return all_write
 
 
 def by_threads(write: Callable[[], None], writers: int) -> float:
@@ -235,6 +261,11 @@ def sqlite_lines(folder: Path, count: int, rounds: int) -> list[Line]:
             lambda: by_processes(our_writer, url, count // 2, 2),
             lambda: by_processes(bare_writer, str(path), count // 2, 2),
         ),
+        (
+            f"2 processes of {THREADS} threads",
+            lambda: by_processes(our_threads, url, -(-count // 64) * 32, 2),
+            lambda: by_processes(bare_writer, str(path), count // 2, 2),
+        ),
     ]
     lines = []
     for kind, ours, bare in kinds:
@@ -293,8 +324,9 @@ def server_lines(url: str, count: int, rounds: int) -> list[Line]:
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         for statement in BARE_TABLES:
             connection.execute(statement)
-    makers = {
+    makers: dict[str, Callable[..., Callable[[], None]]] = {
         "ours": our_writer,
+        "corpus": partial(our_writer, corpus=CORPUS),
         "rows": partial(bare_server_writer, BARE_ROW),
         "counts": partial(bare_server_writer, BARE_COUNT),
     }
@@ -315,6 +347,10 @@ def server_lines(url: str, count: int, rounds: int) -> list[Line]:
                 ("counts", "bare counter and INSERT, as many"),
             )
         ]
+        corpus = statistics.median(found["corpus"])
+        lines.append(
+            rates(f"{what} of a corpus", corpus, "the same without one", ours, target)
+        )
     return lines
 
 

@@ -2,14 +2,19 @@
 
     python benchmarks/bench_report.py [--quick]
 
-The target is 2 s for gathering and all three forms, in a process that is warm: the
-command `dpicl report` first loads LangChain and SQLAlchemy, and for sampled releases
-SciPy.
+The target is 2 s for gathering and all three forms, in a process that is warm, and for
+the command `dpicl report`, which first loads LangChain and SQLAlchemy, and for sampled
+releases SciPy. Its time is that of its processor, the median of several runs, which the
+rest of the machine disturbs least.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +28,7 @@ from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, report
 from langchain_dpicl.ledger import SQLLedger
 
 TARGET_SECONDS = 2.0
+COLD_RUNS = 5
 ACCOUNTS: dict[str, tuple[dict[str, Any], float]] = {
     "plan": ({}, 1.0),
     "zcdp": ({"accounting": "zcdp"}, 1.0),
@@ -37,12 +43,38 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, done
 
 
+def cold_seconds(url: str, account: str, folder: str) -> float:
+    """Return the processor's time of `dpicl report`, in a process of its own."""
+    run = "import sys; from langchain_dpicl.cli import main; sys.exit(main())"
+    out = f"{folder}/report.html"
+    command = [sys.executable, "-c", run, "report", account, "--ledger", url]
+    found = []
+    for _ in range(COLD_RUNS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(  # noqa: S603 - our own command
+            [*command, "--out", out], check=True, stdout=subprocess.DEVNULL
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        user, system = (
+            after.ru_utime - before.ru_utime,
+            after.ru_stime - before.ru_stime,
+        )
+        found.append(user + system)
+    return statistics.median(found)
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--quick", action="store_true", help="200 charges")
     charges = 200 if options.parse_args().quick else 2000
     table = Table(
-        "account", "charges", "gather, s", "forms, s", "together, s", "target"
+        "account",
+        "charges",
+        "gather, s",
+        "forms, s",
+        "together, s",
+        "command, CPU s",
+        "target",
     )
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder)}/reported.db"
@@ -63,8 +95,9 @@ def main() -> None:
             forms = (found.to_html, found.to_dict, found.to_registry)
             made, _ = seconds(lambda forms=forms: [form() for form in forms])  # type: ignore[misc]
             total = gathered + made
-            kept = "kept" if total <= TARGET_SECONDS else "missed"
-            figures = (f"{value:.2f}" for value in (gathered, made, total))
+            cold = cold_seconds(url, name, folder)
+            kept = "kept" if max(total, cold) <= TARGET_SECONDS else "missed"
+            figures = (f"{value:.2f}" for value in (gathered, made, total, cold))
             table.add_row(name, str(found.releases), *figures, kept)
         ledger.dispose()
     Console(width=100).print(table)

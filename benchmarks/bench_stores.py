@@ -103,6 +103,7 @@ class Times:
     grouped: list[float]
     threshold: list[float]
     opening: float
+    by_hand: list[float]  # One call that the store's own language can express.
 
 
 def measure(
@@ -110,6 +111,9 @@ def measure(
     store: Any,
     filter_of: Callable[[int], Any],
     repeats: int,
+    *,
+    adapter: Any = None,
+    by_hand: Callable[[list[float]], Any] | None = None,
     **terms: Any,
 ) -> Times:
     """Time one store, filled.
@@ -119,14 +123,16 @@ def measure(
         store: The LangChain store.
         filter_of: The store's own filter for a shard.
         repeats: Number of questions.
+        adapter: What is drawn from; None: the store.
+        by_hand: The search in one call, without this library.
         terms: Further arguments of `from_vectorstore`.
     """
     start = time.perf_counter()
-    plain = source(store, **terms)
+    plain = source(adapter or store, **terms)
     opening = time.perf_counter() - start
     # The same assignment: a store that keeps it keeps one.
-    passing = source(store, score_threshold=0.3, **terms)
-    filtered, grouped, threshold = [], [], []
+    passing = source(adapter or store, score_threshold=0.3, **terms)
+    filtered, grouped, threshold, hand = [], [], [], []
     for question in corpus.questions[:repeats]:
         vector = corpus.embedding.embed_query(question)
         prepared, asked = plain.prepare(question), passing.prepare(question)
@@ -144,12 +150,15 @@ def measure(
 
         seconds, own = timed(search)
         filtered.append(seconds)
+        if by_hand is not None:
+            hand.append(timed(lambda v=vector: by_hand(v))[0])
         seconds, slots = timed(lambda p=prepared: plain.draw_prepared(p))
         grouped.append(seconds)
         check_overlap(own, slots)
         seconds, _ = timed(lambda p=asked: passing.draw_prepared(p))
         threshold.append(seconds)
-    return Times(type(store).__name__, filtered, grouped, threshold, opening)
+    name = type(adapter or store).__name__
+    return Times(name, filtered, grouped, threshold, opening, hand)
 
 
 def source(store: Any, **terms: Any) -> RetrievedGroups:
@@ -216,6 +225,7 @@ def row(times: Times) -> list[str]:
         ms(filtered),
         ms(grouped),
         f"{filtered / grouped:,.0f}x",
+        ms(statistics.median(times.by_hand)) if times.by_hand else "",
         ms(statistics.median(times.threshold)),
         ms(times.opening),
         *before,
@@ -229,16 +239,20 @@ def ms(seconds: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2,000 documents")
+    parser.add_argument("--documents", type=int, default=DOCUMENTS)
+    parser.add_argument("--shards", type=int, default=SHARDS)
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--store", nargs="*", choices=list(STORES), default=[])
     arguments = parser.parse_args()
-    n = DOCUMENTS // 5 if arguments.quick else DOCUMENTS
+    globals()["SHARDS"] = arguments.shards
+    n = DOCUMENTS // 5 if arguments.quick else arguments.documents
     table = Table(title=f"{n:,} x {DIMENSION}, {SHARDS} shards, {PER_SHARD} each")
     for column in (
         "store",
-        "100 filtered searches",
+        f"{SHARDS} filtered searches",
         "one draw",
         "faster",
+        "one call by hand",
         "one draw, cosine >= 0.3",
         "from_vectorstore",
         "earlier: 100 searches",

@@ -14,8 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import bench_stores
-from bench_stores import DIMENSION, Corpus, Times, measure
+from bench_stores import DIMENSION, PER_SHARD, Corpus, Times, measure
 from postgres_server import temporary_postgres
+
+BY_HAND = (
+    "SELECT langchain_id, content, unit FROM (SELECT *, row_number() OVER "
+    "(PARTITION BY shard ORDER BY embedding <=> %s) AS place FROM notes) AS ranked "
+    "WHERE place <= %s"
+)
+"""A window over the shards that trusts the table: no check of what comes back."""
 
 
 @contextmanager
@@ -33,10 +40,28 @@ def pgvector_url() -> Iterator[str]:
         yield url
 
 
+def copy(url: str, corpus: Corpus) -> None:
+    import psycopg
+
+    names = "langchain_id, content, embedding, shard, unit, langchain_metadata"
+    with (
+        psycopg.connect(url.replace("+psycopg", "")) as connection,
+        connection.cursor().copy(f"COPY notes ({names}) FROM STDIN") as rows,
+    ):
+        for number, one in enumerate(corpus.documents):
+            vector = str(corpus.embedding.rows[number].tolist())
+            own = one.metadata["shard"], one.metadata["unit"], "{}"
+            rows.write_row((one.id, one.page_content, vector, *own))
+
+
 def pgvector_store(corpus: Corpus, repeats: int) -> Iterator[Times]:
+    import psycopg
     from langchain_postgres import Column, PGEngine, PGVectorStore
 
+    from langchain_dpicl.groups.stores import PGVectorPartitions
+
     columns = [Column("shard", "INTEGER"), Column("unit", "TEXT")]
+    least = 0.75 * bench_stores.SHARDS * PER_SHARD
     with pgvector_url() as url:
         engine = PGEngine.from_connection_string(url)
         engine.init_vectorstore_table("notes", DIMENSION, metadata_columns=columns)
@@ -46,9 +71,24 @@ def pgvector_store(corpus: Corpus, repeats: int) -> Iterator[Times]:
             "notes",
             metadata_columns=[column.name for column in columns],
         )
-        yield measure(
-            corpus, corpus.fill(store), lambda shard: {"shard": shard}, repeats
-        )
+        copy(url, corpus)
+        shards = PGVectorPartitions(store, "unit")
+        with psycopg.connect(url.replace("+psycopg", "")) as connection:
+
+            def by_hand(vector: list[float]) -> None:
+                given = [str(vector), PER_SHARD]
+                assert len(connection.execute(BY_HAND, given).fetchall()) > least
+
+            for adapter in (None, shards):
+                yield measure(
+                    corpus,
+                    store,
+                    lambda shard: {"shard": shard},
+                    repeats,
+                    adapter=adapter,
+                    by_hand=by_hand,
+                )
+        shards.close()
         engine._run_as_sync(engine._pool.dispose())  # noqa: SLF001  # while it runs
 
 

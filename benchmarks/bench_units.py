@@ -2,10 +2,11 @@
 
     python benchmarks/bench_units.py [--quick] [--dir DIR]
 
-A bulk charge in memory is compared with the bare look-up of the same ids in a
-dictionary; a durable one with an upsert of as many rows through the bare driver, on the
-same table with the same commit. Sizes are what a unit adds to the process and to the
-database's files. `--quick` takes 100,000 units.
+A bulk charge in memory, of units that an index hands over by number, is compared with
+one by their ids, and that with the bare look-up of the same ids in a dictionary; a
+durable one with an upsert of as many rows through the bare driver, on the same table
+with the same commit. Sizes are what a unit adds to the process and to the database's
+files. `--quick` takes 100,000 units.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psycopg
 from bench_ledger import micro
+from numpy.typing import NDArray
 from postgres_server import temporary_postgres
 from rich.console import Console
 from rich.table import Table
 
 from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.common.units import NumberedUnits
 from langchain_dpicl.ledger import (
     AccountTerms,
     Ledger,
@@ -85,6 +89,19 @@ def median_seconds(
     return [statistics.median(seconds) for seconds in taken]
 
 
+class Index:
+    """What numbers units: one snapshot of an index."""
+
+
+def numbered(
+    index: object, ids: Sequence[str], numbers: NDArray[np.int64]
+) -> NumberedUnits:
+    """Return units as an index of ours hands them to the ledger."""
+    return NumberedUnits(
+        index, len(ids), numbers, lambda: [ids[place] for place in numbers.tolist()]
+    )
+
+
 def memory_lines(ids: Sequence[str], count: int) -> list[Line]:
     tracemalloc.start()
     ledger = MemoryLedger()
@@ -102,6 +119,8 @@ def memory_lines(ids: Sequence[str], count: int) -> list[Line]:
 
     charge = ledger.charge(TERMS.name)
     known = {unit: number for number, unit in enumerate(ids)}
+    index = Index()
+    ledger.charge_units(charge, numbered(index, ids, np.arange(len(ids))))
     ours, bare = median_seconds(
         [
             lambda units: ledger.charge_units(charge, units),
@@ -110,13 +129,26 @@ def memory_lines(ids: Sequence[str], count: int) -> list[Line]:
         ids,
         count,
     )
+    chosen, taken = np.random.default_rng(7), []
+    for _ in range(count):
+        places = chosen.choice(len(ids), ELIGIBLE, replace=False)
+        units = numbered(index, ids, np.sort(places))
+        start = time.perf_counter()
+        ledger.charge_units(charge, units)
+        taken.append(time.perf_counter() - start)
     return [
         Line(
-            "charge 200 units, in memory",
+            "charge 200 units of an index, in memory",
+            micro(statistics.median(taken)),
+            "the same by their ids",
+            micro(ours),
+            "<= 50 \N{MICRO SIGN}s",
+        ),
+        Line(
+            "charge 200 units by ids, in memory",
             micro(ours),
             "their look-up in a dictionary",
             micro(bare),
-            "<= 50 \N{MICRO SIGN}s",
         ),
         Line(
             "bytes a unit, in memory",
