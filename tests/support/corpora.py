@@ -40,7 +40,8 @@ class Clock:
 def clock_for(monkeypatch: pytest.MonkeyPatch, now: str) -> Clock:
     """Set the time of all databases."""
     clock = Clock(now)
-    monkeypatch.setattr(ledger_clock, "database_time", clock)
+    for name in ("database_time", "server_time"):
+        monkeypatch.setattr(ledger_clock, name, clock)
     return clock
 
 

@@ -97,7 +97,7 @@ class Till:
         self.asked: list[list[str]] = []
 
     def __call__(self, unit_ids: Sequence[str]) -> list[bool]:
-        self.asked.append(list(unit_ids))
+        self.asked.append(sorted(unit_ids))
         return [unit_id not in self.poor for unit_id in unit_ids]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -45,6 +46,31 @@ def test_a_run_keeps_its_tables_with_the_versions(tmp_path: Path) -> None:
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
         # What was kept is what was printed.
         assert table["rows"][0][0].split()[0] in done.stdout
+
+
+def test_the_speed_table_reads_figures_with_their_units_and_verdicts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    speed = importlib.import_module("speed")
+    for row in speed.targets():
+        assert (ROOT / "benchmarks" / f"{row.script}.py").exists(), row
+        re.compile(row.line)
+    row = next(r for r in speed.targets() if r.what.startswith("charge, SQLite"))
+    table = {
+        "columns": ["figure", "ours", "compared with", "theirs", "ratio", "target"],
+        "rows": [
+            ["charge, durable in SQLite, 2 processes", "1,234/s", "bare", "9/s", "", ""]
+        ],
+    }
+    [met] = speed.found(row, [table])
+    assert (met.figure, met.met, met.reference) == (1234, True, "bare 9/s")
+    table["rows"][0][1] = "12.5 ms"
+    [missed] = speed.found(row, [table])
+    assert (missed.figure, missed.met) == (0.0125, False)
+    # A line that is not there is a miss, and not silence.
+    [absent] = speed.found(row, [])
+    assert (absent.figure, absent.met) == (None, False)
 
 
 @pytest.mark.parametrize(

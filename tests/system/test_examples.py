@@ -23,6 +23,11 @@ SHOWN = {
         "Spent: epsilon 4.00",
     ],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
+    "mcp_server.py": [
+        "has the tool ask_notes",
+        "epsilon 4.00)",
+        "refused: Not answered",
+    ],
     "private_tables.py": [
         "Every column is known to",
         "The age is 5",

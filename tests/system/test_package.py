@@ -14,7 +14,10 @@ import langchain_dpicl
 from langchain_dpicl import exceptions
 
 NAMES = [
+    "Allowance",
+    "AllowanceExhaustedError",
     "BudgetExhaustedError",
+    "CostLimit",
     "DPChain",
     "DPError",
     "DPOutputParser",
@@ -55,6 +58,7 @@ NAMES = [
     "aerase",
     "agents",
     "create_dp_tool",
+    "create_mcp_server",
     "create_question_condenser",
     "erase",
     "few_shot",
@@ -111,7 +115,7 @@ BELOW = {
     # Of accounting: what a release is charged, and nothing that adds up charges.
     "mechanisms": (
         *("mechanisms", "common.parameters", "common.relation"),
-        *("accounting.events", "accounting.template"),
+        *("accounting.events", "accounting.parts", "accounting.template"),
     ),
 }
 
@@ -143,6 +147,13 @@ def test_the_numbers_import_what_stands_below_them(folder: str) -> None:
 def test_a_release_loads_no_archived_package() -> None:
     loaded = modules_after("from langchain_dpicl import DPChain, RetrievedGroups")
     assert not loaded & {"langchain_community", "langchain_experimental", "langchain"}
+
+
+def test_a_report_loads_neither_parsers_nor_models() -> None:
+    loaded = modules_after("import langchain_dpicl.cli.report")
+    assert "langchain_dpicl.report.account" in loaded
+    other = {f"langchain_dpicl.{name}" for name in ("parsers", "released", "sealed")}
+    assert not loaded & {*other, "langchain_openai", "faiss", "scipy", "dp_accounting"}
 
 
 @pytest.mark.parametrize("name", exceptions.__all__)

@@ -35,7 +35,7 @@ from langchain_dpicl.accounting import (
     ExponentialPart,
     GaussianPart,
 )
-from langchain_dpicl.accounting.template import Part
+from langchain_dpicl.accounting.parts import Part
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.exceptions import DPError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups

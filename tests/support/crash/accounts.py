@@ -17,7 +17,9 @@ from langchain_dpicl.accounting import (
     PureEvent,
     event_to_dict,
 )
-from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, Plan
+from langchain_dpicl.ledger import AccountTerms, Allowance, CorpusTerms, Ledger, Plan
+from langchain_dpicl.ledger.allowance import CallerLimit
+from langchain_dpicl.ledger.base import NO_LIMIT
 
 KINDS = ("plan", "zcdp", "unit")
 USES = 60
@@ -45,6 +47,16 @@ MIXES = {
 }
 CORPUS = CorpusTerms("crash", None, 1000.0, 1e-3, window_days=30)
 """The corpus of accounts of the kind `capped`, which are in no round."""
+
+
+ALLOWED = 9
+"""Uses of a plan that each caller may spend; the account has many more."""
+CALLERS = [
+    CallerLimit(Allowance(caller, 1.0), ALLOWED) for caller in ("alice", "bób", "📎")
+]
+
+FREE = CallerLimit(Allowance("dan", 1.0), NO_LIMIT)
+"""A caller that is never refused."""
 
 
 def account_of(turn: int) -> str:

@@ -105,6 +105,16 @@ def budget_is_kept(ledger: Ledger, name: str, journal: Sequence[ChargeRecord]) -
         _require_within([e for r in journal for e in r.charge.events], terms)
 
 
+def callers_are_kept(journal: Sequence[ChargeRecord]) -> None:
+    """No caller has spent more than its allowance, and no sum forgets a charge."""
+    spent: Counter[str] = Counter()
+    for record in journal:
+        if (caller := record.charge.caller) is not None:
+            spent[caller] += record.charge.cost.loss
+            assert record.charge.caller_spent == spent[caller], "a sum forgets a charge"
+    assert all(one <= accounts.ALLOWED for one in spent.values()), "an allowance passed"
+
+
 def units_are_kept(
     ledger: Ledger,
     name: str,

@@ -19,7 +19,9 @@ from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.ledger.sql import unit_charging
 from langchain_dpicl.parsers import VoteOutputParser
-from langchain_dpicl.sealed import SealedModel, calls, region
+from langchain_dpicl.release.flow import Do
+from langchain_dpicl.sealed import SealedModel, attempt, calls, region
+from langchain_dpicl.sealed.redaction import Redactor
 
 
 @contextmanager
@@ -164,6 +166,31 @@ def plain_results() -> Iterator[None]:
         patch.setattr(calls, "aattempt", aattempt)
         patch.setattr(calls, "on_model_loop", lambda step: step())
         patch.setattr(Slot, "__repr__", show)
+        yield
+
+
+@contextmanager
+def redacting_in_sight() -> Iterator[None]:
+    """Records are redacted where the public text is: in the caller's own context."""
+    probe, contexts = Redactor.probe, list[contextvars.Context]()
+
+    def seen(self: Redactor) -> Any:
+        contexts.append(contextvars.copy_context())
+        return probe(self)
+
+    def each(self: Redactor, written: Any) -> Do:
+        def group(texts: Any) -> Any:
+            run = contexts[-1].copy().run
+            return attempt(lambda: [run(self._text, text) for text in texts])
+
+        async def awaiting() -> Any:
+            return [group(texts) for texts in written]
+
+        return Do(lambda: [group(texts) for texts in written], awaiting)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Redactor, "probe", seen)
+        patch.setattr(Redactor, "each", each)
         yield
 
 

@@ -48,7 +48,11 @@ def corpus() -> list[Document]:
     return [
         Document(
             f"Lisinopril gave a cough, {marker('document', i)}.",
-            metadata={"patient": marker("unit", i), "ward": marker("metadata", i)},
+            metadata={
+                "patient": marker("unit", i),
+                "ward": marker("metadata", i),
+                "floor": i % 4,
+            },
             id=f"{marker('metadata', i)}-{i}",
         )
         for i in range(UNITS)
@@ -234,6 +238,28 @@ class LeakyEmbeddings(Embeddings):
     def embed_query(self, text: str) -> list[float]:
         return self.embed_documents([text])[0]
 
+
+def redact(text: str) -> str:
+    """Tell all, and fail on one record."""
+    if is_private(text):
+        tell(text)
+        if marker("document", 3) in text:
+            raise quoting(text)
+    return text.replace("Lisinopril", "[DRUG]")
+
+
+async def aredact(text: str) -> str:
+    await INNER.ainvoke(text)
+    return redact(text)
+
+
+REDACTORS: dict[str, Callable[[list[Any]], Any]] = {
+    "function": lambda _callbacks: redact,
+    "runnable": lambda callbacks: (
+        RunnableLambda(redact, aredact, name="redact") | RunnableLambda(str)
+    ).with_config(callbacks=list(callbacks)),
+}
+"""What records are redacted with; the Runnable brings the caller's own handlers."""
 
 GATED = "gate"
 STAGED = "stages"

@@ -137,6 +137,8 @@ def watch(
     only: Sequence[type[Any]] | None = None,
     model: Callable[..., Any] | None = None,
     sampling_rate: float = 1.0,
+    redactor: str | None = None,
+    where: Any = None,
 ) -> dict[str, Finding]:
     """Ask once, in sight of a company of observers.
 
@@ -151,6 +153,8 @@ def watch(
         only: These observers, instead of the company.
         model: Another kind of model than the company's.
         sampling_rate: Below 1: whether a person is in the sample is private too.
+        redactor: What records are redacted with: a `function` or a `runnable`.
+        where: A filter of the groups: who matches it is private.
 
     Returns:
         What each observer saw, by its name.
@@ -168,7 +172,8 @@ def watch(
             for each in observers:
                 watching.enter_context(each.attach(stage))
             kind = model or model_class
-            chain = _chain(stage, kind, parser, failure, sampling_rate)
+            source = _source(failure, sampling_rate, where)
+            chain = _chain(stage, kind, parser, failure, source, redactor)
             _ask(stage, chain, WAYS[way])
         found = {each.name: _finding(each, stage) for each in observers}
         stage.parts["ledger"].dispose()
@@ -180,12 +185,19 @@ def _made(kind: type[Any], collector: Collector) -> Any:
     return kind(collector) if is_remote else kind()
 
 
+def _source(failure: str, sampling_rate: float, where: Any) -> RetrievedGroups:
+    kind = parts.BrokenGroups if failure == "store" else parts.TalkativeGroups
+    groups = _groups(kind, sampling_rate)
+    return groups if where is None else groups.where(where)
+
+
 def _chain(
     stage: Stage,
     model_class: Callable[..., Any],
     parser: str,
     failure: str,
-    sampling_rate: float,
+    groups: RetrievedGroups,
+    redactor: str | None = None,
 ) -> Any:
     model = model_class(failing=failure, **stage.model_fields)
     if stage.model_config:
@@ -197,14 +209,11 @@ def _chain(
         epsilon=200,
         delta=1e-6,
         queries=4,
-        accounting="zcdp" if sampling_rate == 1 else "renyi",
+        accounting="zcdp" if groups.sampling_rate == 1 else "renyi",
         scope="unit",
         ledger=ledger,
     )
     stage.callbacks.append(budget)
-    source = parts.TalkativeGroups
-    broken = parts.BrokenGroups if failure == "store" else source
-    groups = _groups(broken, sampling_rate)
     made = parts.PARSERS[parser](failure == "embedding")
     gate = PublicFirstGate() if parser == parts.GATED else None
     chain = DPChain(
@@ -215,6 +224,7 @@ def _chain(
         gate=gate,
         stages=2 if parser == parts.STAGED else 1,
         stop_at=99.0,
+        redact=None if redactor is None else parts.REDACTORS[redactor](stage.callbacks),
         prompts_per_call=4 if model_class is parts.LeakyLLM else 1,
     )
     stage.parts |= {

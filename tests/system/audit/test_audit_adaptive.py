@@ -48,7 +48,7 @@ from support.audit.two_worlds import (
 from support.audit.world_pairs import Adversary, neighbors
 
 from langchain_dpicl.accounting import ExponentialPart, GaussianPart, PurePart
-from langchain_dpicl.accounting.template import Part
+from langchain_dpicl.accounting.parts import Part
 
 BOTH = ((0.5, 0.5),)
 LOW = ((0.25, 0.25),)

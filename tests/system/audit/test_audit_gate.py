@@ -31,7 +31,7 @@ from support.release_templates import template
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate, ExponentialPart
-from langchain_dpicl.accounting.template import Part
+from langchain_dpicl.accounting.parts import Part
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.sealed_query import SealedQuery

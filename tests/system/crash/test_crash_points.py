@@ -198,7 +198,7 @@ def test_what_was_paid_for_is_resumed_after_death_at_any_write(
 ) -> None:
     work = {"name": releases.ACCOUNT, "work": kind}
     points = points_of(nursery, url=database.fresh(), **work)
-    writes = [point for point, what in enumerate(points.names) if _changes(what)]
+    writes = _writes_in_a_ledger(points)
     assert len(writes) > 8, points
     for point in writes:
         url = database.fresh()
@@ -219,7 +219,7 @@ def test_what_was_begun_in_stages_is_never_drawn_for_after_death(
     work = {"name": releases.ACCOUNT, "work": releases.STAGED}
     points = points_of(nursery, url=database.fresh(), **work)
     lost = set()
-    for point in [p for p, what in enumerate(points.names) if _changes(what)]:
+    for point in _writes_in_a_ledger(points):
         url = database.fresh()
         die(nursery, point, url=url, **work)
         database.settle()
@@ -294,6 +294,15 @@ def test_a_ledger_is_made_or_not_there(database: Database, nursery: Nursery) -> 
         assert ledger.verify(name).used == 1
         ledger.dispose()
         database.check()
+
+
+def _writes_in_a_ledger(points: Points) -> list[int]:
+    """Return the points after writes, from when the ledger is made.
+
+    Death before that is the business of `test_a_ledger_is_made_or_not_there`.
+    """
+    made = max(p for p, what in enumerate(points.names) if "INTO dpicl_schema" in what)
+    return [p for p, what in enumerate(points.names) if p > made and _changes(what)]
 
 
 def _changes(what: str) -> bool:

@@ -83,12 +83,15 @@ def test_crashes_lose_no_charge_and_overspend_no_account(
         invariants.journal_is_whole(journal)
         invariants.every_answer_is_charged(said[name], journal)
         invariants.budget_is_kept(ledger, name, journal)
+        invariants.callers_are_kept(journal)
         if accounts.kind_of(name) == "unit" and journal:
             invariants.units_are_kept(
                 ledger, name, said[name], journal, storm.interruptions
             )
     invariants.steps_are_kept(announced, ledger)
     assert any("steps" in said for said in announced)
+    charges = [record.charge for journal in journals.values() for record in journal]
+    assert any(charge.caller_spent == accounts.ALLOWED for charge in charges)
     assert set(said) <= set(journals), "an answer's account is not in the ledger"
     invariants.few_are_lost(
         sum(map(len, said.values())),

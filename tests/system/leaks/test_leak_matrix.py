@@ -13,9 +13,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from support.leaks.breaks import redacting_in_sight
 from support.leaks.collector import Collector
 from support.leaks.faces import ASYNC_FACES, SYNC_FACES
-from support.leaks.parts import GATED, PARSERS, STAGED, AsyncLeakyChat
+from support.leaks.parts import (
+    GATED,
+    PARSERS,
+    REDACTORS,
+    STAGED,
+    AsyncLeakyChat,
+    LeakyChat,
+)
 from support.leaks.runs import ALONE, BASIC, COMPANIES, WAYS, watch
 
 from langchain_dpicl.exceptions import UnsealableModelError
@@ -68,6 +78,76 @@ def test_nobody_sees_who_is_in_a_sample(
     assert {name: f.sight.private for name, f in found.items() if f.sight.private} == {}
     assert [name for name, f in found.items() if not f.works] == []
     assert {f.raised for f in found.values()} == {""}
+
+
+@pytest.mark.parametrize("failure", ["none", "ledger"])
+@pytest.mark.parametrize("company", WATCHED)
+@pytest.mark.parametrize("way", ["invoke", "astream"])
+def test_nobody_sees_who_matches_a_filter(
+    collector: Collector, way: str, company: str, failure: str
+) -> None:
+    """A filter that somebody matches, and one that nobody does, look the same."""
+    raised = set()
+    for floor in (1, 9):
+        found = watch(
+            company,
+            way,
+            "vote",
+            collector=collector,
+            failure=failure,
+            where={"floor": floor},
+        )
+        assert {n: f.sight.private for n, f in found.items() if f.sight.private} == {}
+        raised |= {f.raised for f in found.values()}
+    assert raised == {RAISED.get(failure, "")}
+
+
+@pytest.mark.parametrize("redactor", REDACTORS)
+@pytest.mark.parametrize("company", WATCHED)
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_nobody_sees_what_is_redacted(
+    collector: Collector, way: str, company: str, redactor: str
+) -> None:
+    found = watch(company, way, "vote", collector=collector, redactor=redactor)
+    assert {name: f.sight.private for name, f in found.items() if f.sight.private} == {}
+    assert [name for name, f in found.items() if not f.works] == []
+    assert {f.raised for f in found.values()} == {""}
+
+
+class Quiet(LeakyChat):
+    """A model that tells nothing."""
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        message = AIMessage("cough")
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+@pytest.mark.parametrize("redactor", REDACTORS)
+@pytest.mark.parametrize("company", ["environment", "config"])
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_twin_a_redactor_out_of_the_region_shows_it(
+    collector: Collector, way: str, company: str, redactor: str
+) -> None:
+    told = {
+        breaking: {
+            name
+            for name, found in watch(
+                company,
+                way,
+                "vote",
+                collector=collector,
+                redactor=redactor,
+                model=Quiet,
+                breaking=breaking,
+            ).items()
+            if found.sight.private
+        }
+        for breaking in (None, redacting_in_sight)
+    }
+    assert told[None] == set()
+    assert told[redacting_in_sight] >= {"logging", "warnings"}
+    tracers = {"environment": "langsmith_environment", "config": "environment_tracer"}
+    assert tracers[company] in told[redacting_in_sight]
 
 
 def failing() -> Iterator[Any]:

@@ -73,10 +73,11 @@ PUBLIC = {
     },
     "accounting.filters": {"Cost", "PrivacyFilter"},
     "accounting.loss": {"_Composed"},
-    "accounting.template": {
-        *("CurvePart", "Divergence", "EventTemplate"),
+    "accounting.parts": {
+        *("CurvePart", "Divergence"),
         *("ExponentialPart", "GaussianPart", "PurePart"),
     },
+    "accounting.template": {"EventTemplate"},
     "audit.attacks": {"_Row"},
     "audit.bounds": {"Found", "Interval"},
     "audit.report": {"AuditReport"},  # Its kind and its verdict alone.
@@ -105,6 +106,8 @@ PUBLIC = {
     "planner.crowd": {"Crowd"},
     "planner.methods": {"Budget", "Method", "Rated", "_Said"},
     "planner.result": {"AnswerPlan", "Option"},
+    "chain.cost_limit": {"CostLimit"},
+    "groups.filtering": {"UnitFilter"},
     "groups.terms": {"RetrievalTerms", "SamplingTerms"},
     "groups.threshold": {"ChosenThreshold", "NoisyThreshold"},
     "few_shot.decoding": {"Sampling"},
@@ -135,6 +138,7 @@ PUBLIC = {
     "chain.stages": {"Stages"},
     "chain.steps": {"PreparedQuery", "Released", "Step", "Wording"},
     "groups.base": {"ThresholdRelease"},
+    "groups.columns": {"ColumnNames"},
     "groups.drawing": {"PreparedQuestion"},
     "few_shot.prompting": {"FewShotPrompting"},
     "few_shot.public_calls": {"Vocabulary"},
@@ -142,6 +146,7 @@ PUBLIC = {
     "few_shot.models.openai.wire": {"Failure"},
     # what was charged and released
     "few_shot.drafts": {"Draft", "Drafts"},
+    "ledger.allowance": {"Allowance", "CallerLimit"},
     "ledger.base": {"AccountState", "AccountTerms", "Charge", "ChargeRecord", "Plan"},
     "ledger.corpus": {"CorpusState", "CorpusTerms"},
     "ledger.periods": {"Period"},
@@ -165,6 +170,7 @@ PUBLIC = {
     "tabular.gdp.facts": {"FactWriter"},
     "tabular.synthetic": {"SyntheticWriter"},
     "facts": {"FactsChain"},
+    "tabular.ldp.mergeable": {"ReportTally"},
     "tabular.ldp.result": {"Collected", "Spending"},
     # rows behind `Hidden`
     "tabular.ldp.collecting": {"Rows"},
@@ -174,7 +180,8 @@ PUBLIC = {
     # chains and models, by their public fields; records, prompts and accounts hide
     "chain.dp_chain": {"DPChain"},
     "parsers.base": {"DPOutputParser", "PublicAnswer", "PublicInput"},
-    "parsers.esa": {"Candidates", "ESAOutputParser"},
+    "parsers.candidates": {"Candidates"},
+    "parsers.esa": {"ESAOutputParser"},
     "parsers.lead": {"Verdict"},
     "parsers.keywords": {"KeywordOutputParser"},
     "parsers.ksa_joint": {"KSAJointOutputParser"},

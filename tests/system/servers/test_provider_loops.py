@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import openai
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.prompt_values import StringPromptValue
@@ -32,6 +33,7 @@ from langchain_dpicl import (
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.sealed import SealedModel
 from langchain_dpicl.sealed.embedding_calls import embed_call, embed_calls
+from langchain_dpicl.sealed.model_loop import model_loop
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -112,6 +114,27 @@ def test_loops_at_once_share_no_connection(
     for thread in threads:
         thread.join()
     assert [votes(a) for a in answers] == pytest.approx([GROUPS] * 4, abs=5)
+
+
+def test_clients_on_aiohttp_get_a_session_of_the_models_loop(
+    proxy: RecordingProxy, few_groups: RetrievedGroups
+) -> None:
+    client = openai.DefaultAioHttpClient(trust_env=False)
+    model = model_of(proxy, http_async_client=client, **saying("cough"))
+
+    async def ask() -> AIMessage:
+        await model.ainvoke("Hello")
+        # With the session of another loop, calls would wait for ever.
+        own = model_loop().connected(model).root_async_client._client._transport
+        assert own.client is None
+        assert client._transport.client is not None
+        answer = await chain_of(few_groups, model).ainvoke(QUESTION)
+        assert own.client is not client._transport.client
+        assert (await model.ainvoke("Hello")).content == "cough"
+        await client.aclose()
+        return answer
+
+    assert votes(asyncio.run(ask())) == pytest.approx(GROUPS, abs=5)
 
 
 def answers_of(model: SealedModel) -> int:
