@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import select
+import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -277,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _wait_for(self, upstream: socket.socket) -> None:
         """Wait until the server behind has something to say, or the client has gone."""
-        while not select.select([upstream], [], [], LOOK_EVERY)[0]:
+        while not _is_readable(upstream, LOOK_EVERY):
             self._require_client()
 
     def _require_client(self) -> None:
@@ -286,8 +286,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _client_has_gone(self) -> bool:
         try:
-            if not select.select([self.connection], [], [], 0)[0]:
+            if not _is_readable(self.connection, 0):
                 return False
             return not self.connection.recv(1, socket.MSG_PEEK)
         except (OSError, ValueError):
             return True
+
+
+def _is_readable(connection: socket.socket, timeout: float) -> bool:
+    # Not `select.select`, which refuses a file whose number is 1024 or more.
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        return bool(selector.select(timeout))

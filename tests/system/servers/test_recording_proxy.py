@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +72,19 @@ def test_what_passes_is_recorded(proxy: RecordingProxy) -> None:
     assert not any(e.disconnected for e in proxy.exchanges)
     proxy.forget()
     assert proxy.exchanges == []
+
+
+def test_a_process_with_many_open_files_is_served(proxy: RecordingProxy) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = 2048
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
+    with contextlib.ExitStack() as stack:
+        # The next connection's number is past what `select` takes.
+        while (number := os.open(os.devnull, os.O_RDONLY)) < enough // 2:
+            stack.callback(os.close, number)
+        stack.callback(os.close, number)
+        assert ask(proxy) == (200, b"one two")
 
 
 def test_faults_are_given_instead(proxy: RecordingProxy) -> None:
