@@ -33,7 +33,7 @@ bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 
 mutations: $(DEV)  ## Break the code in a sample of places, and see whether the tests notice: an hour or more.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group mutations
-	$(BIN)/python tests/support/mutations.py $(MUTATIONS)
+	$(BIN)/python tests/support/mutations $(MUTATIONS)
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
 include tests/support/servers/servers.mk
