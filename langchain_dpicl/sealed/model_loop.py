@@ -40,7 +40,8 @@ class ModelLoop:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(lambda _loop, _context: None)
-        self._clients: dict[int, Any] = {}
+        # By a client's id: the client itself, as long as it is there, and our copy.
+        self._clients: dict[int, tuple[weakref.ref[Any], Any]] = {}
         self._ended = False
         # A daemon: a call that hangs must not keep the process alive.
         self._thread = threading.Thread(
@@ -87,21 +88,26 @@ class ModelLoop:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        closing = [client.aclose() for client in self._clients.values()]
+        closing = [copied.aclose() for _, copied in self._clients.values()]
         await asyncio.gather(*tasks, *closing, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
 
     def _client(self, http: Any) -> Any:
-        own = self._clients.get(id(http))
-        if own is None:
-            own = self._clients.setdefault(id(http), _reconnected(http))
+        known = self._clients.get(id(http))
+        if known is None:
+            # Who closes a client tells nobody: the next new client is when we look.
+            for key, (theirs, _) in list(self._clients.items()):
+                if getattr(theirs(), "is_closed", False):
+                    self._forget(key)
+            new = (weakref.ref(http), _reconnected(http))
+            known = self._clients.setdefault(id(http), new)
             weakref.finalize(http, self._forget, id(http)).atexit = False
-        return own
+        return known[1]
 
     def _forget(self, key: int) -> None:
-        client = self._clients.pop(key)
-        if self is _loops.get(os.getpid()) and not self._ended:
-            asyncio.run_coroutine_threadsafe(client.aclose(), self.loop)
+        _, copied = self._clients.pop(key, (None, None))
+        if copied and self is _loops.get(os.getpid()) and not self._ended:
+            asyncio.run_coroutine_threadsafe(copied.aclose(), self.loop)
 
 
 def _reconnected(client: Any) -> Any:

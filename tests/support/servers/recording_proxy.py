@@ -117,6 +117,11 @@ class RecordingProxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected, idle ones too."""
+        return len(self._server._open)
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

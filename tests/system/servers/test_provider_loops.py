@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -141,6 +142,20 @@ def answers_of(model: SealedModel) -> int:
     prompts = [StringPromptValue(text=str(number)) for number in range(9)]
     slots = asyncio.run(model.aanswer(prompts))
     return sum(slot.text is not None for slot in slots)
+
+
+def test_connections_of_a_closed_client_are_closed_too(proxy: RecordingProxy) -> None:
+    clients = [openai.DefaultAsyncHttpxClient(trust_env=False) for _ in range(3)]
+    for client in clients:
+        model = SealedModel(model_of(proxy, http_async_client=client))
+        assert answers_of(model) == 9
+        asyncio.run(client.aclose())
+    # Those of the last client are left, until a new one comes.
+    deadline = time.monotonic() + 60
+    while proxy.connections > 9:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert proxy.connections > 0
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
