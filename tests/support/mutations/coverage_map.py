@@ -35,7 +35,7 @@ def record(folder: Path) -> None:
     parts = ",".join(f"{PACKAGE.name}.{part}" for part in PARTS)
     config = f"[run]\nsource = {parts}\ndata_file = {folder / 'lines'}\n"
     (folder / "coveragerc").write_text(config, "utf-8")
-    command = [sys.executable, "-m", "pytest", "-n", "auto", "-q", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "-q"]
     command += ["-p", "coverage_map", "--cov", f"--cov-config={folder / 'coveragerc'}"]
     command += ["--cov-context=test", "--cov-report="]
     environment = {
