@@ -32,8 +32,6 @@ def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
     """
     epsilon = parameters.epsilon(epsilon)
     q = parameters.sampling_rate(sampling_rate)
-    if q == 1:
-        return epsilon
     if epsilon < _LARGE:
         amplified = math.log1p(q * math.expm1(epsilon))
     elif epsilon + math.log(q) < _LARGE:
