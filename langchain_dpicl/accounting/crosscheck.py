@@ -195,7 +195,7 @@ def _renyi_interval(
     last = min(event.order for event in curves)
     whole = np.arange(1.0, min(math.ceil(last), _MAX_WHOLE) + 1)
     finer = 1 + np.geomspace(_LEAST_EXCESS, last - 1, _ORDERS)
-    orders = np.array(sorted({*whole[1:-1], *finer[:-1], last}))
+    orders = np.array(sorted({*whole[1:-1], *finer}))
     known = np.full(len(orders), sum(e.count * e.divergence for e in curves))
     bent = np.zeros(len(orders))
     for event in gaussians:

@@ -297,7 +297,7 @@ RECORDED: dict[tuple[str, float], float] = {
 
 @pytest.mark.parametrize(("name", "delta"), RECORDED)
 def test_recorded_bounds(name: str, delta: float) -> None:
-    """Recorded figures, each within two ten-thousandths of the best over many orders."""
+    """Each is within two ten-thousandths of the best over many orders."""
     found = renyi_epsilon(LISTS[name], delta)
     assert found == pytest.approx(RECORDED[name, delta], rel=2e-13, abs=0)
     least = best_known(LISTS[name], delta)
