@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,7 @@ _MAX_SINGLE = 2**15
 _TAIL_DEVIATIONS = 10.2  # dp-accounting cuts a Gaussian where exp(-50) is left.
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """Loss of one use on the grid, in one order of the neighbors."""
 
     lowest: int  # Grid index of the first probability.

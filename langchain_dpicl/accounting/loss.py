@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -43,9 +43,11 @@ _TOLERATED_NOISE = 3e-3
 MAX_USES = 1_000_000
 _TILTED_SIZE = 8  # A tilted window may be this much longer than the plain one.
 
+_Uses: TypeAlias = Sequence[tuple[Measure, int]]
+"""The loss of each kind of use, in one order of the neighbors, and their number."""
 
-@dataclass(frozen=True)
-class _Composed:
+
+class _Composed(NamedTuple):
     """Loss of all uses, in one order of the neighbors, tilted by exp(t * loss)."""
 
     start: float  # Loss of the first probability; nothing is known of smaller ones.
@@ -84,13 +86,14 @@ def loss_epsilon(
         return math.inf
     try:
         with np.errstate(all="ignore"):
-            pairs = [discretize(one_use(event), step) for event in events]
-            counts = [event.count for event in events]
+            pairs = [
+                (discretize(one_use(event), step), event.count) for event in events
+            ]
             # Both orders are the same for a list in which each event's are.
-            orders = 1 if all(len(pair) == 1 for pair in pairs) else 2
+            orders = max(len(pair) for pair, _ in pairs)
             bounds = [
                 _order_epsilon(
-                    [pair[i % len(pair)] for pair in pairs], counts, delta, step
+                    [(pair[i % len(pair)], n) for pair, n in pairs], delta, step
                 )
                 for i in range(orders)
             ]
@@ -100,44 +103,36 @@ def loss_epsilon(
     return math.inf if any(map(math.isnan, bounds)) else max(bounds)
 
 
-def _order_epsilon(
-    measures: Sequence[Measure], counts: Sequence[int], delta: float, step: float
-) -> float:
+def _order_epsilon(uses: _Uses, delta: float, step: float) -> float:
     """Return the bound for one order of the neighbors."""
-    composed = _compose(measures, counts, step, tilt=None)
+    composed = _compose(uses, step, tilt=None)
     bound = _epsilon_at(composed, delta, step)
     if composed.noise > _TOLERATED_NOISE * delta:
         # The convolution's errors are a share of all mass, of which delta may be a
         # tiny part. Tilted, the losses that matter are the common ones.
-        total = _total_cumulants(measures, counts)[: len(RISING)]
+        total = _total_cumulants(uses)[: len(RISING)]
         tilt = int(np.argmin((total - math.log(delta)) / RISING))
         limit = _TILTED_SIZE * len(composed.tilted)
-        lowest, highest = _window(measures, counts, tilt)
+        lowest, highest = _window(uses, tilt)
         if highest - lowest < limit:
-            composed = _compose(measures, counts, step, tilt=tilt)
+            composed = _compose(uses, step, tilt=tilt)
             bound = min(bound, _epsilon_at(composed, delta, step))
     return bound
 
 
-def _compose(
-    measures: Sequence[Measure],
-    counts: Sequence[int],
-    step: float,
-    *,
-    tilt: int | None,
-) -> _Composed:
+def _compose(uses: _Uses, step: float, *, tilt: int | None) -> _Composed:
     """Return the convolution of all uses, tilted by `SLOPES[tilt] / step`."""
     from scipy import fft
 
     slope = 0.0 if tilt is None else float(SLOPES[tilt]) / step
-    lowest, highest = _window(measures, counts, tilt)
+    lowest, highest = _window(uses, tilt)
     size = highest - lowest + 1
     if size > 2 * MAX_COMPOSED:
         raise OverflowError
     length = fft.next_fast_len(size, real=True)
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
     exponents = 0.0
-    for measure, count in zip(measures, counts, strict=True):
+    for measure, count in uses:
         values = measure.probabilities
         if tilt is not None:
             losses = (np.arange(len(values)) + measure.lowest) * step
@@ -147,7 +142,7 @@ def _compose(
         spectrum *= fft.rfft(_fold(values, length)) ** count
     # What lies outside the window is wrapped into it: mass that is there twice,
     # once among the noise, can only raise the curve.
-    origin = sum(m.lowest * n for m, n in zip(measures, counts, strict=True))
+    origin = sum(m.lowest * n for m, n in uses)
     circle = fft.irfft(spectrum, length)
     tilted = np.maximum(np.roll(circle, -((lowest - origin) % length))[:size], 0.0)
 
@@ -156,17 +151,15 @@ def _compose(
     # errors is at most sqrt(length) times their norm, which by Parseval is the
     # norm of the spectrum's error.
     norm = math.sqrt(2 * float(np.sum(np.square(np.abs(spectrum)))))
-    transforms = 4 * math.log2(length + 1) * (sum(counts) + 2)
+    transforms = 4 * math.log2(length + 1) * (sum(n for _, n in uses) + 2)
     rounding = ROUNDING * (transforms + exponents) * norm
-    single = sum(
-        n * (m.infinity + m.error) for m, n in zip(measures, counts, strict=True)
-    )
+    single = sum(n * (m.infinity + m.error) for m, n in uses)
     # Rounding in the discretization may leave a total mass above 1.
     growth = sum(
         n * math.log(max(1.0, float(m.probabilities.sum()) + m.infinity))
-        for m, n in zip(measures, counts, strict=True)
+        for m, n in uses
     )
-    cumulant = 0.0 if tilt is None else _total_cumulants(measures, counts)[tilt]
+    cumulant = 0.0 if tilt is None else _total_cumulants(uses)[tilt]
     return _Composed(
         start=lowest * step,
         tilted=tilted,
@@ -177,32 +170,27 @@ def _compose(
     )
 
 
-def _total_cumulants(measures: Sequence[Measure], counts: Sequence[int]) -> Floats:
+def _total_cumulants(uses: _Uses) -> Floats:
     total = np.zeros(len(SLOPES))
-    for measure, count in zip(measures, counts, strict=True):
+    for measure, count in uses:
         total += count * measure.cumulants
     return total
 
 
-def _window(
-    measures: Sequence[Measure], counts: Sequence[int], tilt: int | None
-) -> tuple[int, int]:
+def _window(uses: _Uses, tilt: int | None) -> tuple[int, int]:
     """Return grid indices outside of which lies at most `_TAIL` on either side.
 
     Chernoff: P(L >= u) <= exp(K(t) - t u) for every t > 0. Tilted by s, K(t) is
     replaced by K(s + t) - K(s).
     """
-    total = _total_cumulants(measures, counts)
+    total = _total_cumulants(uses)
     slopes = SLOPES
     if tilt is not None:
         slopes, total = slopes - slopes[tilt], total - total[tilt]
     reach = np.full(len(slopes), np.nan)
     np.divide(total - math.log(_TAIL), slopes, out=reach, where=slopes != 0)
-    first = sum(n * m.lowest for m, n in zip(measures, counts, strict=True))
-    last = sum(
-        n * (m.lowest + len(m.probabilities) - 1)
-        for m, n in zip(measures, counts, strict=True)
-    )
+    first = sum(n * m.lowest for m, n in uses)
+    last = sum(n * (m.lowest + len(m.probabilities) - 1) for m, n in uses)
     upper = float(np.min(reach[slopes > 0], initial=math.inf))
     lower = float(np.max(reach[slopes < 0], initial=-math.inf))
     return (
