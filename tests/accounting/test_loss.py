@@ -301,9 +301,9 @@ def test_a_window_ends_where_the_best_chernoff_bound_leaves_next_to_nothing(
         uses * (measure.lowest + len(measure.probabilities) - 1),
     )
     bounds = exponents[rising < 0] / rising[rising < 0]
-    lowest = max(ends[0], math.floor(max(bounds)))
+    lowest = math.floor(max([*bounds, ends[0]]))
     bounds = exponents[rising > 0] / rising[rising > 0]
-    highest = min(ends[1], math.ceil(min(bounds, default=math.inf)))
+    highest = math.ceil(min([*bounds, ends[1]]))
     assert _window([(measure, uses)], tilt) == (lowest, highest)
 
 
