@@ -82,7 +82,7 @@ def loss_epsilon(
     if sum(event.count for event in events) > MAX_USES:
         return math.inf
     step = grid_step(events, resolution)
-    if not 0 < step <= _MAX_STEP:
+    if step > _MAX_STEP:
         return math.inf
     try:
         with np.errstate(all="ignore"):
@@ -105,7 +105,7 @@ def loss_epsilon(
 
 def _order_epsilon(uses: _Uses, delta: float, step: float) -> float:
     """Return the bound for one order of the neighbors."""
-    composed = _compose(uses, step, tilt=None)
+    composed = _compose(uses, step, None)
     bound = _epsilon_at(composed, delta, step)
     if composed.noise > _TOLERATED_NOISE * delta:
         # The convolution's errors are a share of all mass, of which delta may be a
@@ -115,12 +115,12 @@ def _order_epsilon(uses: _Uses, delta: float, step: float) -> float:
         limit = _TILTED_SIZE * len(composed.tilted)
         lowest, highest = _window(uses, tilt)
         if highest - lowest < limit:
-            composed = _compose(uses, step, tilt=tilt)
+            composed = _compose(uses, step, tilt)
             bound = min(bound, _epsilon_at(composed, delta, step))
     return bound
 
 
-def _compose(uses: _Uses, step: float, *, tilt: int | None) -> _Composed:
+def _compose(uses: _Uses, step: float, tilt: int | None) -> _Composed:
     """Return the convolution of all uses, tilted by `SLOPES[tilt] / step`."""
     from scipy import fft
 

@@ -195,10 +195,10 @@ def test_errors_that_are_a_large_share_of_delta_are_made_small(share: float) -> 
     event = GaussianEvent(1.1, 0.02)
     step = grid_step([event], FINE)
     uses = [(discretize(event, step)[0], 100)]
-    plain = _compose(uses, step, tilt=None)
+    plain = _compose(uses, step, None)
     delta = plain.noise / share
     untilted = _epsilon_at(plain, delta, step)
-    composed = _compose(uses, step, tilt=tilt_of(uses, step, delta))
+    composed = _compose(uses, step, tilt_of(uses, step, delta))
     tilted = _epsilon_at(composed, delta, step)
     assert tilted < untilted
     assert _order_epsilon(uses, delta, step) == (tilted if share > 0.003 else untilted)
@@ -210,7 +210,7 @@ def test_a_tilted_window_is_eight_times_as_long_at_most(
     event, delta = GaussianEvent(1.1, 0.02), 1e-11
     step = grid_step([event], FINE)
     uses = [(discretize(event, step)[0], 100)]
-    plain = _compose(uses, step, tilt=None)
+    plain = _compose(uses, step, None)
     tilt = tilt_of(uses, step, delta)
     lowest, highest = _window(uses, tilt)
     assert loss._TILTED_SIZE == 8
@@ -254,7 +254,7 @@ def convolved() -> Floats:
 def test_uses_are_convolved_tilted_and_with_their_errors_known(
     tilt: int | None,
 ) -> None:
-    composed = _compose(USES, STEP, tilt=tilt)
+    composed = _compose(USES, STEP, tilt)
     mass = convolved()
     first = 3 * -2 + 2 * 1
     slope = 0.0 if tilt is None else SLOPES[tilt] / STEP
@@ -321,7 +321,7 @@ def test_folding_adds_what_agrees_modulo_the_length(size: int, length: int) -> N
 def test_what_is_cut_off_is_wrapped_and_never_lost() -> None:
     event = GaussianEvent(1.1, 0.02)
     step = grid_step([event], FINE)
-    composed = _compose([(discretize(event, step)[0], 400)], step, tilt=None)
+    composed = _compose([(discretize(event, step)[0], 400)], step, None)
     assert len(composed.tilted) < 400 * len(discretize(event, step)[0].probabilities)
     assert composed.tilted.sum() == pytest.approx(1.0, abs=1e-12)
     assert composed.tilted.min() >= 0.0
