@@ -157,11 +157,11 @@ class PrivacyFilter:
     delta: float
     delta0_share: float = field(default=0.5, kw_only=True)
     order: float | None = field(default=None, kw_only=True)
-    budget: float = field(init=False, repr=False, compare=False)
+    budget: float = field(init=False, repr=False)
     """The limit in its own units: rho, mu, Renyi divergence at the order, epsilon."""
-    failure_budget: float = field(init=False, repr=False, compare=False)
+    failure_budget: float = field(init=False, repr=False)
     """The limit on the sum of failure probabilities."""
-    delta_left: float = field(init=False, repr=False, compare=False)
+    delta_left: float = field(init=False, repr=False)
     """delta for the conversion: what the failures' budget leaves, rounded down."""
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,11 +33,15 @@ from langchain_dpicl.accounting import (
     DeltaEvent,
     Event,
     ExponentialEvent,
+    FixedSampleGaussianEvent,
     GaussianEvent,
+    ParallelEvent,
     PrivacyFilter,
     PureEvent,
+    RenyiEvent,
     ZCDPEvent,
     best_order,
+    limits,
 )
 from langchain_dpicl.common.parameters import ParameterError
 
@@ -351,3 +356,294 @@ def test_best_order_needs_a_loss() -> None:
     for mix in ([], [DeltaEvent(1e-9)]):
         with pytest.raises(ParameterError, match="no event"):
             best_order(mix, 1.0, 1e-6)
+
+
+def filter_of(method: Any, **terms: Any) -> PrivacyFilter:
+    return PrivacyFilter(method, **{"epsilon": 2.0, "delta": 1e-5} | terms)
+
+
+FRACTIONS: dict[str, list[tuple[Event, Fraction]]] = {
+    "zcdp": [
+        (GaussianEvent(30.0, count=7), Fraction(7, 1800)),
+        (ExponentialEvent(0.25, 7), Fraction(7, 128)),
+        (PureEvent(0.125, 7), Fraction(7, 128)),
+        (ZCDPEvent(0.001, 7), 7 * Fraction(0.001)),
+    ],
+    "gdp": [(GaussianEvent(30.0, count=7), Fraction(7, 900))],
+    "renyi": [
+        (GaussianEvent(30.0, count=7), Fraction(20 * 7, 1800)),
+        (ZCDPEvent(0.001, 7), 140 * Fraction(0.001)),
+        (RenyiEvent(20.0, 0.01, 7), 7 * Fraction(0.01)),
+        (PureEvent(0.125, 7), 7 * limits.renyi_loss(PureEvent(0.125), 20.0)),
+    ],
+    "pure": [
+        (PureEvent(0.125, 7), Fraction(7, 8)),
+        (ExponentialEvent(0.1, 7), 7 * Fraction(0.1)),
+    ],
+}
+
+
+@pytest.mark.parametrize("method", FRACTIONS)
+def test_a_cost_is_the_exact_share_of_the_limit_in_whole_steps_up(method: str) -> None:
+    account = filter_of(method, order=20.0 if method == "renyi" else None)
+    limit = Fraction(account.budget) ** (2 if method == "gdp" else 1)
+    failure = DeltaEvent(3e-8, 3)
+    failed = math.ceil(3 * Fraction(3e-8) / Fraction(5e-6) * BUDGET_UNITS)
+    for event, lost in FRACTIONS[method]:
+        steps = math.ceil(lost / limit * BUDGET_UNITS)
+        assert account.cost([event]) == Cost(steps, 0)
+        assert account.cost([failure, event]) == Cost(steps, failed)
+        twice = math.ceil(2 * lost / limit * BUDGET_UNITS)
+        assert account.cost([event, failure, event]) == Cost(twice, failed)
+        branches = ((event,), (failure, event), (failure,), (failure, failure))
+        thrice = math.ceil(3 * lost / limit * BUDGET_UNITS)
+        assert account.cost([ParallelEvent(branches, 3)]) == Cost(
+            thrice, math.ceil(18 * Fraction(3e-8) / Fraction(5e-6) * BUDGET_UNITS)
+        )
+
+
+@pytest.mark.parametrize("method", ["zcdp", "gdp", "renyi", "pure"])
+@pytest.mark.parametrize("loss_part", [1e-6, 0.25, 0.9, 1.0])
+@pytest.mark.parametrize("failure_part", [0.0, 0.5, 1.0])
+def test_the_report_is_the_conversion_with_what_failures_leave(
+    method: str, loss_part: float, failure_part: float
+) -> None:
+    account = filter_of(method, delta0_share=0.8)
+    spent = Cost(round(loss_part * BUDGET_UNITS), round(failure_part * BUDGET_UNITS))
+    delta = 1e-5 * (1 - 0.8 * failure_part)
+    used = spent.loss / BUDGET_UNITS
+    if method == "gdp":
+        expected = accounting.gaussian_epsilon(account.budget * math.sqrt(used), delta)
+    elif method == "zcdp":
+        expected = accounting.zcdp_epsilon(account.budget * used, delta)
+    elif method == "pure":
+        expected = account.budget * used
+    else:
+        assert account.order is not None
+        total = account.budget * used
+        expected = limits.renyi_epsilon_at(account.order, total, delta)
+    expected = min(expected, 2.0)
+    found = account.epsilon_spent(spent)
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert found <= 2.0
+    if loss_part == failure_part == 1:
+        assert found == pytest.approx(2.0, rel=2e-10)
+
+
+@pytest.mark.parametrize("method", ["zcdp", "gdp", "renyi", "pure"])
+def test_a_report_is_rounded_up_by_a_known_part(method: str) -> None:
+    account = filter_of(method, delta0_share=0.0)
+    loss_ = BUDGET_UNITS // 2
+    with mp.workdps(40):
+        total = number(account.budget) * loss_ / BUDGET_UNITS
+        if method == "gdp":
+            mu = number(account.budget) * mp.sqrt(mp.mpf(loss_) / BUDGET_UNITS)
+            expected = accounting.gaussian_epsilon(float(mu), 1e-5)
+        elif method == "zcdp":
+            expected = float(zcdp_epsilon(total, mp.mpf(1e-5)) * (1 + mp.mpf("1e-10")))
+        elif method == "pure":
+            expected = float(total)
+        else:
+            assert account.order is not None
+            x = number(account.order) - 1
+            expected = float(total + conversion(x, mp.mpf(1e-5)))
+    found = account.epsilon_spent(Cost(loss_, 0))
+    assert found == pytest.approx(expected, rel=4e-14)
+    assert found >= expected * (1 - 1e-15)
+
+
+def test_both_limits_may_be_met_exactly_and_neither_passed() -> None:
+    account = filter_of("zcdp")
+    full = Cost(BUDGET_UNITS, BUDGET_UNITS)
+    part = Cost(BUDGET_UNITS - 5, BUDGET_UNITS - 7)
+    assert account.affords(part, Cost(5, 7))
+    assert not account.affords(part, Cost(6, 7))
+    assert not account.affords(part, Cost(5, 8))
+    assert account.epsilon_spent(full) == pytest.approx(2.0)
+    assert filter_of("renyi").epsilon_spent(Cost(1, 0)) > 0.5
+    assert filter_of("renyi").epsilon_spent(Cost(0, 1)) == 0
+    assert account.epsilon_spent(Cost(BUDGET_UNITS + 1, BUDGET_UNITS)) == math.inf
+    assert account.epsilon_spent(Cost(BUDGET_UNITS, BUDGET_UNITS + 1)) == math.inf
+    assert account.epsilon_spent(Cost(0, BUDGET_UNITS + 1)) == math.inf
+
+
+def test_a_filter_shows_its_terms_and_can_not_be_changed() -> None:
+    account = PrivacyFilter("zcdp", 2, 1e-5)
+    assert repr(account) == (
+        "PrivacyFilter(method='zcdp', epsilon=2.0, delta=1e-05, delta0_share=0.5, "
+        "order=None)"
+    )
+    assert account == PrivacyFilter("zcdp", 2.0, 1e-5, delta0_share=0.5)
+    assert hash(account) == hash(PrivacyFilter("zcdp", 2.0, 1e-5))
+    assert account.failure_budget == 5e-6
+    assert account.delta_left == 5e-6
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        account.epsilon = 3.0  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        PrivacyFilter("zcdp", 2.0, 1e-5, 0.5)  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        PrivacyFilter("renyi", 2.0, 1e-5, delta0_share=0.5, budget=1.0)  # type: ignore[call-arg]
+    assert PrivacyFilter("renyi", 2.0, 1e-5).order == limits.default_order(2.0, 5e-6)
+    assert PrivacyFilter("renyi", 2.0, 1e-5, order=8).order == 8.0
+
+
+def test_what_is_left_of_delta_is_rounded_down() -> None:
+    for delta, share in ((0.1, 0.3), (1e-6, 0.7), (1 / 3, 1 / 7)):
+        account = filter_of("gdp", delta=delta, delta0_share=share)
+        exact = Fraction(delta) - Fraction(delta * share)
+        assert Fraction(account.delta_left) <= exact
+        assert Fraction(math.nextafter(account.delta_left, 1)) > exact
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (
+            {"method": "pld"},
+            "method must be one of zcdp, gdp, renyi, pure, not 'pld'.",
+        ),
+        (
+            {"delta0_share": 1.0},
+            "delta0_share must be at least 0 and below 1, not 1.",
+        ),
+        ({"order": 3.0}, "Method 'zcdp' takes no order."),
+        (
+            {"delta": 5e-324, "delta0_share": 0.9},
+            (
+                "delta0_share 0.9 leaves nothing of delta 4.94066e-324 for the "
+                "conversion to epsilon."
+            ),
+        ),
+        (
+            {"epsilon": 1e-300, "delta": 1e-300},
+            "epsilon 1e-300 and delta 1e-300 are too small for a filter.",
+        ),
+        ({"method": "renyi", "order": 1.0}, "order must be above 1, not 1."),
+        (
+            {"method": "renyi", "order": 1.5},
+            (
+                "At order 1.5 the conversion alone costs more than epsilon 2. The best "
+                f"order for many small releases is {limits.default_order(2.0, 5e-6)!r}."
+            ),
+        ),
+    ],
+)
+def test_the_reason_for_which_terms_are_refused(
+    terms: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ParameterError) as refused:
+        filter_of(**{"method": "zcdp", **terms})
+    assert str(refused.value) == message
+
+
+def test_the_least_limits_that_are_given() -> None:
+    assert filter_of("pure", epsilon=1.01e-290, delta=1e-300).budget > 1e-290
+    with pytest.raises(ParameterError, match="too small"):
+        filter_of("pure", epsilon=0.99e-290, delta=1e-300)
+    # The least share and the least order that leave something.
+    assert filter_of("gdp", delta0_share=0.0).failure_budget == 0.0
+    assert filter_of("gdp", delta0_share=math.nextafter(1, 0)).delta_left > 0
+    with pytest.raises(ParameterError, match="At order"):
+        filter_of("renyi", order=math.nextafter(1.0, 2.0))
+
+
+def test_the_reason_for_which_an_event_is_refused() -> None:
+    for method, event, message in (
+        (
+            "pure",
+            ZCDPEvent(0.5),
+            (
+                "A 'pure' filter adds up pure epsilons only, not ZCDPEvent(rho=0.5, "
+                "count=1): use the method 'zcdp', or 'renyi' for sampled Gaussian "
+                "events."
+            ),
+        ),
+        (
+            "gdp",
+            PureEvent(0.5),
+            (
+                "A 'gdp' filter adds up Gaussian events without sampling only, not "
+                "PureEvent(epsilon=0.5, count=1): use the method 'zcdp', or 'renyi' "
+                "for sampled ones."
+            ),
+        ),
+    ):
+        with pytest.raises(ParameterError) as refused:
+            filter_of(method).cost([event])
+        assert str(refused.value) == message
+
+
+# -- the order ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [GaussianEvent(2.0, 0.01), DeltaEvent(1e-12)],
+        [GaussianEvent(60.0, 0.1, 3)],
+        [FixedSampleGaussianEvent(1.5, 0.1), PureEvent(0.01)],
+        [PureEvent(0.5)],
+        [PureEvent(0.01), ExponentialEvent(0.3)],
+        [ParallelEvent(((GaussianEvent(1.0, 0.05),), (ZCDPEvent(0.1),)), 5)],
+        [RenyiEvent(6.0, 0.01), GaussianEvent(9.0, count=2)],
+    ],
+)
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (8.0, 1e-3)])
+def test_the_best_order_repeats_a_mix_nearly_as_often_as_any(
+    events: list[Event], epsilon: float, delta: float
+) -> None:
+    def repeats(order: float) -> Fraction:
+        try:
+            account = PrivacyFilter(
+                "renyi", epsilon, delta, delta0_share=0.25, order=order
+            )
+            cost = account.cost([e for e in events if not isinstance(e, DeltaEvent)])
+        except ParameterError:
+            return Fraction(0)
+        return Fraction(1, cost.loss)
+
+    found = best_order(events, epsilon, delta, delta0_share=0.25)
+    grid = [1 + 10**x for x in np.linspace(-3, 5, 400).tolist()]
+    most = max(map(repeats, [*grid, *map(float, range(2, 200))]))
+    assert float(repeats(found)) >= float(most) * (1 - 2e-3)
+
+
+def test_recorded_orders() -> None:
+    """Each is one of the best, as the test above has it."""
+    found = [
+        best_order([GaussianEvent(2.0, 0.01), DeltaEvent(1e-12)], 1.0, 1e-6),
+        best_order([GaussianEvent(60.0, 0.1, 3)], 1.0, 1e-6, delta0_share=0.25),
+        best_order([FixedSampleGaussianEvent(1.5, 0.1), PureEvent(0.01)], 1.0, 1e-6),
+        best_order([PureEvent(0.5)], 8.0, 1e-3),
+        best_order([PureEvent(0.01), ExponentialEvent(0.3)], 8.0, 1e-3),
+        best_order([GaussianEvent(2.0)], 8.0, 1e-3),
+        best_order([PureEvent(30.0)], 40.0, 1e-2),
+        best_order([GaussianEvent(9.0, 1e-4)], 0.05, 1e-9),
+    ]
+    assert found == pytest.approx(
+        [
+            22.175130119017087,
+            22.917574460552867,
+            15.0,
+            3.951445566600374,
+            2.9475637545003432,
+            2.9475637545003432,
+            200.0,
+            579.8010074197035,
+        ],
+        rel=1e-12,
+    )
+
+
+def test_an_order_needs_a_mix_with_a_loss() -> None:
+    for mix in ([], [DeltaEvent(1e-9)], [ParallelEvent(((DeltaEvent(1e-9),),))]):
+        with pytest.raises(ParameterError, match="no event with a privacy loss"):
+            best_order(mix, 1.0, 1e-6)
+    branches = ((DeltaEvent(1e-9),), (DeltaEvent(1e-9), GaussianEvent(2.0)))
+    expected = best_order([GaussianEvent(2.0)], 1.0, 1e-6)
+    assert best_order([ParallelEvent(branches)], 1.0, 1e-6) == expected
+    with pytest.raises(TypeError):
+        best_order([GaussianEvent(2.0)], 1.0, 1e-6, 0.5)  # type: ignore[misc]
+    default = best_order([GaussianEvent(2.0)], 1.0, 1e-6)
+    assert default == best_order([GaussianEvent(2.0)], 1.0, 1e-6, delta0_share=0.5)
+    assert default != best_order([GaussianEvent(2.0)], 1.0, 1e-6, delta0_share=0.25)
