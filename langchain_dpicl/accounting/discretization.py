@@ -173,7 +173,7 @@ def _randomized_response(epsilon: float, step: float) -> tuple[int, Floats, floa
     the (convex) curve between the two points and leaves it elsewhere.
     """
     lowest = math.floor(-epsilon / step)
-    probabilities = np.zeros(math.ceil(epsilon / step) - lowest + 2)
+    probabilities = np.zeros(math.floor(epsilon / step) - lowest + 2)
     for loss in (epsilon, -epsilon):
         mass = 1 / (1 + math.exp(-loss))
         below = math.floor(loss / step)

@@ -99,10 +99,9 @@ def _above(z: float, q: float, epsilons: Floats) -> Floats:
 
 def _adding(z: float, q: float, epsilons: Floats) -> Floats:
     """Return the curve of N against M; it is 0 from -log(1 - q) on."""
-    share = 1 - (1 - q) * np.exp(np.minimum(epsilons, 1.0 - math.log1p(-q)))
-    positive = np.where(share > 0, share, 1.0)
-    inner = epsilons + math.log(q) - np.log(positive)
-    return np.where(share > 0, positive * _gaussian(z, inner), 0.0)
+    # Nothing, where it is not above 0, would have no logarithm.
+    share = np.maximum(1 - (1 - q) * np.exp(epsilons), 1e-300)
+    return share * _gaussian(z, epsilons + math.log(q) - np.log(share))
 
 
 def _gaussian(z: float, epsilons: Floats) -> Floats:

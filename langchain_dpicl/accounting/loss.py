@@ -187,16 +187,13 @@ def _window(uses: _Uses, tilt: int | None) -> tuple[int, int]:
     slopes = SLOPES
     if tilt is not None:
         slopes, total = slopes - slopes[tilt], total - total[tilt]
-    reach = np.full(len(slopes), np.nan)
-    np.divide(total - math.log(_TAIL), slopes, out=reach, where=slopes != 0)
+    exponents = total - math.log(_TAIL)
+    rising, falling = slopes > 0, slopes < 0
     first = sum(n * m.lowest for m, n in uses)
     last = sum(n * (m.lowest + len(m.probabilities) - 1) for m, n in uses)
-    upper = float(np.min(reach[slopes > 0], initial=math.inf))
-    lower = float(np.max(reach[slopes < 0], initial=-math.inf))
-    return (
-        first if lower < first else math.floor(lower),
-        last if upper > last else math.ceil(upper),
-    )
+    upper = np.min(exponents[rising] / slopes[rising], initial=last)
+    lower = np.max(exponents[falling] / slopes[falling], initial=first)
+    return math.floor(lower), math.ceil(upper)
 
 
 def _fold(values: Floats, length: int) -> Floats:

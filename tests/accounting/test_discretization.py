@@ -9,14 +9,26 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from langchain_dpicl.accounting import GaussianEvent, PureEvent, compose
+from langchain_dpicl.accounting import (
+    Event,
+    ExponentialEvent,
+    FixedSampleGaussianEvent,
+    GaussianEvent,
+    PureEvent,
+    compose,
+)
 from langchain_dpicl.accounting.discretization import (
     FINE,
     MAX_COMPOSED,
+    RISING,
     SLOPES,
     Measure,
+    _measure,
+    _randomized_response,
+    _spread,
     discretize,
     grid_step,
+    one_use,
 )
 
 
@@ -125,3 +137,177 @@ def test_the_grid_grows_with_the_noise_and_not_with_the_uses() -> None:
     far = [GaussianEvent(1.0, count=10**12)]
     step = grid_step(far, FINE)
     assert 17 * 10**6 / MAX_COMPOSED / 2 < step <= 2 * 17 * 10**6 / MAX_COMPOSED
+
+
+# -- the width of a loss, and the grid -----------------------------------------------
+
+
+def spread(event: Event) -> tuple[float, float]:
+    """Return the deviation and the range that a loss is taken to have."""
+    if isinstance(event, ExponentialEvent | PureEvent):
+        return event.epsilon, event.epsilon
+    assert isinstance(event, GaussianEvent | FixedSampleGaussianEvent)
+    z, q = event.noise_multiplier, event.sampling_rate
+    # The loss is Gaussian, with mean 1 / 2 z^2 and deviation 1 / z.
+    top = 1 / (2 * z * z) + 10.2 / z
+    if q == 1:
+        return 1 / z, top
+    sides = 1.0 if isinstance(event, GaussianEvent) else math.sqrt(2)
+    share = min(1.0, sides * q)
+    variance = share * (1 / z**2 + 1 / (4 * z**4))
+    if z > 0.05:
+        variance = min(variance, share**2 * math.expm1(1 / z**2))
+    least = -math.log1p(-q)
+    return math.sqrt(variance), max(least, math.log(1 - q + q * math.exp(top)))
+
+
+ONE_USE: list[Event] = [
+    *(GaussianEvent(z) for z in (0.2, 1.0, 40.0)),
+    *(GaussianEvent(z, q) for z in (0.1, 0.4, 1.0, 40.0) for q in (1e-5, 0.3, 0.9999)),
+    *(FixedSampleGaussianEvent(z, q) for z in (0.4, 9.0) for q in (0.01, 0.6, 0.9)),
+    PureEvent(0.3),
+    ExponentialEvent(0.3),
+]
+
+
+@pytest.mark.parametrize("event", ONE_USE, ids=str)
+def test_how_far_a_loss_spreads(event: Event) -> None:
+    assert _spread(event) == pytest.approx(spread(event), rel=1e-12, abs=0)
+
+
+def test_losses_of_hardly_any_noise_spread_far_and_overflow_to_no_grid() -> None:
+    for z in (0.0379, 0.0377, 0.02):
+        deviation, top = _spread(GaussianEvent(z, 0.5))
+        assert deviation == pytest.approx(math.sqrt(0.5 * (z**-2 + z**-4 / 4)))
+        expected = 0.5 / z / z + 10.2 / z - math.log(2)
+        assert top == pytest.approx(expected)
+    assert grid_step([GaussianEvent(1e-200)], FINE) == math.inf
+    assert grid_step([GaussianEvent(1e-100, 0.5)], FINE) == math.inf
+    assert grid_step([PureEvent(1e200)], FINE) == math.inf
+    assert grid_step([PureEvent(1e-200)], FINE) == math.inf
+    assert grid_step([], FINE) == math.inf
+
+
+def grid(events: list[Event], share: float) -> float:
+    spreads = [spread(event) for event in events]
+    uses = sum(event.count for event in events)
+    variance = sum(
+        event.count * deviation**2
+        for event, (deviation, _) in zip(events, spreads, strict=True)
+    )
+    top = max(top for _, top in spreads)
+    step = max(
+        share * math.sqrt(variance / uses),
+        2 * top * share * 32 / 2**15,
+        (17 * math.sqrt(variance) + 2 * top) / 2**22,
+    )
+    return 2.0 ** math.floor(math.log2(step))
+
+
+@pytest.mark.parametrize("share", [1 / 32, 1 / 8])
+@pytest.mark.parametrize(
+    "others",
+    [
+        (1, []),
+        (10**9, []),
+        (10**11, [PureEvent(0.7, 10**11)]),
+        (3, [PureEvent(9.0, 20), PureEvent(0.1, 700)]),
+        (1, [GaussianEvent(0.3, 1e-6), PureEvent(1e-3, 10**4)]),
+    ],
+    ids=str,
+)
+def test_the_grid_is_a_power_of_two_below_the_share_that_is_asked(
+    others: tuple[int, list[Event]], share: float
+) -> None:
+    count, events = others
+    for z in np.geomspace(0.3, 5.0, 300).tolist():
+        listed = [GaussianEvent(z, count=count), *events]
+        assert grid_step(listed, share) == grid(listed, share)
+    # Few uses of losses that are rare and large: the range decides.
+    for z in np.geomspace(0.15, 0.3, 100).tolist():
+        listed = [GaussianEvent(z, 1e-6, count)]
+        assert grid_step(listed, share) == grid(listed, share)
+
+
+def test_one_use_is_the_key_of_all_of_them() -> None:
+    assert one_use(GaussianEvent(2.0, 0.5, 9)) == GaussianEvent(2.0, 0.5)
+    fixed = FixedSampleGaussianEvent(2.0, 0.5, 9)
+    assert one_use(fixed) == FixedSampleGaussianEvent(2.0, 0.5)
+    assert one_use(PureEvent(0.5, 9)) == PureEvent(0.5)
+    assert one_use(ExponentialEvent(0.5, 9)) == PureEvent(0.5)
+    for event in (GaussianEvent(2.0), PureEvent(0.5)):
+        assert len(discretize(event, 2.0**-6)) == 1
+    assert len(discretize(one_use(fixed), 2.0**-6)) == 1
+    assert len(discretize(GaussianEvent(2.0, 0.5), 2.0**-6)) == 2
+
+
+# -- one loss ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lowest", [-3, 0, 2])
+def test_the_rounding_of_a_curve_is_counted(lowest: int) -> None:
+    masses = np.array([0.2, 0.0, 0.5, 0.1, 0.2])
+    measure = _measure(lowest, masses, 1e-9, 0.5)
+    weighed = [(lowest + k) * 0.5 * float(masses[k:].sum()) for k in range(len(masses))]
+    expected = 2.0**-52 * (6 + 2 * max(0.0, *weighed))
+    assert measure.error == pytest.approx(expected, rel=1e-12, abs=0)
+    assert (measure.lowest, measure.infinity) == (lowest, 1e-9)
+    assert measure.probabilities is masses
+    losses = (lowest + np.arange(5)) * 0.5
+    for slope, cumulant in zip(SLOPES / 0.5, measure.cumulants, strict=True):
+        exact = special.logsumexp(slope * losses, b=masses)
+        assert cumulant == pytest.approx(exact, rel=1e-12, abs=1e-15)
+
+
+def test_the_slopes_that_are_looked_at() -> None:
+    rising = np.geomspace(1e-7, 2.0, 100)
+    assert RISING.tolist() == rising.tolist()
+    falling = -np.geomspace(1e-7, 2.0, 36)
+    assert SLOPES.tolist() == [*rising.tolist(), *falling.tolist()]
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 1.1])
+def test_an_atom_is_shared_out_so_that_both_masses_stay(epsilon: float) -> None:
+    lowest, masses, infinity = _randomized_response(epsilon, 0.25)
+    losses = (lowest + np.arange(len(masses))) * 0.25
+    assert infinity == 0.0
+    is_aligned = epsilon == 1.0
+    assert np.count_nonzero(masses) == (2 if is_aligned else 4)
+    # No point is without mass at either end but for those that an atom lies on.
+    assert losses[0] <= -epsilon < losses[0] + 0.25
+    assert losses[-1] - 0.25 <= epsilon < losses[-1]
+    for sign in (1, -1):
+        near = np.abs(losses - sign * epsilon) < 0.25
+        true = 1 / (1 + math.exp(-sign * epsilon))
+        assert masses[near].sum() == pytest.approx(true, rel=1e-14)
+        # Its mass under the other neighbor.
+        other = float(masses[near] @ np.exp(-losses[near]))
+        assert other == pytest.approx(1 - true, rel=1e-13)
+
+
+def test_recorded_losses_of_a_sample_of_fixed_size() -> None:
+    """Sums of the masses and first moments, of either side."""
+    event = FixedSampleGaussianEvent(1.3, 0.2)
+    step = grid_step([event], FINE)
+    (measure,) = discretize(event, step)
+    losses = (np.arange(len(measure.probabilities)) + measure.lowest) * step
+    found = [
+        measure.lowest,
+        len(losses),
+        float(measure.probabilities[losses > 0].sum()),
+        float(measure.probabilities @ losses),
+        float(measure.probabilities @ np.exp(-losses)),
+        measure.infinity,
+    ]
+    assert found == pytest.approx(
+        [
+            -837,
+            1675,
+            0.4008953489730859,
+            0.01929937918446005,
+            1.000000000340629,
+            1.272436379992181e-26,
+        ],
+        rel=1e-9,
+        abs=1e-20,
+    )

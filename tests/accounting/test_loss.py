@@ -321,7 +321,7 @@ def test_folding_adds_what_agrees_modulo_the_length(size: int, length: int) -> N
 def test_no_mass_far_out_is_no_mass_however_it_is_tilted() -> None:
     masses = np.zeros(500)
     masses[:2] = 0.5
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         composed = _compose([(_measure(0, masses, 0.0, STEP), 2)], STEP, 99)
     assert np.isfinite(composed.tilted).all()
     assert composed.tilted.sum() == pytest.approx(1.0)
@@ -333,7 +333,9 @@ def test_what_is_cut_off_is_wrapped_and_never_lost() -> None:
     composed = _compose([(discretize(event, step)[0], 400)], step, None)
     assert len(composed.tilted) < 400 * len(discretize(event, step)[0].probabilities)
     assert composed.tilted.sum() == pytest.approx(1.0, abs=1e-12)
-    assert composed.tilted.min() >= 0.0
+    # Nor is a mass that rounding puts below 0.
+    few = _compose([(discretize(event, step)[0], 3)], step, None)
+    assert min(composed.tilted.min(), few.tilted.min()) == 0.0
 
 
 # -- the figure -----------------------------------------------------------------------
