@@ -39,7 +39,6 @@ from langchain_dpicl.common.parameters import (
 # Relative slack of a calibrated scale where a numerical bound is involved.
 TOLERANCE = 1e-3
 EXACT_TOLERANCE = 1e-9  # The same where the closed form is.
-_MAX_STEPS = 200
 _LOWEST, _HIGHEST = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER)
 
 
@@ -184,9 +183,8 @@ def _root(excess: Callable[[float], float], start: float, tolerance: float) -> f
         if sign > 0 and x == _HIGHEST:
             return math.inf
         stride *= 2
-    for step in range(_MAX_STEPS):
-        if high - low <= tolerance:
-            break
+    step = 0
+    while high - low > tolerance:
         middle = (low + high) / 2
         x, rise = middle, values[low] - values[high]
         if step % 3 < 2 and math.isfinite(rise):  # noqa: PLR2004 - every third halves
@@ -196,4 +194,5 @@ def _root(excess: Callable[[float], float], start: float, tolerance: float) -> f
             x = x if low < x < high else middle
         values[x] = excess(x)
         low, high = (x, high) if values[x] > 0 else (low, x)
+        step += 1
     return high

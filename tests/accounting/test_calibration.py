@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from dp_accounting import gaussian_mechanism
@@ -9,15 +10,22 @@ from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
     DeltaEvent,
+    Event,
     ExponentialEvent,
     GaussianEvent,
     PureEvent,
+    RenyiEvent,
     ZCDPEvent,
     calibrate,
     epsilon,
+    merge,
     noise_multiplier,
+    repeat,
     spent,
+    total_delta0,
 )
+from langchain_dpicl.accounting.calibration import _root
+from langchain_dpicl.accounting.composition import CHEAP, bound
 from langchain_dpicl.common.parameters import ParameterError
 
 budgets = st.floats(-2, 2).map(lambda x: 10**x)
@@ -129,3 +137,142 @@ def test_bad_arguments_are_refused(change: dict[str, float]) -> None:
     arguments = {"epsilon": 1.0, "delta": 1e-6, "uses": 1} | change
     with pytest.raises(ParameterError):
         noise_multiplier(**arguments)
+
+
+# -- the search -----------------------------------------------------------------------
+
+EXCESSES: dict[str, Callable[[float], float]] = {
+    "a line": lambda x: 1.7 - x,
+    "steep": lambda x: 40 * (0.3 - x),
+    "flat": lambda x: 1e-3 * (2.5 - x),
+    "bent": lambda x: 3 - x if x < 1 else 2 * (2 - x),
+    "a jump": lambda x: 5.0 if x < 1.234 else -7.0,
+    "at the start": lambda x: -x,
+    "free from somewhere on": lambda x: -math.inf if x > -2 else 1.0,
+    "not known before": lambda x: math.inf if x < 4.5 else 4.6 - x,
+    "far up": lambda x: 13.0 - x,
+    "far down": lambda x: -13.0 - x,
+}
+
+
+@pytest.mark.parametrize("tolerance", [0.05, 1e-3, 1e-9])
+@pytest.mark.parametrize("start", [0.0, -3.0, 7.0])
+@pytest.mark.parametrize("name", EXCESSES)
+def test_a_root_is_met_from_above_and_within_the_tolerance(
+    name: str, start: float, tolerance: float
+) -> None:
+    asked: list[float] = []
+
+    def excess(x: float) -> float:
+        asked.append(x)
+        return EXCESSES[name](x)
+
+    found = _root(excess, start, tolerance)
+    assert EXCESSES[name](found) <= 0 < EXCESSES[name](found - tolerance)
+    # Both ends were looked at, within reach of a scale, and nothing much besides.
+    assert found in asked
+    assert any(found - tolerance <= x < found and EXCESSES[name](x) > 0 for x in asked)
+    assert math.log(1e-6) <= min(asked) <= max(asked) <= math.log(1e6)
+    smooth = name in ("a line", "steep", "bent", "far up", "far down")
+    assert len(asked) <= (13 if smooth else 75)
+
+
+def test_a_search_ends_at_the_ends_of_the_scale() -> None:
+    for start in (0.0, 3.0):
+        assert _root(lambda _: -1.0, start, 1e-3) == math.log(1e-6)
+        assert _root(lambda _: -math.inf, start, 1e-3) == math.log(1e-6)
+        assert _root(lambda _: 1.0, start, 1e-3) == math.inf
+        assert _root(lambda _: math.inf, start, 1e-3) == math.inf
+    # A root at the very ends is one.
+    assert _root(lambda x: math.log(1e6) - x, 0.0, 1e-9) == math.log(1e6)
+    low = math.log(1e-6)
+    assert _root(lambda x: low - x, 0.0, 1e-9) == low
+
+
+def test_scales_that_are_tried_stay_within_their_ends() -> None:
+    for budget in (1e-9, 1e300):
+        asked: list[float] = []
+
+        def events_at(t: float, asked: list[float] = asked) -> list[Event]:
+            asked.append(t)
+            return [GaussianEvent(t, 0.5)]
+
+        if budget < 1:
+            with pytest.raises(ParameterError):
+                calibrate(events_at, budget, 1e-12, uses=10**9)
+            assert max(asked) == 1e6
+        else:
+            assert calibrate(events_at, budget, 1e-12, uses=1) == 1e-6
+            assert min(asked) == 1e-6
+
+
+def test_what_only_the_best_bound_allows_is_found() -> None:
+    # At the largest scale the quick bound is still above the budget.
+    def events_at(t: float) -> list[Event]:
+        return [GaussianEvent(t * 3e-5, 0.05)]
+
+    most = events_at(1e6)
+    quick = bound(merge(repeat(most, 1000)), 1e-6, CHEAP)
+    best = spent(most, 1000, 1e-6)
+    assert best < 0.99 * quick
+    budget = 0.1 * quick + 0.9 * best
+    t = calibrate(events_at, budget, 1e-6, uses=1000)
+    assert 9e5 < t < 1e6
+    assert spent(events_at(t), 1000, 1e-6) <= budget
+
+
+def test_the_reasons_are_told_with_their_numbers() -> None:
+    with pytest.raises(ParameterError) as refused:
+        calibrate(lambda _: [DeltaEvent(0.25)], 1.0, 0.75, uses=3)
+    assert str(refused.value) == (
+        "The failure probabilities of 3 uses add up to 0.75; delta is 0.75. "
+        "Lower delta0 or the number of uses."
+    )
+    failure = total_delta0([DeltaEvent(0.25, 3)])
+    with pytest.raises(ParameterError, match="add up"):
+        calibrate(lambda _: [DeltaEvent(0.25)], 1.0, failure, uses=3)
+    with pytest.raises(ParameterError) as refused:
+        calibrate(lambda _: [PureEvent(1.0)], 2.0, 1e-6, uses=20)
+    assert str(refused.value) == (
+        "No noise up to 1e+06 keeps 20 uses within epsilon 2 at delta 1e-06. Raise "
+        "epsilon, or lower the number of uses."
+    )
+    for call in (
+        lambda: noise_multiplier(1.0, 1e-6, 20),  # type: ignore[misc]
+        lambda: calibrate(lambda t: [PureEvent(1 / t)], 1.0, 1e-6, 20),  # type: ignore[misc]
+        lambda: epsilon(1.0, 1e-6, 20),  # type: ignore[misc]
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_a_failure_beside_a_plain_gaussian_leaves_the_closed_form() -> None:
+    def events_at(t: float) -> list[Event]:
+        return [GaussianEvent(t), DeltaEvent(1e-9)]
+
+    t = calibrate(events_at, 2.0, 1e-6, uses=20)
+    assert spent(events_at(t), 20, 1e-6) <= 2.0
+    assert spent(events_at(t / (1 + 2e-9)), 20, 1e-6) > 2.0
+
+
+def renyi(t: float) -> list[Event]:
+    return [RenyiEvent(8.0, 4 / (t * t)), GaussianEvent(t, 0.1)]
+
+
+def test_recorded_scales() -> None:
+    """Each is met and nearly the least, as the tests above have it of any."""
+    bundles = {**BUNDLES, "Renyi": renyi, "Gaussian": lambda t: [GaussianEvent(t)]}
+    found = {name: calibrate(bundles[name], 2.0, 1e-6, uses=20) for name in bundles}
+    assert found == pytest.approx(
+        {
+            "test and selection": 10.991272947535487,
+            "selection alone": 5.327176657718774,
+            "pure": 8.965798541590805,
+            "zcdp": 15.06753095700603,
+            "a share that stays": 11.442440426621836,
+            "sampled": 1.6687926928110928,
+            "Renyi": 13.297927363224607,
+            "Gaussian": 9.974993132486677,
+        },
+        rel=1e-11,
+    )

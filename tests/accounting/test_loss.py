@@ -93,6 +93,8 @@ def test_the_default_resolution_is_the_fine_one() -> None:
     events = LISTS["sampled"]
     assert loss_epsilon(events, 1e-6) == loss_epsilon(events, 1e-6, resolution=FINE)
     assert loss_epsilon(events, 1e-6) < loss_epsilon(events, 1e-6, resolution=COARSE)
+    with pytest.raises(TypeError):
+        loss_epsilon(events, 1e-6, COARSE)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("event", [ZCDPEvent(1e-9), RenyiEvent(3.0, 1e-9)])
