@@ -252,6 +252,19 @@ def convolved() -> Floats:
     return found
 
 
+def test_the_tilt_is_that_of_the_least_chernoff_bound() -> None:
+    # Of few grid points, where the bounds are close to one another.
+    uses, delta = [(ONE, 6)], 1e-12
+    plain = _epsilon_at(_compose(uses, STEP, None), delta, STEP)
+    tilt = tilt_of(uses, STEP, delta)
+    figures = [
+        _epsilon_at(_compose(uses, STEP, k), delta, STEP)
+        for k in (tilt, tilt - 20, tilt - 5)
+    ]
+    assert figures[0] not in figures[1:]
+    assert _order_epsilon(uses, delta, STEP) == min(plain, figures[0]) == figures[0]
+
+
 @pytest.mark.parametrize("tilt", [None, 40, 90, 120])
 def test_uses_are_convolved_tilted_and_with_their_errors_known(
     tilt: int | None,
