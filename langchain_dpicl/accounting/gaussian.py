@@ -54,7 +54,7 @@ def _erfcx(x: float) -> float:
     """Return exp(x^2) erfc(x) for x > -6, to a relative error of about 1e-14."""
     if x < _ASYMPTOTIC_FROM:
         return math.exp(x * x) * math.erfc(x)
-    # The asymptotic series; at x = 10 the ninth term is below 1e-16.
+    # The asymptotic series; at x = 10 the first term that is left out is below 1e-14.
     step = -0.5 / (x * x)
     term = total = 1.0
     for k in range(1, 18, 2):
