@@ -121,13 +121,12 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
         reason = f"more than {_MAX_WAYS} different branches to compare"
         figure = compose(own, delta)
         return CrossCheck(figure, 0.0, math.inf, agrees=False, reason=reason)
-    largest = CrossCheck(0.0, 0.0, 0.0, agrees=True)
+    found: list[CrossCheck] = []
     for plain in one_by_one(own):
-        found = _cross_check(plain, delta)
-        if not found.agrees:
-            return found
-        largest = max(largest, found, key=lambda check: check.pld)
-    return largest
+        found.append(_cross_check(plain, delta))
+        if not found[-1].agrees:
+            return found[-1]
+    return max(found, key=lambda check: check.pld)
 
 
 def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:

@@ -243,6 +243,6 @@ def _epsilon_at(composed: _Composed, delta: float, step: float) -> float:
         return 0.0 if loss <= 0 else loss * (1 + 1e-12)
     left, rest = max(0.0, loss - step), target - float(noise[j])
     inside = left
-    if mass[j] > rest and weighted[j] > 0:
+    if mass[j] > rest:  # And so there is a weight: it is at least the difference.
         inside = loss + math.log((float(mass[j]) - rest) / float(weighted[j]))
     return max(left, inside) * (1 + 1e-12)

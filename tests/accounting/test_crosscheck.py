@@ -314,6 +314,13 @@ def test_an_end_that_is_no_number_is_a_failure(
     )
 
 
+def test_releases_without_a_sample_are_one_to_it() -> None:
+    one = [(pytest.approx(0.3), 1.0, 1)]
+    assert crosscheck._distinct([GaussianEvent(0.3)]) == one
+    assert crosscheck._distinct([GaussianEvent(0.6, count=4)]) == one
+    assert crosscheck._distinct([GaussianEvent(0.6, 0.5, 4)]) == [(0.6, 0.5, 4)]
+
+
 def test_an_interval_below_zero_is_cut_there(
     monkeypatch: pytest.MonkeyPatch, other: OtherAccountant
 ) -> None:
@@ -350,7 +357,7 @@ def test_a_figure_may_be_above_by_a_margin_and_never_below(
         )
 
 
-@pytest.mark.parametrize("interval", [(1.0, 0.9), (0.5, math.inf), (math.nan, 1.0)])
+@pytest.mark.parametrize("interval", [(1.0, 0.9), (0.5, float("inf")), (math.nan, 1.0)])
 def test_an_interval_must_be_one(
     monkeypatch: pytest.MonkeyPatch, interval: tuple[float, float]
 ) -> None:

@@ -457,6 +457,7 @@ def test_both_limits_may_be_met_exactly_and_neither_passed() -> None:
     full = Cost(BUDGET_UNITS, BUDGET_UNITS)
     part = Cost(BUDGET_UNITS - 5, BUDGET_UNITS - 7)
     assert account.affords(part, Cost(5, 7))
+    assert account.affords(part, Cost(4, 6))
     assert not account.affords(part, Cost(6, 7))
     assert not account.affords(part, Cost(5, 8))
     assert account.epsilon_spent(full) == pytest.approx(2.0)

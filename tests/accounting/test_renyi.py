@@ -306,5 +306,8 @@ def test_recorded_bounds(name: str, delta: float) -> None:
 
 def test_no_events_cost_nothing_and_what_has_no_bound_is_infinite() -> None:
     assert renyi_epsilon([], 1e-6) == 0.0
+    # The best order is the first, or the last, that is looked at.
+    assert renyi_epsilon([ZCDPEvent(1e15)], 1e-5) == pytest.approx(1e15, rel=1e-5)
+    assert 0 <= renyi_epsilon([ZCDPEvent(1e-25)], 1e-12) < 1e-8
     assert renyi_epsilon([GaussianEvent(1e-200)], 1e-6) == math.inf
     assert renyi_epsilon([ZCDPEvent(1e-15)], 0.5) == 0.0
