@@ -240,7 +240,7 @@ def _epsilon_at(composed: _Composed, delta: float, step: float) -> float:
     j = int(np.argmax(below))
     loss = float(losses[j])
     if j == 0:
-        return 0.0 if loss <= 0 else loss * (1 + 1e-12)
+        return max(0.0, loss) * (1 + 1e-12)
     left, rest = max(0.0, loss - step), target - float(noise[j])
     inside = left
     if mass[j] > rest:  # And so there is a weight: it is at least the difference.
