@@ -58,8 +58,6 @@ class Account(ABC):
         self.queries = queries
         self.ledger = ledger
         self._stored: Plan | None = None
-        # Templates that were found to fit: the comparison is not free.
-        self._fitting: set[tuple[Template[Any], str | None]] = set()
         self._lock = threading.Lock()
 
     # -- what a plan and a filter do differently ---------------------------------------
@@ -129,6 +127,7 @@ class Account(ABC):
         """Charge one release, durably; see `PrivacyBudgetHandler.charge`."""
         name, stored = self.terms.name, self._bound(template, unit_key)
         expected = self._events(template, stored)
+        self._require_unit(stored, unit_key)
         # Before the charge: what does not fit is refused at no cost.
         noise = checked(template.read, expected)
         self._bind_salt(salt)
@@ -286,33 +285,28 @@ class Account(ABC):
         return self.ledger.state(self.terms.name)
 
     def _bound(self, template: Template[Any], unit_key: str | None) -> Plan:
-        """Return what the first release has fixed, if this one fits it.
+        """Return what the first release has fixed, and fix it if this is the first.
 
         Raises:
-            PlanMismatchError: If it does not fit, or nothing can be fixed for it.
+            PlanMismatchError: If nothing can be fixed for it.
             InvalidParameterError: If noise is left open that nothing determines.
             LedgerError: If the ledger can't be used.
         """
-        name = self.terms.name
         with self._lock:
-            if self._stored is not None and (template, unit_key) in self._fitting:
-                return self._stored
             if self._stored is None:
                 self._stored = self._state().plan
             if self._stored is None:
                 first = self._first(template, unit_key)
-                self._stored = self.ledger.fix_plan(name, first)
-            stored = self._stored
-        self._events(template, stored)
+                self._stored = self.ledger.fix_plan(self.terms.name, first)
+            return self._stored
+
+    def _require_unit(self, stored: Plan, unit_key: str | None) -> None:
         if unit_key != (known := stored.template.get("unit_key")):
             raise PlanMismatchError(
-                f"Account {name!r} protects {_units(known)}, and this release "
-                f"{_units(unit_key)}. Open an account of its own for the other kind of "
-                "unit."
+                f"Account {self.terms.name!r} protects {_units(known)}, and this "
+                f"release {_units(unit_key)}. Open an account of its own for the other "
+                "kind of unit."
             )
-        with self._lock:
-            self._fitting.add((template, unit_key))
-        return stored
 
     def _collector(self, charge: Charge) -> ChargeUnits | None:
         if self.terms.scope == "corpus":

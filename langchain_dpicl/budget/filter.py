@@ -81,8 +81,8 @@ class AccountFilter(Account):
         return _loss_within(self._filter, epsilon)
 
     def _queries_in(self, steps: int, queries: int) -> int:
-        share = BUDGET_UNITS // queries
-        return steps // share if share else 0
+        # At least one step each: `terms` allows no more queries than there are steps.
+        return steps // (BUDGET_UNITS // queries)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -218,5 +218,4 @@ def is_affordable(
     events: tuple[Event, ...], *, epsilon: float, delta: float, queries: int
 ) -> bool:
     """Return whether `queries` such releases stay within (epsilon, delta)."""
-    cost = _cost(events, delta, queries)
-    return math.isfinite(cost) and cost <= epsilon
+    return _cost(events, delta, queries) <= epsilon
