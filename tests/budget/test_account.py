@@ -12,7 +12,13 @@ from support.release_templates import template
 
 import langchain_dpicl
 from langchain_dpicl import Allowance, PrivacyBudgetHandler
-from langchain_dpicl.accounting import Cost, Event, GaussianEvent, GaussianPart, PurePart
+from langchain_dpicl.accounting import (
+    Cost,
+    Event,
+    GaussianEvent,
+    GaussianPart,
+    PurePart,
+)
 from langchain_dpicl.accounting import spent as epsilon_of
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
