@@ -266,17 +266,17 @@ def test_a_lead_of_all_groups_is_possible_and_no_larger_one() -> None:
         (
             19.2,
             "vote",
-            "An answer must lead the next one by 20 of 40 groups to come out",
+            "An answer must lead the next one by 20 of 40 groups to",
         ),
-        (40, "vote", "An answer must lead the next one by 40 of 40 groups to come out"),
+        (40, "vote", "An answer must lead the next one by 40 of 40 groups to"),
         (19.2, "ksa/threshold", "A word must be in the answers of 20 of 40 groups to"),
         (19.2, "ksa/threshold curve", "A word must be in the answers of 20 of 40 gro"),
         (
             40.2,
             "vote",
-            "Not even a unanimous answer of 40 groups stands out of the noi",
+            "Not even a unanimous answer of 40 groups stands out of",
         ),
-        (40.2, "ksa/threshold", "Not even a unanimous answer of 40 groups stands out "),
+        (40.2, "ksa/threshold", "Not even a unanimous answer of 40 groups stands out"),
     ],
 )
 def test_the_advice_names_the_lead(lead: float, mechanism: str, advice: str) -> None:

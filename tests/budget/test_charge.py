@@ -1,0 +1,95 @@
+"""What is checked before an account is charged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.release_templates import template
+
+from langchain_dpicl.accounting import GaussianPart
+from langchain_dpicl.budget import Bundle, PaidCharge
+from langchain_dpicl.budget.charge import (
+    require_delta,
+    require_possible,
+    require_template,
+)
+from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.ledger import AccountTerms
+
+VOTE = template("vote", (GaussianPart(),))
+BOTH = Bundle("both", (VOTE, VOTE), disjoint=False)
+CORPUS = AccountTerms("all", 8.0, 1e-3, 4)
+UNIT = AccountTerms("each", 8.0, 1e-3, 4, scope="unit")
+
+
+@pytest.mark.parametrize("n_units", [0, 1, 500, 999])
+def test_a_delta_below_one_over_the_units_is_a_promise(n_units: int) -> None:
+    require_delta(1e-3, n_units)
+
+
+@pytest.mark.parametrize(
+    ("n_units", "below"), [(1000, "0.001"), (1001, "0.001"), (4000, "0.00025")]
+)
+def test_a_larger_one_is_refused_with_what_would_be(n_units: int, below: str) -> None:
+    said = f"delta 0.001 is too large for a corpus of {n_units} units: "
+    with pytest.raises(InvalidParameterError, match=said) as caught:
+        require_delta(1e-3, n_units)
+    assert str(caught.value).endswith(f"with delta below {below}.")
+
+
+def test_there_are_no_fewer_than_no_units() -> None:
+    with pytest.raises(InvalidParameterError, match="n_units must be at least 0"):
+        require_delta(1e-3, -1)
+
+
+@pytest.mark.parametrize("terms", [CORPUS, UNIT])
+@pytest.mark.parametrize(
+    ("template", "unit_key", "n_units", "message"),
+    [
+        ("vote", None, None, "not for a value of type str"),
+        (VOTE, 3, None, "unit_key must be"),
+        (VOTE, b"patient", None, "unit_key must be"),
+        (VOTE, None, 1000, "too large"),
+        (VOTE, "patient", 1.5, "n_units"),
+    ],
+)
+def test_what_means_nothing_is_refused_in_every_account(
+    terms: AccountTerms, template: Any, unit_key: Any, n_units: Any, message: str
+) -> None:
+    with pytest.raises(InvalidParameterError, match=message):
+        require_possible(terms, template, unit_key, n_units, charges_units=True)
+
+
+@pytest.mark.parametrize("unit_key", [None, "patient"])
+@pytest.mark.parametrize("n_units", [None, 0, 999])
+def test_what_can_be_promised_passes(unit_key: Any, n_units: Any) -> None:
+    for shape in (VOTE, BOTH):
+        for charges_units in (False, True):
+            require_possible(
+                CORPUS, shape, unit_key, n_units, charges_units=charges_units
+            )
+    require_possible(UNIT, VOTE, unit_key, n_units, charges_units=True)
+
+
+def test_units_that_pay_must_be_named_one_release_at_a_time() -> None:
+    with pytest.raises(InvalidParameterError, match="'each' charges units one by one"):
+        require_possible(UNIT, VOTE, None, None, charges_units=False)
+    with pytest.raises(InvalidParameterError, match="both releases several things"):
+        require_possible(UNIT, BOTH, None, None, charges_units=True)
+
+
+def test_both_kinds_of_templates_can_be_paid_for() -> None:
+    require_template(VOTE)
+    require_template(BOTH)
+
+
+def test_who_collects_is_neither_compared_nor_shown() -> None:
+    """It holds the ledger, and a charge is public."""
+    alone = PaidCharge(1.0, (), "all", 1)
+    collecting = PaidCharge(1.0, (), "all", 1, charge_units=lambda _: [])
+    assert alone == collecting
+    assert "charge_units" not in repr(collecting)
+    assert alone.spent == (0, 0)
+    with pytest.raises(AttributeError):
+        alone.noise = 2.0  # type: ignore[misc]
