@@ -31,7 +31,9 @@ ZCDP = PrivacyFilter("zcdp", 8.0, 1e-6, delta0_share=0.2)
 @pytest.mark.parametrize("queries", [1, 3, 7])
 @pytest.mark.parametrize("shape", [VOTE, JOINT, PURE])
 def test_open_noise_spends_its_share_to_the_last_step(shape: Any, queries: int) -> None:
-    assert ZCDP.cost(price_release(shape, ZCDP, queries)).loss == BUDGET_UNITS // queries
+    assert (
+        ZCDP.cost(price_release(shape, ZCDP, queries)).loss == BUDGET_UNITS // queries
+    )
 
 
 @pytest.mark.parametrize("share", [0.25, 0.75])
