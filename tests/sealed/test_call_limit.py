@@ -173,3 +173,69 @@ async def test_a_canceled_call_gives_its_place_back() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert limit._free == 1
+
+
+async def test_a_place_that_comes_as_its_call_is_canceled_goes_to_the_next() -> None:
+    limit = CallLimit(1)
+    held = limit.ask()
+    assert held.done()
+
+    async def hold() -> None:
+        async with limit.acall():
+            pytest.fail("it was canceled before it began")
+
+    task = asyncio.ensure_future(hold())
+    await asyncio.sleep(0)
+    # The place is the task's, which is canceled before it hears of it.
+    limit.give_back()
+    assert limit._free == 0
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert limit._free == 1
+
+
+async def test_a_place_is_held_in_the_block_and_given_back_by_an_error() -> None:
+    limit, other = CallLimit(2), CallLimit(1)
+    assert not limit.is_held
+    with pytest.raises(ZeroDivisionError):
+        async with limit.acall():
+            assert limit.is_held
+            assert not other.is_held
+            assert limit._free == 1
+            async with other.acall(), limit.acall():
+                assert other.is_held
+                assert (limit._free, other._free) == (1, 0)
+            assert not other.is_held
+            raise ZeroDivisionError
+    assert not limit.is_held
+    assert (limit._free, other._free) == (2, 1)
+
+
+def test_a_part_of_a_call_takes_no_place_and_ends_with_it() -> None:
+    limit, other = CallLimit(1), CallLimit(1)
+
+    def look() -> tuple[bool, bool, int]:
+        return limit.is_held, other.is_held, limit._free
+
+    assert limit.part(look) == (True, False, 1)
+    assert limit.part(lambda: other.part(look)) == (True, True, 1)
+    with pytest.raises(ZeroDivisionError):
+        limit.part(lambda: 1 // 0)
+    assert look() == (False, False, 1)
+
+
+def test_places_go_to_those_who_asked_first_and_still_want_them() -> None:
+    limit = CallLimit(2)
+    places = [limit.ask() for _ in range(6)]
+    assert [place.done() for place in places] == [True] * 2 + [False] * 4
+    places[2].cancel()
+    limit.give_back()
+    assert [place.done() for place in places[3:]] == [True, False, False]
+    limit.give_back()
+    assert [place.done() for place in places[4:]] == [True, False]
+    places[5].cancel()
+    limit.give_back()
+    limit.give_back()
+    assert limit._free == 2
+    assert limit.most == 2

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.language_models import LLM, BaseLLM, FakeListChatModel
+from langchain_core.language_models import (
+    LLM,
+    BaseLLM,
+    FakeListChatModel,
+    SimpleChatModel,
+)
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMResult
 from langchain_core.prompt_values import StringPromptValue
@@ -26,9 +31,13 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
     UnsealableModelError,
 )
-from langchain_dpicl.sealed import SealedModel
-from langchain_dpicl.sealed.calls import _without_observers
-from langchain_dpicl.sealed.model_loop import model_loop
+from langchain_dpicl.sealed import SealedModel, calls
+from langchain_dpicl.sealed.calls import (
+    _without_observers,
+    calls_asynchronously,
+    unwrap,
+)
+from langchain_dpicl.sealed.model_loop import THREAD, model_loop
 
 
 def prompts(count: int) -> list[StringPromptValue]:
@@ -439,3 +448,240 @@ def test_a_limit_below_one_is_refused(name: str) -> None:
 def test_a_slot_and_a_sealed_model_show_nothing() -> None:
     assert "private" not in repr(Slot("private"))
     assert repr(SealedModel(ScriptedModel())) == "SealedModel(ScriptedModel)"
+
+
+# -- how a model is called -------------------------------------------------------------
+
+
+class Watched(ScriptedModel):
+    """Notes by which method it was called, and on which thread."""
+
+    _ways: list[tuple[str, str]] = PrivateAttr(default_factory=list)
+
+    def _note(self, way: str) -> None:
+        self._ways.append((way, threading.current_thread().name.partition("_")[0]))
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        self._note("blocking")
+        return super()._generate(*args, **kwargs)
+
+
+class AsyncWatched(Watched):
+    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        self._note("awaiting")
+        return ScriptedModel._generate(self, *args, **kwargs)
+
+
+async def test_each_model_is_called_its_own_way() -> None:
+    for model, way in (
+        (Watched(), ("blocking", "dpicl-sealed")),
+        (AsyncWatched(), ("awaiting", THREAD)),
+    ):
+        assert ask(model, 3, 2) == [Slot("yes")] * 3
+        assert set(model._ways) == {("blocking", "dpicl-sealed")}
+        model._ways.clear()
+        assert await aask(model, 3, 2) == [Slot("yes")] * 3
+        assert model._ways == [way] * 3
+
+
+class AsyncSingleLLM(SingleLLM):
+    async def _acall(self, prompt: str, *args: Any, **kwargs: Any) -> str:
+        return self._call(prompt)
+
+
+class Simple(SimpleChatModel):
+    @property
+    def _llm_type(self) -> str:
+        return "simple"
+
+    def _call(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> str:
+        return str(messages[-1].content)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_async", "most"),
+    [
+        (ScriptedModel(), False, 32),
+        (AsyncScriptedModel(), True, 32),
+        (Simple(), False, 32),
+        (SingleLLM(), False, 32),
+        (AsyncSingleLLM(), True, 32),
+        (BatchedLLM(), False, 1),
+        (AsyncBatchedLLM(), True, 32),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_model_that_computes_here_is_asked_once_at_a_time(
+    model: Any, is_async: bool, most: int
+) -> None:
+    sealed = SealedModel(model)
+    assert calls_asynchronously(model) is is_async
+    assert sealed._limit.most == most
+    assert sealed.model is model
+    assert SealedModel(model, 1)._limit.most == 1
+    assert SealedModel(model, 7)._limit.most == 7
+
+
+async def test_an_asynchronous_model_waits_for_its_rate_limiter_too() -> None:
+    taken: list[tuple[str, bool]] = []
+
+    class Counting(InMemoryRateLimiter):
+        def acquire(self, *, blocking: bool = True) -> bool:
+            taken.append(("acquire", blocking))
+            return True
+
+        async def aacquire(self, *, blocking: bool = True) -> bool:
+            taken.append(("aacquire", blocking))
+            return True
+
+    model = AsyncScriptedModel(rate_limiter=Counting())
+    assert await aask(model, 3) == [Slot("yes")] * 3
+    assert ask(model, 2) == [Slot("yes")] * 2
+    assert taken == [("aacquire", True)] * 3 + [("acquire", True)] * 2
+
+
+async def test_bound_arguments_reach_every_call() -> None:
+    seen: list[Any] = []
+
+    class Noting(AsyncBatchedLLM):
+        def _generate(
+            self, prompts: list[str], stop: Any = None, manager: Any = None, **more: Any
+        ) -> LLMResult:
+            seen.append((stop, manager, more))
+            return LLMResult(generations=[[Generation(text="yes")] for _ in prompts])
+
+        async def _agenerate(
+            self, prompts: list[str], stop: Any = None, manager: Any = None, **more: Any
+        ) -> LLMResult:
+            return self._generate(prompts, stop, manager, **more)
+
+    class NotingChat(AsyncScriptedModel):
+        def _generate(
+            self, messages: Any, stop: Any = None, manager: Any = None, **more: Any
+        ) -> ChatResult:
+            seen.append((stop, manager, more))
+            return super()._generate(messages)
+
+        async def _agenerate(
+            self, messages: Any, stop: Any = None, manager: Any = None, **more: Any
+        ) -> ChatResult:
+            return self._generate(messages, stop, manager, **more)
+
+    for model, together in ((Noting(), 1), (Noting(), 2), (NotingChat(), 1)):
+        bound: Any = model.bind(stop=["x"], top_p=1)
+        ask(bound, 2, 1, together)
+        await aask(bound, 2, 1, together)
+        assert seen == [(["x"], None, {"top_p": 1})] * (4 // together)
+        seen.clear()
+
+
+@pytest.mark.parametrize("model_class", [BatchedLLM, AsyncBatchedLLM])
+@pytest.mark.parametrize("together", [1, 3, 4, 8])
+async def test_progress_counts_each_prompt_once(
+    model_class: Any, together: int
+) -> None:
+    """A list that is refused has not ended: its prompts end one by one."""
+    sealed = SealedModel(model_class(), 1, together)
+    asked = [None, *prompts(8), None]
+    for _ in range(2):
+        ended: list[int] = []
+        assert sealed.answer(asked, ended.append) == [ABSTAIN, *EXPECTED, ABSTAIN]
+        assert sum(ended) == 8
+        assert max(ended) == (together if together < 8 else 1)
+        again: list[int] = []
+        assert (await sealed.aanswer(asked, again.append))[1:-1] == EXPECTED
+        assert sorted(again) == sorted(ended)
+
+
+def test_progress_of_failures_is_progress() -> None:
+    def fail(_text: str) -> str:
+        raise RuntimeError
+
+    ended: list[int] = []
+    sealed = SealedModel(ScriptedModel(reply=fail))
+    assert sealed.answer(prompts(3), ended.append) == [FAILED] * 3
+    assert ended == [1, 1, 1]
+
+
+async def test_an_answer_without_candidates_is_none() -> None:
+    class Silent(AsyncScriptedModel):
+        def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+            return ChatResult(generations=[])
+
+    class SilentLLM(AsyncBatchedLLM):
+        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
+            return LLMResult(generations=[[]])
+
+    for model in (Silent(), SilentLLM()):
+        assert ask(model, 2) == await aask(model, 2) == [ABSTAIN] * 2
+
+
+async def test_of_several_candidates_a_completion_counts_once_too() -> None:
+    class Many(AsyncBatchedLLM):
+        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
+            texts = [[f"{text} {n}" for n in ("first", "second")] for text in prompts]
+            return LLMResult(
+                generations=[[Generation(text=t) for t in each] for each in texts]
+            )
+
+    wanted = [Slot(f"{n} first") for n in range(4)]
+    for together in (1, 2, 4):
+        assert ask(Many(), 4, together=together) == wanted
+        assert await aask(Many(), 4, together=together) == wanted
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (None, "not nothing"),
+        ("", "not nothing"),
+        ("openai:gpt-4o", "not a name"),
+        (RunnableLambda(str), "RunnableLambda can't be called"),
+        (RunnableLambda(str).bind(stop=["x"]), "RunnableLambda can't be called"),
+        (ScriptedModel().with_listeners(on_end=print).bind(stop=["x"]), "listeners"),
+    ],
+)
+def test_what_is_wrong_with_a_model_is_said(model: Any, what: str) -> None:
+    with pytest.raises(UnsealableModelError, match=what):
+        SealedModel(model)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_below_one_is_named_with_its_number(limit: int) -> None:
+    with pytest.raises(InvalidParameterError, match=f"at least 1, not {limit}"):
+        SealedModel(BatchedLLM(), limit)
+    with pytest.raises(InvalidParameterError, match=f"at least 1, not {limit}"):
+        SealedModel(BatchedLLM(), 1, limit)
+
+
+def test_an_unobserved_model_is_the_callers_own() -> None:
+    model = ScriptedModel()
+    assert _without_observers(model) is model
+    assert unwrap(model.bind(a=1).bind(b=2)) == (model, {"a": 1, "b": 2})
+
+
+def test_a_model_without_a_client_is_used_as_it_is_on_every_loop() -> None:
+    model = AsyncScriptedModel()
+    sealed = SealedModel(model)
+    for _ in range(2):
+        assert asyncio.run(sealed.aanswer(prompts(2))) == [Slot("yes")] * 2
+        assert sealed._connected() is model
+
+
+def test_connections_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Loop:
+        def connected(self, model: Any) -> Any:
+            made.append(model)
+            return model.model_copy()
+
+    here = Loop()
+    monkeypatch.setattr(calls, "model_loop", lambda: here)
+    sealed = SealedModel(ScriptedModel())
+    first = sealed._connected()
+    assert sealed._connected() is first is not sealed.model
+    # After a fork there is another loop, and the connections are the parent's.
+    here = Loop()
+    assert sealed._connected() is not first
+    assert made == [sealed.model] * 2

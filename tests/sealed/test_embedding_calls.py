@@ -9,9 +9,12 @@ import pytest
 from langchain_core.embeddings import Embeddings
 from support.embedding_fakes import Watching, WatchingServer
 
+from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.sealed.embedding_calls import (
     CALLS_AT_ONCE,
+    LARGEST_CALL,
     calls_at_once,
+    calls_of,
     embed_call,
     embed_calls,
 )
@@ -73,3 +76,31 @@ async def test_results_come_in_the_order_of_the_calls(embedding: Any) -> None:
     assert await embed_calls(calls, embedding).awaiting() == wanted
     assert embed_calls([], embedding).blocking() == []
     assert await embed_calls([], embedding).awaiting() == []
+
+
+def test_a_call_holds_texts_of_one_unit_up_to_a_size() -> None:
+    units = ["ada", "bob", "ada", 3, "ada"]
+    assert calls_of(units, None) == [[0, 2, 4], [1], [3]]
+    assert calls_of(units, None, most=2) == [[0, 2], [4], [1], [3]]
+    assert calls_of(units, None, most=3) == [[0, 2, 4], [1], [3]]
+    assert calls_of(units, None, most=1) == [[0], [2], [4], [1], [3]]
+    assert calls_of([], None) == calls_of([], 4) == []
+    many = calls_of(["ada"] * 600, None)
+    assert [len(call) for call in many] == [256, 256, 88]
+    assert [place for call in many for place in call] == list(range(600))
+    assert (LARGEST_CALL, CALLS_AT_ONCE) == (256, 16)
+
+
+@pytest.mark.parametrize(("size", "lengths"), [(1, [1] * 5), (2, [2, 2, 1]), (5, [5])])
+def test_a_batch_takes_so_many_texts_whatever_their_units(
+    size: int, lengths: list[int]
+) -> None:
+    calls = calls_of(["ada", "bob", "ada", "eve", "ada"], size, most=3)
+    assert [len(call) for call in calls] == lengths
+    assert [place for call in calls for place in call] == list(range(5))
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True])
+def test_a_batch_has_a_size(size: Any) -> None:
+    with pytest.raises(InvalidParameterError, match="embedding_batch_size"):
+        calls_of(["ada"], size)
