@@ -95,7 +95,7 @@ class _Plan:
     epsilon: float
     delta: float
     queries: int
-    is_search: bool = False
+    is_search: bool
     """Whether this is one of many tries, which are not computed twice."""
 
     def order(self, shape: Template[Any]) -> float:
@@ -147,7 +147,7 @@ class _Plan:
         """
         if not isinstance(template, EventTemplate) or template.needs_delta0:
             return scale
-        if len(template.parts) != 1 or not isinstance(template.parts[0], PurePart):
+        if not isinstance(template.parts[0], PurePart):
             return scale
         each = self.epsilon / (self.queries * template.uses)
         found = 1.0 / unsampled_epsilon(each, template.sampling_rate)

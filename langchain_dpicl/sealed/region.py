@@ -164,8 +164,6 @@ async def aattempt(step: Callable[[], Awaitable[T]]) -> T | None:
         raise
     if interrupted:
         raise Interrupted
-    if not task.cancelled():
-        task.result()
     return answer[0] if answer else None
 
 

@@ -126,6 +126,8 @@ def test_given_failures_must_leave_something_of_delta() -> None:
     )
     with pytest.raises(PlanMismatchError, match=said):
         planned(quarter)
+    with pytest.raises(PlanMismatchError, match="8 releases with delta0 4.76837e-07"):
+        planned(2 * quarter)
 
 
 @pytest.mark.parametrize("queries", [1, 20])
@@ -227,7 +229,7 @@ def test_the_order_is_looked_for_around_that_of_many_gaussians(
         return low
 
     monkeypatch.setattr(planning, "least", least)
-    plan = planning._Plan(epsilon, 1e-6, 20)
+    plan = planning._Plan(epsilon, 1e-6, 20, is_search=True)
     curve = template("curve", (CurvePart(),))
     found = planning._best_order.__wrapped__(plan, curve)
     order = PrivacyFilter("renyi", epsilon, 1e-6).order
@@ -237,6 +239,32 @@ def test_the_order_is_looked_for_around_that_of_many_gaussians(
         (pytest.approx(math.log(excess / 16)), pytest.approx(math.log(excess * 16)))
     ]
     assert found == pytest.approx(1 + excess / 16)
+
+
+def test_an_order_is_as_good_as_the_lead_that_it_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lead of the whole plan at that order, quickly; none where nothing is left."""
+    asked: list[tuple[float, float, bool]] = []
+
+    def lead(noise: Any, *, is_rough: bool) -> float:
+        asked.append((noise.order, noise.divergence, is_rough))
+        return 17.0
+
+    found: list[float] = []
+
+    def least(value_at: Any, *_: float) -> float:
+        found.extend(value_at(math.log(excess)) for excess in (4.0, 0.5))
+        return 0.0
+
+    monkeypatch.setattr(planning, "least", least)
+    curve = EventTemplate("curve", (CurvePart(),), lambda d: d, lead=lead)
+    plan = planning._Plan(8.0, 1e-6, 20, is_search=True)
+    assert planning._best_order.__wrapped__(plan, curve) == 2.0
+    assert found == [17.0, math.inf]
+    (event,) = plan_queries(curve.at_order(5.0), **TERMS)
+    assert isinstance(event, RenyiEvent)
+    assert asked[0] == (5.0, event.divergence, True)
 
 
 def test_no_order_is_looked_for_that_can_not_be_computed_twice(
@@ -251,7 +279,9 @@ def test_no_order_is_looked_for_that_can_not_be_computed_twice(
     monkeypatch.setattr(planning, "least", least)
     curve = template("curve", (CurvePart(),))
     # The best order is near 1 for a large epsilon, and in the thousands for a small.
-    large, small = (planning._Plan(epsilon, 1e-6, 20) for epsilon in (1e5, 1e-3))
+    large, small = (
+        planning._Plan(epsilon, 1e-6, 20, is_search=True) for epsilon in (1e5, 1e-3)
+    )
     near_one = planning._best_order.__wrapped__(large, curve)
     order = PrivacyFilter("renyi", 1e5, 1e-6).order
     assert order is not None

@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableLambda
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.sealed import arun_sealed, run_sealed
+from langchain_dpicl.sealed.model_loop import THREAD
 from langchain_dpicl.sealed.redaction import PUBLIC_TEXT, Redactor
 
 WRITTEN = [["Ada coughs.", "Bob"], [], None, ["Eve"], ["Ada"]]
@@ -167,3 +168,94 @@ def test_names_tell_redactors_apart() -> None:
     assert len(set(names)) == 3
     assert names[0].endswith("test_redaction.hide")
     assert PUBLIC_TEXT not in repr(Redactor(hide))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (lambda _: 1 / 0, "raised ZeroDivisionError"),
+        (RunnableLambda(lambda _: 1 / 0), "raised ZeroDivisionError"),
+        (lambda _: None, "returned NoneType"),
+        (RunnableLambda(lambda _: None), "returned NoneType"),
+        (lambda text: [text], "returned list"),
+    ],
+)
+async def test_it_is_said_what_a_redactor_did(wrong: Any, what: str) -> None:
+    redactor = Redactor(wrong)
+    said = f"redact= {what} for the text 'This public sentence names nobody.'"
+    with pytest.raises(InvalidParameterError, match=said) as caught:
+        redactor.probe().blocking()
+    with pytest.raises(InvalidParameterError, match=said) as awaited:
+        await redactor.probe().awaiting()
+    for error in (caught.value, awaited.value):
+        assert error.__cause__ is error.__context__ is None
+
+
+async def test_each_way_of_asking_calls_its_own_function() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def note(way: str, text: str) -> str:
+        asked.append((way, threading.current_thread().name.partition("_")[0]))
+        return text
+
+    async def anote(text: str) -> str:
+        return note("awaiting", text)
+
+    runs = Redactor(RunnableLambda(partial(note, "blocking"), anote))
+    calls = Redactor(partial(note, "blocking"))
+    for redactor, ways in (
+        (runs, [("blocking", "dpicl-redact"), ("awaiting", THREAD)]),
+        (calls, [("blocking", "MainThread"), ("blocking", "asyncio")]),
+    ):
+        call = redactor.each([["a"], ["b"]])
+        assert call.blocking() == [["a"], ["b"]]
+        again = redactor.each([["a"], ["b"]])
+        assert await again.awaiting() == [["a"], ["b"]]
+        assert asked == [ways[0]] * 2 + [ways[1]] * 2
+        asked.clear()
+        redactor.probe().blocking()
+        await redactor.probe().awaiting()
+        assert [way for way, _ in asked] == [ways[0][0], ways[1][0]]
+        # Nothing is called on the caller's own event loop.
+        assert asked[1][1] == ways[1][1]
+        asked.clear()
+
+
+@pytest.mark.parametrize(
+    ("redact", "at_once", "most"),
+    [
+        (hide, None, 1),
+        (hide, 5, 1),
+        (RunnableLambda(hide), None, 16),
+        (RunnableLambda(hide), 5, 5),
+        (RunnableLambda(hide), 1, 1),
+    ],
+)
+def test_only_runnables_are_called_at_once(
+    redact: Any, at_once: Any, most: int
+) -> None:
+    assert Redactor(redact, at_once)._at_once == most
+
+
+async def test_all_of_a_groups_texts_come_back_in_order() -> None:
+    written = [[f"{group} {text}" for text in range(group)] for group in range(4)]
+    for redact in (str.upper, RunnableLambda(str.upper)):
+        redactor = Redactor(redact)
+        wanted = [[text.upper() for text in texts] for texts in written]
+        assert redactor.each(written).blocking() == wanted
+        assert await redactor.each(written).awaiting() == wanted
+        # What was given stays as it was.
+        assert written[3] == ["3 0", "3 1", "3 2"]
+        assert redactor.each([]).blocking() == []
+
+
+def test_a_name_is_that_of_the_function_or_of_the_class() -> None:
+    assert Redactor(hide).name == f"{__name__}.hide"
+    runs = RunnableLambda(hide)
+    assert Redactor(runs).name == f"{type(runs).__module__}.RunnableLambda"
+
+    class Hiding:
+        def __call__(self, text: str) -> str:
+            return text
+
+    assert Redactor(Hiding()).name == f"{__name__}.{Hiding.__qualname__}"
