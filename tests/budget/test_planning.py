@@ -126,7 +126,7 @@ def test_given_failures_must_leave_something_of_delta() -> None:
     )
     with pytest.raises(PlanMismatchError, match=said):
         planned(quarter)
-    with pytest.raises(PlanMismatchError, match="8 releases with delta0 4.76837e-07"):
+    with pytest.raises(PlanMismatchError, match=r"8 releases with delta0 4\.76837e-07"):
         planned(2 * quarter)
 
 
