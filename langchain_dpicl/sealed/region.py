@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -86,14 +85,12 @@ async def arun_sealed(step: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     Canceling the caller cancels the step and waits until it has ended.
     """
-    stopping = threading.Event()
     # Creating the task inside a context is what gives the task that context;
     # asyncio's own `context=` argument exists only from Python 3.11 on.
-    task = sealed_context().run(asyncio.ensure_future, _aguarded(step, stopping))
+    task = sealed_context().run(asyncio.ensure_future, _aguarded(step))
     try:
         hidden = await asyncio.shield(task)
     except asyncio.CancelledError:
-        stopping.set()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise
@@ -192,18 +189,15 @@ def _guarded(step: Callable[[], T]) -> T | _Failure:
 
 
 async def _aguarded(
-    step: Callable[[], Coroutine[Any, Any, T]], stopping: threading.Event
+    step: Callable[[], Coroutine[Any, Any, T]],
 ) -> Hidden[T | _Failure]:
     # In its debug mode asyncio logs tasks with the repr of their results, from the
     # event loop's own context: a private value must never be one.
     try:
         return Hidden(await step())
-    except (asyncio.CancelledError, GeneratorExit) as error:
-        if stopping.is_set() or isinstance(error, GeneratorExit):
-            raise
-        # Nobody canceled the query: a client raised it, like any other error.
-        return Hidden(_Failure(error))
     except BaseException as error:  # noqa: BLE001 - any error may hold private text
+        # Also one that cancels: a client may raise it, like any other error, and where
+        # the query was canceled, its own is raised.
         return Hidden(_Failure(error))
 
 

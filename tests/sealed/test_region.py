@@ -212,6 +212,7 @@ class EarlierError(TheirError):
         TheirError(CANARY),
         EarlierError(CANARY),
         SystemExit(CANARY),
+        GeneratorExit(CANARY),
         asyncio.CancelledError(CANARY),
     ],
     ids=lambda error: type(error).__name__,
@@ -374,7 +375,45 @@ def test_a_step_that_is_closed_ends() -> None:
     async def wait() -> None:
         await Never()
 
-    step = region._aguarded(wait, region.threading.Event())
+    step = region._aguarded(wait)
     step.send(None)
     step.close()
     assert step.cr_frame is None
+
+
+@pytest.mark.parametrize("run", [arun_sealed, aattempt])
+async def test_a_canceled_step_says_nothing_either(run: Any) -> None:
+    begun = asyncio.Event()
+
+    async def talkative() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise asyncio.CancelledError(CANARY) from None
+
+    task = asyncio.ensure_future(run(talkative))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert CANARY not in rendered(caught.value)
+
+
+async def test_a_step_that_bears_its_cancellation_ends_nothing_else() -> None:
+    begun = asyncio.Event()
+
+    async def stubborn() -> str:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+        return CANARY
+
+    task = asyncio.ensure_future(arun_sealed(stubborn))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
