@@ -33,10 +33,10 @@ def chosen(template: Template[Any], rule: NoiseRule) -> tuple[Event, ...]:
         PlanMismatchError: If the rule can pay for no shape.
         InvalidParameterError: If an argument is out of its range.
     """
-    shapes = template.shapes
-    if len(shapes) == 1 and not shapes[0].needs_order:
-        return shapes[0].filled(rule)
-    found = [_tried(shape, rule) for shape in shapes]
+    first, *others = template.shapes
+    if not others and not first.needs_order:
+        return first.filled(rule)
+    found = [_tried(shape, rule) for shape in (first, *others)]
     paid = [one for one in found if not isinstance(one, PlanMismatchError)]
     if not paid:
         [failure, *_] = [one for one in found if isinstance(one, PlanMismatchError)]

@@ -333,3 +333,12 @@ def test_a_price_may_be_nothing_and_no_bound_is_no_price() -> None:
     # The price of one question is a number, and that of all is none.
     with pytest.raises(InvalidParameterError, match="price must be finite"):
         cost_of(1, 1, 10**6, price_in=1e308, price_out=0.0, **given)
+
+
+def test_a_forecast_and_a_cost_stay_as_they_were_computed() -> None:
+    found = of_lead(1.0)
+    cost = found.cost(records_per_group=1, tokens_per_record=1)
+    for one, name in ((found, "required_lead"), (cost, "price")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(one, name, 0.0)
+        assert hash(one) == hash(dataclasses.replace(one))
