@@ -112,6 +112,12 @@ def test_without_opentelemetry_nothing_is_switched_off(
 # -- what belongs to the process -------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def installed() -> None:
+    """Have the process switched off, as the first private step does."""
+    run_sealed(lambda: None)
+
+
 @pytest.fixture
 def cache() -> Iterator[InMemoryCache]:
     found = InMemoryCache()
