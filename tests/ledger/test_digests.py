@@ -31,6 +31,12 @@ def sha(value: bytes) -> str:
     return hashlib.sha256(value).hexdigest()
 
 
+def plain(
+    name: str, queries: int, scope: str = "corpus", key: str | None = None
+) -> list[Any]:
+    return [name, 8.0, 1e-6, queries, "plan", scope, None, None, key]
+
+
 TERMS: list[tuple[AccountTerms, bytes | None, list[Any]]] = [
     (PLANNED, None, ["notes", 8.0, 1e-6, 5, "plan", "corpus", None, None, None]),
     (

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, make_url
 from support.ledgers import UNIT_FILTERED, UNIT_PLANNED, Database, opened
 
 from langchain_dpicl.accounting import Cost, DeltaEvent, GaussianEvent
@@ -199,8 +199,6 @@ def in_transaction(database: Database, use: Callable[[Connection], Any]) -> Any:
 
 
 def _url(database: Database) -> Any:
-    from sqlalchemy import make_url
-
     return make_url(database.url)
 
 

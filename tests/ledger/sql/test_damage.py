@@ -515,7 +515,8 @@ def test_an_account_whose_corpus_is_gone_is_not_whole(
     file.execute("UPDATE dpicl_corpus SET window_days = 366")
     assert said(lambda: connect().verify(DECEMBER.name)) == (
         "Corpus 'clinic' is damaged: its cap, its window, its unit or its last time "
-        "was edited. Nothing is opened in it and nothing is charged. Restore the ledger."
+        "was edited. Nothing is opened in it and nothing is charged. Restore the "
+        "ledger."
     )
     file.execute("DELETE FROM dpicl_corpus")
     assert "holds no corpus 'clinic'" in said(lambda: connect().verify(DECEMBER.name))
