@@ -282,3 +282,127 @@ def test_twin_without_savepoints_half_a_charge_stays(
             test_a_refusal_is_its_own_and_leaves_nothing(ledger)
     finally:
         event.remove(Engine, "before_cursor_execute", skip)
+
+
+# -- who waits, who leads --------------------------------------------------------------
+
+
+def waiting(number: int) -> list[Any]:
+    return [shared_commits._Waiting(partial(Charge, "notes", n)) for n in range(number)]
+
+
+def leading(those: list[Any]) -> list[int]:
+    assert [one.leads for one in those] == [one.ready.is_set() for one in those]
+    return [place for place, one in enumerate(those) if one.leads]
+
+
+def test_one_thread_leads_and_the_next_one_when_it_hands_over() -> None:
+    gathered, those = shared_commits._Gathered(), waiting(3)
+    assert not gathered.is_led
+    for one in those:
+        gathered.join(one)
+        assert gathered.is_led
+    assert leading(those) == [0]
+    gathered.take(own := [])
+    assert own == those
+    late = waiting(2)
+    gathered.join(late[0])
+    gathered.join(late[1])
+    assert leading(late) == []
+    gathered.hand_over()
+    assert (leading(late), gathered.is_led) == ([0], True)
+    gathered.take([])
+    gathered.hand_over()
+    assert (gathered.is_led, gathered.waiting) == (False, [])
+
+
+def test_who_leaves_before_it_is_written_is_not_waited_for() -> None:
+    gathered, those = shared_commits._Gathered(), waiting(3)
+    for one in those:
+        gathered.join(one)
+    gathered.leave(those[1])
+    assert (leading(those), gathered.waiting) == ([0], [those[0], those[2]])
+    gathered.leave(those[0])
+    assert (leading(those[1:]), gathered.waiting) == ([1], [those[2]])
+    gathered.leave(those[0])
+    assert gathered.waiting == [those[2]]
+    gathered.leave(those[2])
+    assert (gathered.is_led, gathered.waiting) == (False, [])
+
+
+def test_a_transaction_holds_sixty_four_charges_and_waits_for_company(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(shared_commits.time, "sleep", slept.append)
+    gathered, those = shared_commits._Gathered(), waiting(131)
+    for one in those:
+        gathered.join(one)
+    taken: list[list[Any]] = []
+    for size, waits in ((64, 0), (64, 1), (3, 2), (0, 3), (0, 3)):
+        taken.append([])
+        gathered.take(taken[-1])
+        assert (len(taken[-1]), len(slept)) == (size, waits)
+    assert [one for some in taken for one in some] == those
+    assert set(slept) == {0.001}
+    # Whoever was alone the last time waits for nobody.
+    for one in waiting(2):
+        gathered.join(one)
+        gathered.take([])
+    assert len(slept) == 3
+
+
+class Statements:
+    """A connection that keeps the statements it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    def exec_driver_sql(self, statement: str) -> None:
+        self.given.append(statement)
+
+
+def unreadable(name: str) -> LedgerError:
+    return LedgerError(f"unreadable: {name}")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_is_run_again_is_written_as_if_for_the_first_time(times: int) -> None:
+    """The database may have undone it."""
+    kept: Any = Statements()
+    written: list[Charge | None] = []
+    those = waiting(3)
+
+    def refused(_connection: Any) -> Charge:
+        raise BudgetExhaustedError("spent")
+
+    def odd(_connection: Any) -> Charge:
+        raise ValueError
+
+    for place, one in enumerate(those):
+        one.write = lambda _c, place=place: Charge("notes", place + 1, ())
+    those[1].write = refused
+    those.append(shared_commits._Waiting(odd))
+    those[0].error = LedgerError("of the first time")
+    commits = shared_commits.SharedCommits(lambda _: None, unreadable)
+    for _ in range(times):
+        kept.given.clear()
+        commits._write_all(those, written, kept)
+    assert [one and one.sequence for one in written] == [1, None, 3, None]
+    said = [one.error and str(one.error) for one in those]
+    assert said == [None, "spent", None, "unreadable: ValueError"]
+    both = ["SAVEPOINT dpicl_charge", "RELEASE dpicl_charge"]
+    undone = [both[0], "ROLLBACK TO dpicl_charge", both[1]]
+    assert kept.given == [*both, *undone, *both, *undone]
+    kept.given.clear()
+    commits._write_all(those[:1], written, kept)
+    assert ([one and one.sequence for one in written], kept.given) == ([1], [])
+
+
+def test_an_error_of_ours_is_told_to_each_and_any_other_is_not() -> None:
+    error = BudgetExhaustedError("spent", 3)
+    copy = shared_commits._copied(error)
+    assert copy is not error
+    assert (type(copy), copy.args) == (BudgetExhaustedError, ("spent", 3))
+    said = str(shared_commits._copied(Stopped("secret")))
+    assert said.startswith("The thread that wrote this charge with its own was stopped")
