@@ -87,9 +87,6 @@ class UnitRows:
             WeakKeyDictionary()
         )
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def of(self, unit_ids: Sequence[str]) -> NDArray[np.intp]:
         """Return the units' rows; a new unit gets the next one."""
         if isinstance(unit_ids, NumberedUnits):

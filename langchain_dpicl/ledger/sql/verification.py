@@ -48,7 +48,6 @@ _KEPT_COSTS = 4_096
 _ROUNDING = 10**9
 
 _ACCOUNTS = select(account_table).order_by(account_table.c.id)
-_STREAM = {"yield_per": 2_000}
 
 
 def require_chain(connection: Connection, account: Account) -> None:

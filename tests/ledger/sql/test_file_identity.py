@@ -158,9 +158,7 @@ def test_a_file_that_gets_another_number_when_it_is_opened_is_tried_again(
         opened.append(connect(*given, **named))
         return opened[-1]
 
-    monkeypatch.setattr(
-        file, "_number", lambda: numbers.pop() if numbers else inner()
-    )
+    monkeypatch.setattr(file, "_number", lambda: numbers.pop() if numbers else inner())
     monkeypatch.setattr(sqlite3, "connect", connecting)
     if times == 3:
         with pytest.raises(LedgerError, match="it was replaced"):

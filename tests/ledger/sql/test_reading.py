@@ -103,6 +103,10 @@ def test_a_row_is_read_into_its_own_places() -> None:
         ({"scope": "unit", "unit_key": KEY}, replace(PLANNED, scope="unit")),
         ({"scope": "unit", "unit_key": 3 * KEY}, replace(PLANNED, scope="unit")),
         (
+            {"corpus": "clinic", "purpose": "care"},
+            replace(PLANNED, corpus="clinic", purpose="care"),
+        ),
+        (
             {"corpus": "clinic", "period": "2026-12", "purpose": "care"},
             replace(PLANNED, corpus="clinic", period="2026-12", purpose="care"),
         ),
