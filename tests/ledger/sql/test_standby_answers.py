@@ -59,7 +59,8 @@ def warned(found: Standbys) -> list[str]:
         found.warn()
     assert {one.category for one in caught} <= {StandbyWarning}
     # It points at whoever opens a ledger: two calls further up.
-    assert {one.filename for one in caught} <= {__file__}
+    line = opening.__code__.co_firstlineno + 2
+    assert {(one.filename, one.lineno) for one in caught} <= {(__file__, line)}
     return [str(one.message) for one in caught]
 
 

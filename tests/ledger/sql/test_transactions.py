@@ -369,6 +369,24 @@ def test_a_server_is_reached_by_one_driver(driver: str) -> None:
     found.dispose()
 
 
+@pytest.mark.parametrize("error", [ArgumentError, ImportError, ModuleNotFoundError])
+@pytest.mark.parametrize("url", ["postgresql://ann:x@host/db", "sqlite:///a.db"])
+def test_a_driver_that_is_missing_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch, url: str, error: type[Exception]
+) -> None:
+    def missing(*_: Any, **__: Any) -> Any:
+        raise error("secret")
+
+    monkeypatch.setattr(engine, "create_engine", missing)
+    with pytest.raises(LedgerError) as caught:
+        open_engine(make_url(url))
+    assert str(caught.value) == (
+        f"No driver for the ledger's URL ({error.__name__}). Install one, for instance "
+        "langchain-dpicl[postgres] for PostgreSQL."
+    )
+    assert caught.value.__cause__ is None
+
+
 def test_parameters_are_in_no_log(tmp_path: Path) -> None:
     (tmp_path / "a.db").touch()
     for name in ("sqlite", "sqlite+pysqlite"):
