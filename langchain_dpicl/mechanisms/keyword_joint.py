@@ -25,7 +25,7 @@ Differentially Private Top-k*, ICML 2022; Wu et al., ICLR 2024, Algorithm 4, The
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -275,9 +275,5 @@ def _draw_sequence(levels: _Levels, loss: int, source: SecureRandom) -> list[int
 
 def _draw_index(weights: list[int], source: SecureRandom) -> int:
     """Draw an index with probability proportional to its integer weight."""
-    left = source.below(sum(weights))
-    for index, weight in enumerate(weights):
-        if left < weight:
-            return index
-        left -= weight
-    raise AssertionError("unreachable: the draw is below the sum of the weights")
+    sums = list(accumulate(weights))
+    return bisect_right(sums, source.below(sums[-1]))

@@ -33,7 +33,7 @@ class LazyUniform:
         True
     """
 
-    def __init__(self, random: SecureRandom, prefix: int = 0, bits: int = 0) -> None:
+    def __init__(self, random: SecureRandom, prefix: int, bits: int) -> None:
         self._random = random
         self.prefix = prefix
         self.bits = bits

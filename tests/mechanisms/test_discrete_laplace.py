@@ -164,3 +164,91 @@ def test_scales_that_cannot_be_drawn_are_refused(scale: object) -> None:
 
 def test_a_smallest_possible_scale_is_drawn() -> None:
     assert not DiscreteLaplace(Fraction(1, 2**62)).draw(100, SecureRandom()).any()
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "epsilon", "scale"),
+    [
+        # Forty bits, of which the first is that of the largest power of two in it.
+        (1, 3.0, Fraction(-(-(2**41) // 3), 2**41)),
+        (3, 1.0, Fraction(3)),
+        (2**39 + 1, 2.0, Fraction(2**39 + 1, 2)),
+        # Of more bits than forty the fraction is rounded up.
+        (2**45 + 1, 2.0, Fraction(2**44 + 1)),
+        (1, 2.0**19, Fraction(1, 2**19)),
+        (1, 2.0**20, Fraction(1, 2**20)),
+        (1, 2.0**20 + 1, Fraction(1, 2**20)),
+        (1, 1e300, Fraction(1, 2**20)),
+    ],
+)
+def test_a_calibrated_scale_has_forty_bits(
+    sensitivity: int, epsilon: float, scale: Fraction
+) -> None:
+    assert DiscreteLaplace.calibrated(sensitivity, epsilon).scale == scale
+
+
+class Tape(SecureRandom):
+    """Gives out chosen words, whatever number is asked for at a time."""
+
+    def __init__(self, words: list[int]) -> None:
+        super().__init__()
+        self.left = words
+
+    def words(self, count: int) -> np.ndarray:
+        taken, self.left = self.left[:count], self.left[count:]
+        return np.array(taken, np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("remainders", "runs", "negative", "drawn"),
+    [
+        # The scale is 7/3: X = U + 7 V, and |K| = floor(X / 3).
+        ([0, 1, 2, 3, 4, 5, 6], [0] * 7, [0] * 7, [0, 0, 0, 1, 1, 1, 2]),
+        ([0, 1, 2, 3, 4, 5, 6], [0] * 7, [1] * 7, [-1, -1, -1, -2]),
+        ([0, 6, 0, 6], [1, 1, 2, 0], [0, 1, 1, 0], [2, -4, -4, 2]),
+    ],
+)
+def test_each_draw_is_made_of_its_own_words(
+    remainders: list[int], runs: list[int], negative: list[int], drawn: list[int]
+) -> None:
+    """All words are given: what is kept, for how long it runs, and its sign."""
+    size = len(remainders)
+    words = [*remainders, *([0] * size)]
+    running = list(range(size))
+    for turn in range(max(runs) + 1):
+        # The word 0 is below any probability, and the largest above exp(-1).
+        words += [0 if runs[place] > turn else 2**64 - 1 for place in running]
+        running = [place for place in running if runs[place] > turn]
+    tape = Tape([*words, *negative])
+    assert DiscreteLaplace(Fraction(7, 3))._accepted(size, tape).tolist() == drawn
+    assert tape.left == []
+
+
+def test_a_remainder_is_kept_by_its_own_probability() -> None:
+    """exp(-U / t), for t = 7: the words around it, of each remainder."""
+    for remainder in range(1, 7):
+        edge = int(math.exp(-remainder / 7) * 2**64)
+        for word, kept in ((edge - 2**30, 1), (edge + 2**30, 0)):
+            rest = [2**64 - 1, 0] if kept else []
+            tape = Tape([remainder, word, *rest])
+            drawn = DiscreteLaplace(Fraction(7, 3))._accepted(1, tape)
+            assert drawn.size == kept
+            assert tape.left == []
+
+
+def test_draws_beyond_the_first_tries_are_made_in_further_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = iter([[1, 2], [], [3, 4, 5, 6]])
+    asked: list[int] = []
+
+    def accepted(self: DiscreteLaplace, tries: int, random: object) -> np.ndarray:
+        asked.append(tries)
+        return np.array(next(rounds), np.int64)
+
+    monkeypatch.setattr(DiscreteLaplace, "_accepted", accepted)
+    drawn = DiscreteLaplace(Fraction(2)).draw(5, SecureRandom())
+    assert drawn.tolist() == [1, 2, 3, 4, 5]
+    # More tries than draws that are missing, about half of which are accepted.
+    assert all(tries > 2 * 3 for tries in asked)
+    assert len(asked) == 3
