@@ -210,3 +210,31 @@ def test_the_law_of_the_tests_is_that_of_the_definition() -> None:
         total = mpmath.nsum(lambda k: ratio ** abs(k), [-mpmath.inf, mpmath.inf])
         for k, p in law(6.0, 5).items():
             assert float(ratio ** abs(k) / total) == pytest.approx(p, rel=1e-12)
+
+
+def test_entries_are_taken_up_to_two_to_the_61() -> None:
+    for entry in (2**61, -(2**61)):
+        noisy = noisy_tallies([[entry, 0]], epsilons=[1e9], bounds=[1])
+        assert noisy[0].tolist() == [entry, 0]
+        beyond = entry + (1 if entry > 0 else -1)
+        with pytest.raises(ParameterError, match=r"at most 2\*\*61 in magnitude"):
+            noisy_tallies([[beyond, 0]], epsilons=[1.0], bounds=[1])
+
+
+def test_a_unit_has_one_row_where_nothing_is_said() -> None:
+    def noisy(**terms: int) -> list[int]:
+        found = noisy_tallies(
+            [[0] * 50], epsilons=[0.1], bounds=[2], random=SeededRandom(4), **terms
+        )
+        return found[0].tolist()
+
+    assert noisy() == noisy(rows_per_unit=1)
+    draws = DiscreteLaplace(DiscreteLaplace.calibrated(2, 0.1).scale)
+    assert noisy() == draws.draw(50, SeededRandom(4)).tolist()
+
+
+def test_wrong_numbers_of_values_are_counted_in_the_message() -> None:
+    with pytest.raises(ParameterError, match="one value per tally, 2, not 3"):
+        noisy_tallies([[1], [2]], epsilons=[1.0] * 3, bounds=[1, 1])
+    with pytest.raises(ParameterError, match="one value per tally, 2, not 1"):
+        noisy_tallies([[1], [2]], epsilons=[1.0] * 2, bounds=[1])
