@@ -221,14 +221,10 @@ def _proposals(
     width = 1.0
     while True:
         t = last()
-        before = math.log(t / (_WORD - t)) if t < _WORD // 2 else _mirrored(t)
+        before = math.log(t / (_WORD - t))
         width = _widest(before, order, divergence, rate, width, 1e-13)
         one, zero = _bit(before + width)
         yield int(one * _WORD) if one < 0.5 else _WORD - math.ceil(zero * _WORD)  # noqa: PLR2004
-
-
-def _mirrored(t: int) -> float:
-    return -math.log((_WORD - t) / t)
 
 
 def _log_odds(p: float) -> float:

@@ -65,12 +65,15 @@ def test_all_neighbors_are_within_the_divergence(case: Any) -> None:
 # No more than 50 of a divergence is made use of.
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] <= 50])
 def test_no_entry_could_be_larger(case: Any) -> None:
+    """Not by a part in 2^38 of the step, or of what is left above it."""
     order, loss, _, rate = case
     entries = release_curve(*case).entries
-    for n in range(1, len(entries) - 1):
-        gap = min(entries[n] - entries[n - 1], 2**64 - entries[n])
-        more = (*entries[:n], entries[n] + max(1, gap >> 30))
-        assert divergence_of(more, n, order, rate) > float(loss) * (1 - 1e-12), n
+    with mp.workdps(60):
+        limit = mp.mpf(loss.numerator) / loss.denominator
+        for n in range(1, len(entries) - 1):
+            gap = min(entries[n] - entries[n - 1], 2**64 - entries[n])
+            more = (*entries[:n], entries[n] + max(1, gap >> 38))
+            assert divergence_of(more, n, order, rate) > limit, n
 
 
 def broken_by(entries: tuple[int, ...], order: float, loss: Any, rate: float) -> bool:
@@ -374,3 +377,61 @@ def test_the_bound_is_taken_a_margin_below_the_divergence() -> None:
             exact = mp.exp((order - 1) * mp.mpf(loss.numerator) / loss.denominator)
             missing = 1 - mp.mpf(str(limit)) / exact
             assert 0.9e-30 < missing < 1.1e-30
+
+
+# -- the search for the widest step ----------------------------------------------------
+
+
+def apart(before: float, width: float, order: float, rate: float) -> Any:
+    """Return the divergence of bits whose log odds are a width apart, in 60 digits."""
+    with mp.workdps(60):
+        odds = [mp.exp(mp.mpf(before)), mp.exp(mp.mpf(before) + mp.mpf(width))]
+        low, high = ({True: o / (1 + o), False: 1 / (1 + o)} for o in odds)
+    if rate == 1:
+        return worst(low, high, order)
+    return max(
+        worst(mixture(rate, low, high), low, order),
+        worst(mixture(rate, high, low), high, order),
+    )
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+@pytest.mark.parametrize("before", [-30.0, -3.0, -0.01, 0.0, 2.0, 25.0])
+@pytest.mark.parametrize(("order", "loss"), [(3.0, 0.25), (1.2, 0.01), (40.0, 0.9)])
+def test_the_widest_step_is_found_within_the_tolerance_from_any_guess(
+    before: float, rate: float, order: float, loss: float
+) -> None:
+    for tolerance in (1e-6, 1e-9):
+        for guess in (1.0, 1e-4, 50.0):
+            width = curves._widest(before, order, loss, rate, guess, tolerance)
+            more = width * math.exp(tolerance)
+            assert apart(before, width, order, rate) <= loss * (1 + 1e-12)
+            assert apart(before, more, order, rate) > loss * (1 - 1e-12)
+
+
+def test_the_search_takes_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve an entry, and six where a step's fraction is enough, on average."""
+    rounds = [0]
+    real = curves._pairs
+
+    def pairs(*terms: Any) -> Any:
+        rounds[0] += 1
+        return real(*terms)
+
+    monkeypatch.setattr(curves, "_pairs", pairs)
+    cases = CASES[:4]
+    tables = [release_curve.__wrapped__(*case) for case in cases]
+    # 1474 rounds for 127 entries, where this was written.
+    assert 127 < rounds[0] <= 1500
+    assert sum(len(table.entries) - 1 for table in tables) == 127
+    rounds[0] = 0
+    for order, loss, first, rate in cases:
+        expected_steps.__wrapped__(order, float(loss), float(first), 0.95, rate)
+    # 547 rounds for 83 steps.
+    assert 83 < rounds[0] <= 560
+
+
+def test_no_more_than_4096_steps_are_looked_for() -> None:
+    """Of odds of 2 : 3 to odds of 3 : 2, by steps of about 2 sqrt(divergence)."""
+    assert 4095 < expected_steps(2.0, 9.6739e-9, 0.4, 0.6) < 4096
+    assert expected_steps(2.0, 9.6692e-9, 0.4, 0.6) == math.inf
