@@ -128,7 +128,8 @@ class RoundedGaussian:
     def _is_decided(self, v: int, j: int) -> bool:
         if j > _TABLE_SIGMAS * self.scale:
             return False
-        above_lower = j == 0 or v >= _threshold(self.scale, j - 1) + MARGIN
+        # Of j = 0 the lower threshold is negative.
+        above_lower = v >= _threshold(self.scale, j - 1) + MARGIN
         return above_lower and v < _threshold(self.scale, j) - MARGIN
 
 
@@ -182,7 +183,7 @@ def _resolve(scale: float, v: int, random: SecureRandom) -> int:
     return high
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Table:
     """Thresholds of one scale, and a guide from a word's top bits to its cell.
 

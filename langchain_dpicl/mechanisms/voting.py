@@ -146,7 +146,7 @@ def lead_over_a_tie(sigma: float, labels: int = 2, looks: int = 1) -> float:
     Of the two bins that tie, two are `labels`, or one is and one "none of these". Held
     against leads at several looks (`stages`), in `TIE` of cases at most.
     """
-    share = TIE if looks == 1 else -math.expm1(math.log1p(-TIE) / looks)
+    share = -math.expm1(math.log1p(-TIE) / looks)
     return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - share / labels)
 
 

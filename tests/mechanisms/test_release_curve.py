@@ -274,6 +274,8 @@ def test_all_that_can_be_is_released_after_one_step_of_a_huge_divergence() -> No
         assert table.entries == (18446744, 2**64 - 1)
     rough = {expected_steps(1.5, loss, 1e-12, 0.95) for loss in (50.0, 51.0, 1e6)}
     assert len(rough) == 1
+    # A fraction of the one step, which is widest there.
+    assert rough < {expected_steps(1.5, loss, 1e-12, 0.95) for loss in (49.0, 50.0)}
 
 
 def test_the_rough_steps_of_what_cannot_be_or_is_at_once() -> None:
