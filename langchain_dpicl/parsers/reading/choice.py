@@ -212,7 +212,7 @@ class _Reading:
             at = next(
                 (
                     following[place]
-                    for place in range(start, min(start + _SHORT_GAP + 1, len(tokens)))
+                    for place in range(start, start + _SHORT_GAP + 1)
                     if place in following
                 ),
                 None,
@@ -350,11 +350,8 @@ class _Reading:
             for one in self.found
             if not self._added(one) and self._claimed(one, parts)
         ]
-        concluding = {
-            part
-            for part, places in parts.items()
-            if any(self.read.tokens[place].word in CONCLUSIONS for place in places[:3])
-        }
+        # Such a word begins its part.
+        concluding = {t.part for t in self.read.tokens if t.word in CONCLUSIONS}
         concluded = [one for one in self.found if self._token(one).part in concluding]
         tied = any(
             token.word in _TIES

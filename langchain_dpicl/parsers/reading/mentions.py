@@ -428,8 +428,6 @@ def denied_after(read: Passage, end: int) -> bool:
         second in _RULED_OUT or (second, third) == ("ruled", "out")
     ):
         return True
-    if first in _AUXILIARIES and second == "be":
-        return False
     if first in _AUXILIARIES and is_negator(second):
         return third not in _NO_DENIAL
     return (first.endswith("n't") or first in {"not", "cannot", "isnt"}) and (
