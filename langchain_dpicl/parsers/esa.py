@@ -324,7 +324,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     def _candidates(
         self, texts: tuple[str, ...], vectors: Sequence[Sequence[float]]
     ) -> Candidates:
-        size = len(vectors[0]) if vectors else 0
+        size = len(next(iter(vectors), ()))
         rows = [usable_row(vector, size) for vector in vectors]
         good = [row for row in rows if row is not None]
         if len(good) != len(texts) + len(NOTHING):

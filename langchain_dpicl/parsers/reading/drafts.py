@@ -258,7 +258,7 @@ def _listed(line: str) -> list[str]:
             # "A, B and C" ends in two options; "food and drink" stays one.
             ends = (
                 [last]
-                if _AND.match(last) or sign != "," or len(parts) == 1
+                if _AND.match(last) or sign != ","
                 else _LAST_AND.split(last, maxsplit=1)
             )
             options = [part for part in (*first, *ends) if part]
@@ -323,8 +323,6 @@ class _JsonReader:
         self.key = self.text = None
 
     def _close(self, sign: str) -> None:
-        if not self.stack:
-            return
         self.stack.pop()
         if sign == "}" and self.objects:
             done = self.objects.pop()
