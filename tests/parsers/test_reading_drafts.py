@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.parsers.reading.drafts import read_drafts
+from langchain_dpicl.parsers.reading.text import LONGEST
 
 THREE = ["Asthma", "COPD", "Lung cancer"]
 
@@ -149,10 +150,236 @@ def test_options_are_read_without_remarks(reply: str, options: list[str]) -> Non
     assert read_drafts(reply, 8) == options
 
 
+EDGES: list[tuple[str, list[str]]] = [
+    # Lines that are remarks.
+    ("Options\nA b\nC d", ["A b", "C d"]),
+    ("Below\nA b", ["Below", "A b"]),
+    ("Note\nA b\nC d", ["A b", "C d"]),
+    ("Sure, a\nA b\nC d", ["A b", "C d"]),
+    ("Sure thing\nA b\nC d", ["Sure thing", "A b", "C d"]),
+    ("Sure that is here\nA b\nC d", ["A b", "C d"]),
+    ("In order\nA b", ["In order", "A b"]),
+    ("I am\nA b", ["I am", "A b"]),
+    ("If you want!\nA b\nC d", ["A b", "C d"]),
+    ("If you want\nA b\nC d", ["If you want", "A b", "C d"]),
+    ("If you want so\nA b\nC d", ["A b", "C d"]),
+    ("Ok. a\nA b\nC d", ["A b", "C d"]),
+    ("Ok: a b\nA b", ["A b"]),
+    ("Ok a b\nA b\nC d", ["Ok a b", "A b", "C d"]),
+    ("A b\nC d:\n", ["A b"]),
+    ("A b\nC d e f g h.\nE", ["A b", "C d e f g h", "E"]),
+    ("A b\nC d e f g h i.\nE", ["A b", "E"]),
+    ("A b\nC d e f g h i\nE", ["A b", "C d e f g h i", "E"]),
+    ("A b\nC d e f g h i!\nE", ["A b", "E"]),
+    ("(c d)\nA b\nC d", ["A b", "C d"]),
+    ("(c)\nA b\nC d", ["(c)", "A b", "C d"]),
+    ("(c d).\nA b\nC d", ["A b", "C d"]),
+    ("(c) d\nA b\nC d", ["d", "A b", "C d"]),
+    ("A b\na b c d e f g h i j\nE f", ["A b", "a b c d e f g h i j", "E f"]),
+    ("A b\na b c d e f g h i j k\nE f", ["A b", "E f"]),
+    ("A b\na b c d e f g h i j k - x\nE f", ["A b", "E f"]),
+    ("A b\na b c d e f g h i - x y z\nE f", ["A b", "a b c d e f g h i", "E f"]),
+    ("A b\nI don't know\nE f", ["A b", "E f"]),
+    ("\n# Options:\nA b\nC d", ["A b", "C d"]),
+    ("(Note this)\nA b\nC d", ["A b", "C d"]),
+    ("json\nA b\nC d", ["A b", "C d"]),
+    # Marked lines.
+    ("- A b\n- C d\nthe rest", ["A b", "C d"]),
+    ("- A b\nthe rest", ["A b", "the rest"]),
+    ("A b\n- C d\nE f", ["A b", "C d", "E f"]),
+    ("- A b", ["A b"]),
+    ("1. A b", ["A b"]),
+    ("- A b\n  - C d\n- E f", ["A b", "E f"]),
+    ("- A b\n - C d\n- E f", ["A b", "C d", "E f"]),
+    ("- A b\n\t- C d\n- E f", ["A b", "E f"]),
+    ("  - A b\n   - C d\n    - E f", ["A b", "C d"]),
+    ("- A b\n- C d:\n- E f", ["A b", "E f"]),
+    ("- A b\n- a b c d e f g h i j k\n- E f", ["A b", "E f"]),
+    ("- A b\n- a b c d e f g h i j\n- E f", ["A b", "a b c d e f g h i j", "E f"]),
+    ("- A b\n- C d e f g h i.\n- E f", ["A b", "C d e f g h i", "E f"]),
+    ("- Note\n- A b\n- Below", ["A b", "Below"]),
+    ("> - A b\n> - C d", ["A b", "C d"]),
+    ("1) A b\n2: C d\n(3) E f", ["A b", "C d", "E f"]),
+    ("**1.** A b\n**2.** C d", ["A b", "C d"]),
+    ("a. A b\nb. C d", ["A b", "C d"]),
+    ("1.A b\n2.C d", ["1.A b", "2.C d"]),
+    ("- A b\n- Note that it is\n- C d", ["A b", "C d"]),
+    ("- A b\n- (c d)\n- E f", ["A b", "(c d)", "E f"]),
+    # Lines with numbers within.
+    ("1. A b 2. C d", ["A b", "C d"]),
+    ("1. A b", ["A b"]),
+    ("Here: 1. A b, 2. C d; 3. E f", ["A b", "C d", "E f"]),
+    ("x\n1. A b 2. C d\ny", ["A b", "C d"]),
+    ("(1) A b (2) C d", ["A b", "C d"]),
+    ("1. A b 2. C d\n3. E f 4. G h", ["A b", "C d"]),
+    ("123. A b 124. C d", ["A b 124"]),
+    # Tables.
+    ("| A b | x |\n| C d | y |", ["A b", "C d"]),
+    ("| A b | x |\n| C d | y |\n| E f | z |", ["A b", "C d", "E f"]),
+    ("| n | x |\n|---|---|\n| A b | y |", ["A b"]),
+    ("| n | x |\n|:--|--:|\n| 1 | A b |\n| 2 | C d |", ["A b", "C d"]),
+    ("|---|\n| A b |\n| C d |", ["A b", "C d"]),
+    ("| A b |\n|---|\n| - |\n| C d |", ["C d"]),
+    ("so:\n| n | x |\n|---|---|\n| A b | y |\n| C d | z |", ["A b", "C d"]),
+    ("| n |\n|---|\n| A b |\n|---|\n| C d |", ["A b", "C d"]),
+    ("| A b | x |\nC d\n| E f | y |\n| G h | y |", ["A b", "E f", "G h"]),
+    ("A | b\nC | d", ["A", "C"]),
+    # One line.
+    ("A b, C d", ["A b", "C d"]),
+    ("A b, C d and E f", ["A b", "C d", "E f"]),
+    ("A b, C d, and E f", ["A b", "C d", "E f"]),
+    ("A b; C d and E f", ["A b", "C d and E f"]),
+    ("A b; C d; and E f", ["A b", "C d", "E f"]),
+    ("A b | C d", ["A b", "C d"]),
+    ("A b / C d", ["A b", "C d"]),
+    ("A/b", ["A/b"]),
+    ("A b, ", ["A b"]),
+    ("A b,, C d", ["A b", "C d"]),
+    ("A: b, c", ["b, c"]),
+    ("A, b: c", ["A", "b"]),
+    ("They are: A b, C d", ["A b", "C d"]),
+    ("They are A b, C d", ["A b", "C d"]),
+    ("Perhaps A b, C d", ["Perhaps A b", "C d"]),
+    ("It may include A b, C d", ["A b", "C d"]),
+    ("A b c d e f, C", ["A b c d e f", "C"]),
+    ("A b c d e f g, C", ["A b c d e f g, C"]),
+    ("A and b", ["A and b"]),
+    ("A b, c: d", ["A b", "c"]),
+    ("A: b", ["b"]),
+    ("A, I don't know", ["A"]),
+    ("a b c d e f g h i j k, l", []),
+    ("[A b, C d]", ["A b", "C d"]),
+    ("Note that A b, C d", ["Note that A b", "C d"]),
+    ("Sure:\nA b, C d", ["A b", "C d"]),
+    ("Here: A b; C d", ["A b", "C d"]),
+    ("Here: A b|C d", ["A b", "C d"]),
+    ("A b, C d; E f", ["A b, C d", "E f"]),
+    ("Colors: A, b: c", ["A", "b"]),
+    ("A: , b", ["b"]),
+    ("A b, C or D and E", ["A b", "C", "D and E"]),
+    ("and A b, or C d", ["A b", "C d"]),
+    ("Either A b or C d", ["Either A b or C d"]),
+    # Remarks behind an option.
+    ("A b - x\nC d", ["A b", "C d"]),
+    ("A b: x y\nC d", ["A b", "C d"]),
+    ("A b -- x\nC d", ["A b", "C d"]),
+    ("A-b\nC d", ["A-b", "C d"]),
+    ("A b (x)\nC d", ["A b (x)", "C d"]),
+    ("A b (x y z)\nC d", ["A b (x y z)", "C d"]),
+    ("A b (x y z w)\nC d", ["A b", "C d"]),
+    ("A b (common)\nC d", ["A b", "C d"]),
+    ("A b (most common)\nC d", ["A b", "C d"]),
+    ("A b (5)\nC d", ["A b", "C d"]),
+    ("A b (x, y)\nC d", ["A b", "C d"]),
+    ("A b (i.e. x)\nC d", ["A b", "C d"]),
+    ("A b ()\nC d", ["A b", "C d"]),
+    ("A b (x\nC d", ["A b (x)", "C d"]),
+    ("A b [x]\nC d", ["A b [x]", "C d"]),
+    ("A b (x y z w\nC d", ["A b", "C d"]),
+    ("(A b)\nC d", ["C d"]),
+    ("A b (50% x)\nC d", ["A b", "C d"]),
+    ("A b (x) (rare)\nC d", ["A b (x)", "C d"]),
+    ("A (x) b\nC d", ["A (x) b", "C d"]),
+    ("A b. C d\nE", ["A b", "E"]),
+    ("A b! C\nE", ["A b", "E"]),
+    ("A b; c\nE f", ["A b", "E f"]),
+    ("A b (rare).\nC d", ["A b", "C d"]),
+    ("A b (X.)\nC d", ["A b (X.)", "C d"]),
+    ("A b (very.)\nC", ["A b", "C"]),
+    ("- and A b\n- or C d", ["A b", "C d"]),
+    ("A  b\nC\td", ["A b", "C"]),
+    ("A b \u2192 x\nC d", ["A b", "C d"]),
+    ("- : A b\n- C", ["A b", "C"]),
+    ("A b (x=y)\nC", ["A b", "C"]),
+    ("**(rare)**\nC d", ["(rare)", "C d"]),
+    # JSON.
+    ('["A b", "C d"]', ["A b", "C d"]),
+    ('{"a": "A b", "b": "C d"}', ["A b", "C d"]),
+    ('{"a": ["A b"], "b": "C d"}', ["A b"]),
+    ('{"a": {"b": "A b"}, "c": "C d"}', ["A b", "C d"]),
+    ('[{"x": "A b", "name": "C d"}]', ["C d"]),
+    ('[{"value": "A b", "option": "C d"}]', ["C d"]),
+    ('[{"x": "A b", "y": "C d"}]', ["A b"]),
+    ('[{"X": "A b", "OPTION": "C d"}]', ["C d"]),
+    ('[{"option": "A b", "option": "C d"}]', ["A b"]),
+    ('[{}, "A b"]', ["A b"]),
+    ('[{"a": 1}, "A b"]', ["A b"]),
+    ('[["A b"], ["C d"]]', ["A b", "C d"]),
+    ('["A b", {"x": "C d"}]', ["A b", "C d"]),
+    ('[1, "A b", null, true]', ["1", "A b", "null", "true"]),
+    ('["A b" "C d"]', ["C d"]),
+    ('["A b", "C d', ["A b"]),
+    ('["A b", \'C d', ["A b"]),
+    ('{"a": "A b", "b": "C d', ["A b"]),
+    ('{"a": "A b", "b"', ["A b"]),
+    ('[{"a": "A b"}, {"a": "C d"', ["A b"]),
+    ('{"a": "A b"} {"a": "C d"}', ["A b"]),
+    ('["A b"] ["C d"]', ["A b"]),
+    (
+        '["A\\u0020b", "C\\nd", "e\\"f", "g\\bh", "i\\/j"]',
+        ["A b", "C d", 'e"f', "gh", "i/j"],
+    ),
+    ("['it\\'s', 'C d']", ["it's", "C d"]),
+    ("['it's a', 'C d']", ["it's a", "C d"]),
+    ('["A b"}, "C d"]', ["A b"]),
+    ('{"a": ["A b"}, "C d"]', ["A b"]),
+    ('{"x": {"y": ["A b"]}, "z": "C d"}', ["A b"]),
+    ('Say ["A b"] or x', ["A b"]),
+    ('[\n  "A b",\n  "C d"\n]', ["A b", "C d"]),
+    ('["A b",, "C d"]', ["A b", "C d"]),
+    ('[: "A b"]', []),
+    ('["a": "A b", "c": "C d"]', ["A b", "C d"]),
+    ('{"A b", "C d"}', ["A b", "C d"]),
+    ('["", "A b"]', ["A b"]),
+    ('{"options": [{"title": "A b", "text": "C d"}]}', ["C d"]),
+    ('[{"label": "A b"}, {"label": "A B"}, {"label": "C d"}]', ["A b", "C d"]),
+    ('[x "A b"', ['[x "A b)']),
+    ('["A b"]]["C d"]', ["A b"]),
+    ('{"a": "b", "c": [{"d": "e"}]}', ["e"]),
+    # Fences.
+    ("```\nA b\nC d\n```", ["A b", "C d"]),
+    ("x\n```\nA b\n```\ny\n```\nC d\n```", ["A b", "C d"]),
+    ("~~~\nA b\n~~~", ["A b"]),
+    ("```\n```\nA b\nC d", ["A b", "C d"]),
+    ("```\nA b\nC d", ["A b", "C d"]),
+    ("A b\n```\nC d", ["C d"]),
+    ("  ```x\nA b\n  ```\ny", ["A b"]),
+    # Same options.
+    ("A b\na-b\nA  B", ["A b"]),
+    ("The a\nA\nb", ["The a", "A", "b"]),
+    ("a\nthe\nb", ["a", "the", "b"]),
+    ("A b\nNone of these\nN/A\nother\nC d", ["A b", "C d"]),
+    ("Abs\nAb\nC", ["Abs", "Ab", "C"]),
+    ("1 b\none b\nc", ["1 b", "c"]),
+]
+
+
+@pytest.mark.parametrize(("reply", "options"), EDGES)
+def test_each_rule_of_drafts_holds_just_where_it_says(
+    reply: str, options: list[str]
+) -> None:
+    assert read_drafts(reply, 8) == options
+
+
+def test_a_remark_in_brackets_is_looked_for_at_the_end() -> None:
+    for letters, option in ((195, "A b"), (196, f"A b ({'x' * 196}, y)")):
+        assert read_drafts(f"A b ({'x' * letters}, y)\nC d", 8) == [option, "C d"]
+
+
+def test_of_a_long_draft_the_beginning_is_read() -> None:
+    head = "A b\n" + " " * (LONGEST - 7) + "\n"
+    assert read_drafts(f"{head}C d", 8) == ["A b", "C"]
+    assert read_drafts(f"{head[1:]} C d", 8) == ["b", "C"]
+
+
 def test_no_more_than_asked_for_are_taken() -> None:
     many = "\n".join(f"{i}. option {word}" for i, word in enumerate("abcdefghij"))
     assert read_drafts(many, 4) == [f"option {word}" for word in "abcd"]
     assert read_drafts(many, 0) == []
+    assert read_drafts(many, 1) == ["option a"]
+    assert len(read_drafts(many, 10)) == len(read_drafts(many, 11)) == 10
+    # The same ones are found again only later.
+    assert read_drafts("A\na\nA\nB\nC", 2) == ["A", "B"]
 
 
 pieces = st.sampled_from(
