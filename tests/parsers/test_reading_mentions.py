@@ -158,6 +158,9 @@ CASES: list[tuple[str, str]] = [
     ("asthma isn't. Not it", "not asthma:0-1"),
     ("asthma (not)", "asthma:0-1"),
     ("asthma no", "asthma:0-1"),
+    ("asthma unlike", "asthma:0-1"),
+    ("flu asthma than", "flu:0-1 asthma:1-2"),
+    ("asthma cannot only be", "asthma:0-1"),
     ("asthma cannot be it", "not asthma:0-1"),
     ("asthma doesn't just", "asthma:0-1"),
     # The longest name counts.
@@ -269,9 +272,23 @@ SPELLINGS: list[tuple[tuple[str, ...], str, str]] = [
     (("<5", ">5", "5"), "5<", "<5:0-1"),
     (("<5", ">5", "5"), "<<5", ""),
     (("<5", ">5", "5"), "(>5)", ">5:0-1"),
-    (("use", "used"), "use", "use:0-1"),
-    (("use", "used"), "used", "used:0-1"),
-    (("use", "used"), "uses", "use:0-1"),
+    (("noted", "notes"), "noted", "noted:0-1"),
+    (("noted", "notes"), "notes", "notes:0-1"),
+    (("noted", "notes"), "note", ""),
+    (("noted", "notes"), "a noted one", "noted:1-2"),
+    (("noted+", "notes+", "notes"), "noted+", "noted+:0-1"),
+    (("noted+", "notes+", "notes"), "notes+", "notes+:0-1"),
+    (("noted+", "notes+", "notes"), "notes", "notes:0-1"),
+    (("noted+", "notes+", "notes"), "noted", "notes:0-1"),
+    (("<5 mg", ">5 mg", "5 mg"), "<5 mg", "<5 mg:0-2"),
+    (("<5 mg", ">5 mg", "5 mg"), "> 5 mg", ">5 mg:0-2"),
+    (("<5 mg", ">5 mg", "5 mg"), "5 mg", "5 mg:0-2"),
+    (("<5 mg", ">5 mg", "5 mg"), "=5 mg", ""),
+    (("5 mg+", "5 mg"), "5 mg+", "5 mg+:0-2"),
+    (("5 mg+", "5 mg"), "5 mg", "5 mg:0-2"),
+    (("5+ mg", "5 mg"), "5+ mg", "5+ mg:0-2"),
+    (("5+ mg", "5 mg"), "5 mg", "5 mg:0-2"),
+    (("5+ mg", "5 mg"), "5 + mg", "5+ mg:0-2"),
     (("use", "use!"), "use", ""),
     (
         ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
@@ -397,6 +414,12 @@ def test_what_ends_at_a_word_is_denied_behind_it() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("thing", [options_of(AILS), options_of(AILS).forms["flu"][0]])
+def test_what_is_kept_for_the_next_reply_can_not_be_changed(thing: object) -> None:
+    with pytest.raises(AttributeError):
+        setattr(thing, next(iter(vars(thing))), None)
 
 
 def test_an_alias_is_looked_for_like_a_label() -> None:

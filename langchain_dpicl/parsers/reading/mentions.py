@@ -171,7 +171,7 @@ def options_of(
     whole: dict[tuple[str, ...], set[int]] = {}
     texts: dict[str, int] = {}
     other_names = dict(aliases)
-    longest = letters = 1
+    lengths: set[int] = set()
     for option, label in enumerate(labels):
         texts.setdefault(passage(label).text.strip(), option)
         for spelling in (label, *other_names.get(label, ())):
@@ -179,19 +179,18 @@ def options_of(
             whole.setdefault(stems, set()).add(option)
             for part, marks in _spellings(spelling):
                 _add(forms, Form(option, _row(part, "word"), marks), part)
-                longest = max(longest, len(part))
+                lengths.add(len(part))
     for phrase in sorted(_NONE):
         tokens = passage(phrase).tokens
         if _row(tokens, "stem") not in forms:
             _add(forms, Form(NOTHING_FITS, _row(tokens, "word"), ""), tokens)
-        longest = max(longest, len(tokens))
-    letters = max(map(len, forms), default=1)
+        lengths.add(len(tokens))
     return Options(
         {key: tuple(found) for key, found in forms.items()},
         {key: min(found) for key, found in whole.items() if key and len(found) == 1},
         texts,
-        longest + _EXTRA_WORDS,
-        letters,
+        max(lengths) + _EXTRA_WORDS,
+        max(map(len, forms)),
     )
 
 
