@@ -14,6 +14,7 @@ from langchain_dpicl.parsers.reading.keywords import (
     STOP_WORDS,
     items_of,
     lemma,
+    phrase_of,
 )
 
 SHORT = [
@@ -146,3 +147,116 @@ def test_a_hostile_answer_takes_linear_time(piece: str) -> None:
     items_of((piece * 100_000)[:100_000])
     items_of(" ".join(f"{piece}{i:x}ing" for i in range(20_000)))
     assert time.process_time() - started < 5
+
+
+EDGES: list[tuple[str, list[str], list[str]]] = [
+    # An answer's items, and those without lemmas where two words were asked for.
+    ("Mostly asthma", ["asthma"], ["asthma"]),
+    ("mostly", ["mostly"], ["mostly"]),
+    ("the", ["the"], ["the"]),
+    ("The a", ["a"], ["a"]),
+    ("asthma likely", ["asthma"], ["asthma"]),
+    ("asthma possibly likely", ["asthma"], ["asthma"]),
+    ("likely", ["likely"], ["likely"]),
+    ("a asthma, mostly usually", ["asthma"], ["asthma"]),
+    (
+        "no chest pain today",
+        ["no", "chest", "pain", "today"],
+        ["no", "chest", "pain", "today"],
+    ),
+    ("no chest pain", ["no chest pain"], ["no chest pain"]),
+    ("(no) chest pain", ["chest pain"], ["chest pain"]),
+    ("chest (no) pain now", ["chest pain now"], ["chest pain now"]),
+    ("(no chest)", ["no chest"], ["no chest"]),
+    (
+        "(no chest pain now)",
+        ["no", "chest", "pain", "now"],
+        ["no", "chest", "pain", "now"],
+    ),
+    ("1. asthma 2", ["asthma 2"], ["asthma 2"]),
+    ("non-smoking man's dog", ["non-smoking man dog"], ["non-smoking man dog"]),
+    ("Tim's", ["tim"], ["tim"]),
+    ("'s x", ["s x"], ["s x"]),
+    ("x-y-z a b c d", ["x-y-z", "b", "c", "d"], ["x-y-z", "b", "c", "d"]),
+    ("x - y a b c", ["x", "y", "b", "c"], ["x", "y", "b", "c"]),
+    ("x -y a b c", ["x", "y", "b", "c"], ["x", "y", "b", "c"]),
+    ("x_y a b c d", ["x", "y", "b", "c", "d"], ["x", "y", "b", "c", "d"]),
+    ("Based on what we see on paper", ["see", "on", "paper"], ["see", "on"]),
+    ("He looks like they look good", ["good"], ["looks", "good"]),
+    ("It looks nice like paper", ["nice", "like", "paper"], ["looks", "nice", "like"]),
+    ("Like looks of paper here", ["like", "paper"], ["like", "looks"]),
+    ("don't wouldn't isn't I'm it's one's paid", ["pay"], ["paid"]),
+    ("paid paid leaves leave", ["pay", "leave"], ["paid", "leave"]),
+    (
+        "one of them is paying two more",
+        ["pay", "two", "more"],
+        ["paying", "two", "more"],
+    ),
+    (
+        "1. paid leave and 2. slow routers now",
+        ["pay", "leave", "2", "slow", "router", "now"],
+        ["paid", "leave", "2", "slow", "routers", "now"],
+    ),
+    ("didn't hasn't mustn't paid", ["pay"], ["paid"]),
+    ("\u732b\u3068\u72ac", ["\u732b\u3068\u72ac"], ["\u732b\u3068\u72ac"]),
+    (
+        "\u732b\u3068\u72ac\u732b",
+        ["\u732b\u3068\u72ac\u732b"],
+        ["\u732b\u3068\u72ac\u732b"],
+    ),
+    ("two-thirds of them pay", ["two-thirds", "pay"], ["two-thirds", "pay"]),
+    ("a asthma b c", ["asthma b c"], ["asthma b c"]),
+    ("ex- smoker now or here", ["ex", "smoker", "now"], ["ex", "smoker", "now"]),
+    (
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"],
+        ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"],
+    ),
+    (
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"],
+        ["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"],
+    ),
+    ("dogs dogs dogs dogs ", ["dog"], ["dogs"]),
+    ("that's what they're on", ["on"], ["on"]),
+    ("perhaps the big asthma maybe", ["big asthma"], ["big asthma"]),
+]
+
+
+PHRASES = {
+    "likely",
+    "no chest",
+    "\u732b\u3068\u72ac\u732b",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "the",
+    "asthma 2",
+    "asthma b c",
+    "no chest pain",
+    "tim",
+    "\u732b\u3068\u72ac",
+    "chest pain now",
+    "a",
+    "chest pain",
+    "asthma",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "non-smoking man dog",
+    "mostly",
+    "big asthma",
+    "s x",
+}
+
+
+@pytest.mark.parametrize(("answer", "items", "bare"), EDGES)
+def test_each_rule_of_items_holds_just_where_it_says(
+    answer: str, items: list[str], bare: list[str]
+) -> None:
+    assert items_of(answer) == items
+    assert items_of(answer, ["paper", "Leaves"], None) == bare
+    assert phrase_of(answer) == (items[0] if " ".join(items) in PHRASES else None)
+
+
+def test_long_words_have_no_lemma() -> None:
+    assert lemma("a" * 36 + "-men") == "a" * 36 + "-man"
+    assert lemma("a" * 37 + "-men") == "a" * 37 + "-men"
+    assert lemma("") == ""
+    assert lemma("dogs", None) == "dogs"

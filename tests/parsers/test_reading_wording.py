@@ -116,3 +116,108 @@ def test_a_hostile_sentence_takes_linear_time(piece: str) -> None:
     started = time.process_time()
     keeps((piece * 100_000)[:100_000], ["late", "fee"])
     assert time.process_time() - started < 5
+
+
+EDGES: list[tuple[str, str, bool]] = [
+    ("overdraft fee", "They mention overdraft.", True),
+    ("a b c", "They mention bananas and a.", False),
+    ("late monthly fee", "They mention late.", False),
+    ("late monthly fee", "They mention late monthly.", True),
+    ("late monthly fee card", "They mention late.", False),
+    ("late monthly fee card", "They mention late card.", True),
+    ("late monthly annual fee card loan", "They mention late fee", False),
+    ("late monthly annual fee card loan", "They mention late fee card", True),
+    ("late", "Fees aren't late.", True),
+    ("late", "late aren't a fee", False),
+    ("late", "late aren't", True),
+    ("late", "late aren't it", True),
+    ("late", "late is a not", True),
+    ("late", "late is not a", False),
+    ("late", "late is not", True),
+    ("late", "late was not mentioned", False),
+    ("late", "late was not it", True),
+    ("late", "late do a not", True),
+    ("late", "late, is not a", True),
+    ("late", "late is, not a", True),
+    ("late", "late is not, a", True),
+    ("late", "late fees are not a", True),
+    ("late fee", "late fees are not a", False),
+    ("late fee", "late big fees are not a", False),
+    ("late fee", "late big old fees are not a one", True),
+    ("late fee", "late fees not a", True),
+    ("late fee", "not late fees", False),
+    ("late fee", "not, late fees", True),
+    ("late fee", "not by the late fees", False),
+    ("late fee", "not by the of the late fees", True),
+    ("late fee", "not by the by of the late fees", True),
+    ("late fee", "not big late fees", True),
+    ("late fee", "rather than late fees", False),
+    ("late fee", "rather late fees", True),
+    ("late fee", "more than the late fees", False),
+    ("late fee", "instead of the late fees", False),
+    ("late fee", "instead of because late fees", True),
+    ("late fee", "other than to late fees", False),
+    ("late fee", "than fees that are late fees", True),
+    ("late fee", "Card, not late fees. Late", False),
+    ("late fee", "of late fees", True),
+    ("late fee", "due to late fees", True),
+    ("not late fee", "It is not late fee", True),
+    ("not late fee", "late fees aren't a one", True),
+    ("yes", "Yes", True),
+    ("no", "Yes", False),
+    ("yes", "yes no", True),
+    ("yes no", "yes", False),
+    ("yes no", "no", False),
+    ("no", "They don't, but others do", True),
+    ("no", "They do; others don't", False),
+    ("yes", "They do; others don't", True),
+    ("yes", "They don't", False),
+    ("no", "Never", True),
+    ("no yes", "no yes", False),
+    ("no", "No.", True),
+    ("yes", "Surely not, no", False),
+    ("non-adherence", "nonadherence", False),
+    ("nonadherence", "non-adherence", True),
+    ("nonadherence", "non adherence", False),
+    ("a-b-c", "a-b c", True),
+    ("paid leave", "paidleave", False),
+    ("paid leave", "leave paid", True),
+    ("paid", "paidleave", False),
+    ("pay stub", "paystubs", False),
+    ("pay stub form", "paystub form", True),
+    ("children", "child", True),
+    ("child", "children are not a", False),
+    ("x y z", "x y a z", True),
+    ("x y", "not x a y", False),
+    ("x y", "x a b not y", True),
+    ("x y z w", "not x a y b", False),
+]
+
+
+@pytest.mark.parametrize(("words", "wording", "kept"), EDGES)
+def test_each_rule_of_wordings_holds_just_where_it_says(
+    words: str, wording: str, kept: bool
+) -> None:
+    assert keeps(wording, words.split()) is kept
+    assert keeps(wording, [words]) is kept
+
+
+@pytest.mark.parametrize(
+    ("words", "wording", "question", "kept"),
+    [
+        ("late fee", "They pay fees", "Which fee?", False),
+        ("late fee", "They pay late", "Which fee?", True),
+        ("fee", "They pay fees", "Which fee?", True),
+        ("late fee card", "They pay late", "Which fee?", True),
+        ("late fee cards", "They pay fee", "cards fees", False),
+    ],
+)
+def test_other_words_than_those_of_the_question_tell(
+    words: str, wording: str, question: str, kept: bool
+) -> None:
+    assert keeps(wording, words.split(), question) is kept
+
+
+def test_words_are_compared_in_their_language() -> None:
+    assert keeps("Meist sind es die H\u00e4user.", ["haus"], "", "de")
+    assert not keeps("Meist sind es die H\u00e4user.", ["haus"])
