@@ -25,14 +25,14 @@ class Verdict:
         winner: The place of the label that is released; None if none is.
         confidence: By how many deviations of the noise the first bin leads the second
             one, the bin of "none of these" among them.
-        reason: Why nothing is released, if nothing is.
         lead: By how many votes the first bin leads the second one.
+        reason: Why nothing is released, if nothing is.
     """
 
     winner: int | None
     confidence: float
+    lead: float
     reason: str = ""
-    lead: float = 0.0
 
 
 def verdict(
