@@ -36,6 +36,7 @@ from langchain_dpicl.parsers import (
     PublicInput,
     VoteOutputParser,
 )
+from langchain_dpicl.parsers.answer_vectors import usable_row
 from langchain_dpicl.parsers.base import DPOutputParser, PublicAnswer
 from langchain_dpicl.parsers.reading.keywords import STOP_WORDS
 from langchain_dpicl.parsers.staged import Said, StagedOutputParser
@@ -638,3 +639,83 @@ def test_labels_that_look_alike_are_named() -> None:
     with pytest.raises(InvalidParameterError, match="number 0 has no letter"):
         VoteOutputParser(labels="draft", extra_labels=["?", "a"])
     VoteOutputParser(labels=["a", "b"])
+
+
+@pytest.mark.parametrize("min_lead", [-0.5, -1.0, -1e-9])
+def test_a_lead_is_never_negative(min_lead: float) -> None:
+    with pytest.raises(InvalidParameterError, match="min_lead"):
+        VoteOutputParser(labels=["a", "b"], min_lead=min_lead)
+
+
+@pytest.mark.parametrize("score", [-1.0, -0.5, 0.0, 1.0])
+def test_a_least_score_may_be_any_cosine(score: float) -> None:
+    assert esa(min_score=score).min_score == score
+
+
+def test_candidates_by_votes_have_a_winner_in_a_close_race() -> None:
+    parser = esa(select="vote")
+    said = parser.said(
+        np.array([30.25, 30.0, 30.0]),
+        asked=Asked.whole(91),
+        paid=paid(parser, 0.5),
+        relation=Relation.REPLACE,
+        prepared=parser.prepare(PublicInput()),
+    )
+    assert said.outcome.text == TEXTS[0]
+    assert said.lead == pytest.approx(0.25)
+    assert said.outcome.details["confidence"] == 0.25
+
+
+def test_a_direction_has_length_one() -> None:
+    prepared = esa(center="candidates").prepare(PublicInput())
+    for place in (0, 1):
+        assert np.linalg.norm(prepared.direction(place)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("vector", "row"),
+    [
+        ([1.5, 0.0], [1.0, 0.0]),
+        ([3.0, 4.0], [0.6, 0.8]),
+        ([0.3, 0.4], [0.3, 0.4]),
+        ([0.0, 0.0], None),
+        (["x", "y"], None),
+        ({}, None),
+        ([1.0], None),
+        ([math.inf, 0.0], None),
+    ],
+)
+def test_a_row_is_of_length_one_at_most(vector: Any, row: list[float] | None) -> None:
+    found = usable_row(vector, 2)
+    assert (None if found is None else found.tolist()) == row
+
+
+@pytest.mark.parametrize(
+    ("terms", "slot_count"),
+    [
+        ({}, 3),
+        ({"relation": Relation.ADD_REMOVE, "slot_count": 7}, 7),
+        ({"relation": Relation.ADD_REMOVE}, 1),
+    ],
+)
+async def test_alone_the_public_number_of_groups_is_used(
+    terms: dict[str, Any], slot_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def spy(self: Any, slots: Any, **given: Any) -> Outcome:
+        seen.append(given["slot_count"])
+        return Outcome(Status.FALLBACK)
+
+    monkeypatch.setattr(KSAPTROutputParser, "release", spy)
+    parser = KSAPTROutputParser(budget=rich(), **terms)
+    parser.invoke(["a", "b", "c"])
+    await parser.ainvoke(["a", "b", "c"])
+    assert seen == [slot_count] * 2
+
+
+def test_a_ranking_prompt_of_your_own_is_in_no_repr() -> None:
+    own = PromptTemplate.from_template("{question} {keywords} mine")
+    shown = repr(KSAJointOutputParser(k=1, domain=["zed"], prompt=own))
+    assert "mine" not in shown
+    assert "prompt" not in shown
