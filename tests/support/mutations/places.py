@@ -74,11 +74,11 @@ def sampled(parts: Sequence[str], size: int, seed: int) -> Iterator[Mutation]:
 def mutation(path: Path, line: int, operator: str, turn: int) -> Mutation | None:
     """Return a change, or None where it makes no other program, or none at all."""
     before = path.read_text("utf-8")
-    after = mutate_code(before, get_operator(operator)(), turn)
     try:
+        after = mutate_code(before, get_operator(operator)(), turn)
         if after is None or program(before) == program(after):
             return None
-    except SyntaxError:
+    except (SyntaxError, AttributeError):  # It knows no starred exceptions.
         return None
     short = str(path.relative_to(ROOT))
     lines = difflib.unified_diff(
