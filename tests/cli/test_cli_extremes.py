@@ -202,11 +202,12 @@ def long_ledger(tmp_path_factory: pytest.TempPathFactory) -> str:
     ("command", "lines"),
     [
         ("plan --json", 0),
-        ("plan", 1),
+        # What is short may be written before the reader goes: it goes at once.
+        ("plan", 0),
         ("ledger list", 0),
         ("ledger export notes", 0),
         ("ledger export notes", 1),
-        ("ledger show notes", 1),
+        ("ledger show notes", 0),
     ],
 )
 def test_a_reader_that_goes_away_hears_nothing_more(

@@ -37,7 +37,7 @@ def unsealed() -> Iterator[pytest.MonkeyPatch]:
             made(self, model, *args)
             self.given = model
 
-        async def aguarded(step: Any, _stopping: object) -> Any:
+        async def aguarded(step: Any) -> Any:
             return Hidden(await step())
 
         patch.setattr(SealedModel, "__init__", init)
