@@ -72,6 +72,7 @@ _AUXILIARIES = word_set(
     "were will would"
 )
 _RULED_OUT = word_set("absent denied excluded")
+_FILLERS = word_set("be been have")  # "Can be excluded" is "is excluded".
 _POLAR = frozenset({"no", "yes"})
 _BEFORE_POLAR = word_set(
     "a answer be clearly definitely is mostly probably say simply was"
@@ -414,21 +415,26 @@ def _nothing_before(read: Passage, place: int, clause: int) -> bool:
 
 
 def denied_after(read: Passage, end: int) -> bool:
-    """Return whether what ends at a word is denied by the words behind it."""
+    """Return whether what ends at a word is denied by the words behind it.
+
+    "Was ruled out" and "can be excluded" deny; "can't be excluded" does not.
+    """
     words: list[str] = []
-    for token in read.tokens[end : end + 3]:
+    for token in read.tokens[end : end + 6]:
         if token.clause != read.tokens[end - 1].clause:
             break
-        words.append(token.word)
+        if not words or token.word not in _FILLERS:
+            words.append(token.word)
     if not words:
         return False
-    first, second, third = (*words, "", "", "")[:3]
-    if first in _AUXILIARIES and (
-        second in _RULED_OUT or (second, third) == ("ruled", "out")
-    ):
-        return True
-    if first in _AUXILIARIES and is_negator(second):
-        return third not in _NO_DENIAL
-    return (first.endswith("n't") or first in {"not", "cannot", "isnt"}) and (
-        second not in _NO_DENIAL
-    )
+    first, second, third, fourth = (*words, "", "", "", "")[:4]
+    if first in _AUXILIARIES and not is_negator(second):
+        return _ruled_out(second, third)
+    if first in _AUXILIARIES:
+        return third not in _NO_DENIAL and not _ruled_out(third, fourth)
+    denies = first.endswith("n't") or first in {"not", "cannot", "isnt"}
+    return denies and second not in _NO_DENIAL and not _ruled_out(second, third)
+
+
+def _ruled_out(first: str, second: str) -> bool:
+    return first in _RULED_OUT or (first, second) == ("ruled", "out")
