@@ -280,8 +280,6 @@ def _widest(
 
     def excess(log_width: float) -> float:
         high = _bit(before + math.exp(log_width))
-        if high[1] == 0:
-            return math.inf
         worst = max(
             max(_renyi(one, other, order), _renyi(other, one, order))
             for one, other in _pairs(low, high, rate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
 from typing import Any
@@ -191,6 +192,15 @@ def test_a_cache_key_holds_every_public_input(
 def test_a_first_parser_alone_has_no_second_in_its_key() -> None:
     assert "then" not in DRAFT.cache_parameters("Which?")
     assert "then" not in DRAFT.public_parameters()
+
+
+def test_drafted_labels_are_known_by_the_word_and_not_by_the_object() -> None:
+    # As a settings file would give it: equal, and another object.
+    read = VoteOutputParser(labels=json.loads('"draft"'))
+    written = VoteOutputParser(labels="draft")
+    assert read.cache_parameters("Which?") == written.cache_parameters("Which?")
+    assert read.public_parameters() == written.public_parameters()
+    assert read.lets_ties_out == written.lets_ties_out
 
 
 @pytest.mark.parametrize(

@@ -339,13 +339,8 @@ def _plain(clause: list[Token]) -> str:
 
 
 def _is_refusal(text: str) -> bool:
-    bare = text[_openings_end(text) :]
+    bare = _OPENINGS.sub("", f"{text} ", count=1).rstrip()
     return _REFUSALS.match(bare) is not None and not _EXCEPT.search(bare)
-
-
-def _openings_end(text: str) -> int:
-    match = _OPENINGS.match(f"{text} ")
-    return match.end() if match and match.end() < len(text) else 0
 
 
 def _is_opening(text: str, clause: list[Token], read: Passage) -> bool:
