@@ -394,6 +394,12 @@ def test_an_option_that_says_nothing_is_an_option() -> None:
     assert read_choice("I don't know", labels) is NONE
 
 
+def test_an_option_that_begins_as_a_denial_does_says_what_it_says() -> None:
+    labels = ("nothing", "asthma", "COPD")
+    assert read_choice("Nothing here, nothing there.", labels) == 0
+    assert read_choice("Nobody here, asthma there.", labels) == UNREADABLE
+
+
 def test_a_name_that_two_options_share_counts_for_neither() -> None:
     labels = ["arm (left)", "leg (left)"]
     assert read_choice("left", labels) is UNREADABLE

@@ -24,7 +24,7 @@ from coverage import CoverageData
 from places import KINDS, PACKAGE, PARTS, ROOT
 
 SECONDS = 25.0  # Of tests in the first set, by what they took in the recorded run.
-MOST = 600  # Tests in the first set.
+MOST = 6000  # Tests in a set: to collect more takes longer than to run them.
 DURATIONS = "DPICL_TEST_DURATIONS"  # Names the file that `pytest` writes them to.
 
 
@@ -52,6 +52,15 @@ def record(folder: Path) -> None:
     (folder / "texts.json").write_text(json.dumps(texts), "utf-8")
 
 
+def collected() -> set[str]:
+    """Return the names of all tests, as they stand."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0"]
+    listed = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(listed.stdout.splitlines())
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Write down what a test took; a plugin of the recorded run."""
     name = os.environ.get(DURATIONS)
@@ -67,7 +76,9 @@ class CoverageMap:
         self._data = CoverageData(str(folder / "lines"))
         self._data.read()
         lines = (folder / "durations.jsonl").read_text("utf-8").splitlines()
-        self.seconds: dict[str, float] = dict(json.loads(line) for line in lines)
+        took: dict[str, float] = dict(json.loads(line) for line in lines)
+        # Of one name that is no test any more pytest would run none of the others.
+        self.seconds = {name: took[name] for name in collected() & took.keys()}
         self._texts = json.loads((folder / "texts.json").read_text("utf-8"))
 
     @functools.cache  # noqa: B019 - there is one map
@@ -97,27 +108,35 @@ class CoverageMap:
             if own:
                 break
         first = self._chosen(path, own or all_of_file)
-        rest = self._chosen(path, all_of_file - set(first), seconds=2 * SECONDS)
+        rest = self._chosen(path, all_of_file - set(first), seconds=6 * SECONDS)
         return first, rest
 
     def _chosen(
         self, path: str, tests: Iterable[str], seconds: float = SECONDS
     ) -> list[str]:
-        """Return the nearest and the quickest, and few cases of one test at first."""
+        """Return its part's tests, quickest first, for half of the time, and others.
+
+        Of the others few cases of one test come at first.
+        """
         part, stem = Path(path).parts[1], Path(path).stem
         cases: Counter[str] = Counter()
-        ranked = []
+        near: list[tuple[float | str, ...]] = []
+        far: list[tuple[float | str, ...]] = []
         for test in sorted(tests, key=lambda t: (self.seconds[t], t)):
-            function = test.partition("[")[0]
-            cases[function] += 1
-            near = (f"tests/{part}/" in test) + 2 * (stem in Path(function).stem)
-            far = 2 * ("tests/system/" in test)
-            ranked.append((cases[function] // 4, far - near, self.seconds[test], test))
+            function, took = test.partition("[")[0], self.seconds[test]
+            if f"tests/{part}/" in test:
+                near.append((took, test))
+            else:
+                cases[function] += 1
+                place = 2 * ("tests/system/" in test) - (stem in Path(function).stem)
+                far.append((cases[function] // 4, place, took, test))
         chosen, spent = [], 0.0
-        for *_, took, test in sorted(ranked):
-            if spent + took <= seconds or not chosen:
-                chosen.append(test)
-                spent += took
+        for ranks, most in ((near, seconds / 2), (far, seconds)):
+            for *_, test in sorted(ranks):
+                took = self.seconds[str(test)]
+                if spent + took <= most or not chosen:
+                    chosen.append(str(test))
+                    spent += took
         return chosen[:MOST]
 
 
