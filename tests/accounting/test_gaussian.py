@@ -91,6 +91,10 @@ def test_a_delta_below_all_doubles_is_the_smallest_of_them(epsilon: float) -> No
     assert gaussian_delta(1.0, epsilon) == math.nextafter(0.0, 1.0)
 
 
+def test_so_is_one_of_a_loss_that_no_double_holds() -> None:
+    assert gaussian_delta(1e-310, 1.0) == math.nextafter(0.0, 1.0)
+
+
 def test_no_release_costs_nothing() -> None:
     assert gaussian_epsilon(0.0, 1e-9) == 0.0
     assert gaussian_delta(0.0, 0.0) == 0.0

@@ -146,6 +146,13 @@ def test_the_rounding_of_a_pure_loss_is_upward_by_a_known_part() -> None:
     assert at(PureEvent(epsilon), order) == pytest.approx([expected], abs=6e-16, rel=0)
 
 
+def test_a_small_loss_is_bounded_by_its_square_where_the_exact_one_cancels() -> None:
+    order, epsilon = 2.0, 1e-9
+    for event, share in ((PureEvent(epsilon), 2), (ExponentialEvent(epsilon), 8)):
+        line = order * epsilon**2 / share
+        assert at(event, order) == pytest.approx([line], rel=1e-12, abs=0)
+
+
 def test_one_use_of_each_other_kind() -> None:
     assert at(ZCDPEvent(0.25, 9), 1.5, 8.0) == [0.375, 2.0]
     assert at(GaussianEvent(2.0, count=9), 1.5, 8.0) == [0.1875, 1.0]

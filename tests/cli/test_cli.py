@@ -109,6 +109,7 @@ def test_not_to_know_is_no_wrong_answer_and_no_leak(
 ) -> None:
     unknowing = FakeListChatModel(responses=["I do not know that, I'm afraid."])
     monkeypatch.setattr("langchain_dpicl.cli.demo.load_model", lambda _: unknowing)
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([*SMALL, "--epsilon", "20", "--first", "5"]) == 0
     shown = capsys.readouterr().out
     counted = [re.findall(r"\d+ of \d", line) for line in shown.splitlines()]

@@ -351,6 +351,8 @@ EDGES: list[tuple[str, list[str]]] = [
     ("A b\nNone of these\nN/A\nother\nC d", ["A b", "C d"]),
     ("Abs\nAb\nC", ["Abs", "Ab", "C"]),
     ("1 b\none b\nc", ["1 b", "c"]),
+    # Below the last row a rule has nothing under it.
+    ("| A b |\n| C d |\n|---|", ["A b", "C d"]),
 ]
 
 

@@ -145,11 +145,12 @@ def test_a_log_is_waited_for_ten_seconds(
             connection.execute("SELECT 1")
 
 
+@pytest.mark.parametrize("other", [(0, 0), (2**62, 0)])
 @pytest.mark.parametrize("times", [0, 1, 2, 3])
 def test_a_file_that_gets_another_number_when_it_is_opened_is_tried_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, times: int, other: tuple[int, int]
 ) -> None:
-    file, numbers = file_of(path), [(0, 0)] * times
+    file, numbers = file_of(path), [other] * times
     inner = file._number
     opened: list[sqlite3.Connection] = []
     connect = sqlite3.connect
