@@ -31,7 +31,7 @@ docs: $(DOCS)  ## Build the site into docs/_build/html; a warning is an error.
 bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 	$(BIN)/python -m benchmarks run --speed
 
-mutations: $(DEV)  ## Break the code in a sample of places, and see whether the tests notice: an hour or more.
+mutations: $(DEV)  ## Break the code in a sample of places, and see whether the tests notice: half an hour or more.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group mutations
 	$(BIN)/python tests/support/mutations $(MUTATIONS)
 

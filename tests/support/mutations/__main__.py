@@ -16,7 +16,7 @@ itself, and is tried again by the next run.
 
 Each result is written to the folder `--out` at once: a run that was stopped goes on
 from there. A survivor that changes no behavior is put into `equal.json` by hand, with
-the reason; it counts neither as caught nor as missed. This takes an hour, so it is no
+the reason; it counts neither as caught nor as missed. This takes half an hour, so it is no
 part of the tests.
 """
 
