@@ -394,6 +394,25 @@ def test_an_option_that_says_nothing_is_an_option() -> None:
     assert read_choice("I don't know", labels) is NONE
 
 
+@pytest.mark.parametrize(
+    ("reply", "chosen"),
+    [
+        ("Asthma? No, COPD.", "COPD"),
+        ("Asthma, COPD and flu were all ruled out; lung cancer.", "lung cancer"),
+        ("Asthma and COPD are unlikely. It's flu.", "flu"),
+        ("Flu is the diagnosis, and asthma and COPD were both excluded.", "flu"),
+        ("The patient has asthma and COPD was ruled out.", "asthma"),
+        ("Asthma or COPD can be excluded.", UNREADABLE),
+        ("Both asthma and COPD have been excluded.", UNREADABLE),
+    ],
+)
+def test_a_denial_of_several_options_is_of_each(
+    reply: str, chosen: str | NoChoice
+) -> None:
+    read = read_choice(reply, AILS)
+    assert (AILS[read] if isinstance(read, int) else read) == chosen
+
+
 def test_an_option_that_begins_as_a_denial_does_says_what_it_says() -> None:
     labels = ("nothing", "asthma", "COPD")
     assert read_choice("Nothing here, nothing there.", labels) == 0

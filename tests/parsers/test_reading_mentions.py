@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from langchain_dpicl.parsers.reading.denials import denied_after
 from langchain_dpicl.parsers.reading.mentions import (
     chooses_none,
-    denied_after,
     listed,
     mentions,
     options_of,
@@ -74,7 +74,32 @@ CASES: list[tuple[str, str]] = [
     ("not asthma or a a a flu", "not asthma:1-2 not flu:6-7"),
     ("not asthma or a a the a flu", "not asthma:1-2 not flu:7-8"),
     ("not asthma or with flu", "not asthma:1-2 not flu:4-5"),
-    ("flu or asthma were ruled out", "flu:0-1 not asthma:2-3"),
+    ("flu or asthma were ruled out", "not flu:0-1 not asthma:2-3"),
+    # What is said of several is said of the whole list, what is said of one is not.
+    ("asthma, COPD and flu were excluded", "not asthma:0-1 not COPD:1-2 not flu:3-4"),
+    ("asthma and COPD weren't seen", "not asthma:0-1 not COPD:2-3"),
+    ("asthma and COPD ruled out", "not asthma:0-1 not COPD:2-3"),
+    ("asthma and COPD excluded", "not asthma:0-1 not COPD:2-3"),
+    ("asthma or COPD is unlikely", "not asthma:0-1 not COPD:2-3"),
+    ("asthma and COPD was ruled out", "asthma:0-1 not COPD:2-3"),
+    ("asthma and COPD has been excluded", "asthma:0-1 not COPD:2-3"),
+    ("asthma and COPD not", "asthma:0-1 not COPD:2-3"),
+    ("asthma, COPD was excluded", "asthma:0-1 not COPD:1-2"),
+    ("asthma and COPD aren't unlikely", "asthma:0-1 COPD:2-3"),
+    (
+        "both asthma and COPD have been very clearly excluded",
+        "not asthma:1-2 not COPD:3-4",
+    ),
+    # A question that is answered by "no".
+    ("asthma? No, COPD", "not asthma:0-1 COPD:2-3"),
+    ("asthma? Nope", "not asthma:0-1"),
+    ("asthma? Yes", "asthma:0-1"),
+    # Without a verb of its own.
+    ("asthma excluded", "not asthma:0-1"),
+    ("asthma ruled out", "not asthma:0-1"),
+    ("asthma unlikely", "not asthma:0-1"),
+    ("asthma ruled out by flu", "asthma:0-1 not flu:4-5"),
+    ("asthma excluded the flu", "asthma:0-1 not flu:3-4"),
     # Names after phrases that compare.
     ("rather than asthma", "not asthma:2-3"),
     ("rather than the asthma", "not asthma:3-4"),
@@ -149,7 +174,7 @@ CASES: list[tuple[str, str]] = [
     ("flu would not", "not flu:0-1"),
     ("asthma would be not", "not asthma:0-1"),
     ("asthma is", "asthma:0-1"),
-    ("asthma absent", "asthma:0-1"),
+    ("asthma absent", "not asthma:0-1"),
     ("asthma is also not", "asthma:0-1"),
     ("asthma is only absent", "asthma:0-1"),
     ("asthma is not the least", "not asthma:0-1"),

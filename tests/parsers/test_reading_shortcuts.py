@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.parsers.reading import choice, mentions, refusal, text
+from langchain_dpicl.parsers.reading import choice, denials, mentions, refusal, text
 from langchain_dpicl.parsers.reading.choice import NoChoice, read_choice
 
 OPTIONS: tuple[tuple[str, ...], ...] = (
@@ -60,7 +60,7 @@ def in_full(reply: str, labels: tuple[str, ...]) -> int | NoChoice:
         patch.setattr(text, "spelled", _spelled)
         patch.setattr(text, "_is_mark", _is_mark)
         patch.setattr(text._Reader, "_pass", _pass)
-        patch.setattr(mentions, "_BEFORE", _EveryPhrase())
+        patch.setattr(denials, "_BEFORE", _EveryPhrase())
         patch.setattr(mentions, "_chosen", _chosen)
         patch.setattr(refusal, "_REFUSALS", _EachAlone())
         read = text.passage(reply)
@@ -117,7 +117,7 @@ class _EveryPhrase:
     """Gives every phrase for any word."""
 
     def get(self, word: str, default: object) -> object:
-        return mentions._COMPARING
+        return denials._COMPARING
 
 
 def _chosen(

@@ -24,12 +24,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
+from langchain_dpicl.parsers.reading.denials import ARTICLES, is_negator
 from langchain_dpicl.parsers.reading.mentions import (
-    ARTICLES,
     NOTHING_FITS,
     Mention,
     Options,
-    is_negator,
     listed,
     mentions,
     options_of,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from langchain_dpicl.parsers.reading.mentions import ARTICLES
+from langchain_dpicl.parsers.reading.denials import ARTICLES
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import LONGEST, passage, spelled, word_set
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from langchain_dpicl.parsers.reading.denials import is_negator
 from langchain_dpicl.parsers.reading.keywords import lemma
-from langchain_dpicl.parsers.reading.mentions import is_negator
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import Passage, Token, passage, word_set
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from langchain_dpicl.parsers.reading.mentions import NEGATORS
+from langchain_dpicl.parsers.reading.denials import NEGATORS
 from langchain_dpicl.parsers.reading.text import passage
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn

@@ -26,11 +26,10 @@ from typing import Any
 
 from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.parsers.reading.choice import read_choice
+from langchain_dpicl.parsers.reading.denials import ARTICLES, is_negator
 from langchain_dpicl.parsers.reading.mentions import (
-    ARTICLES,
     Options,
     chooses_none,
-    is_negator,
     mentions,
     options_of,
 )

@@ -16,8 +16,8 @@ itself, and is tried again by the next run.
 
 Each result is written to the folder `--out` at once: a run that was stopped goes on
 from there. A survivor that changes no behavior is put into `equal.json` by hand, with
-the reason; it counts neither as caught nor as missed. This takes half an hour, so it is no
-part of the tests.
+the reason; it counts neither as caught nor as missed. This takes half an hour, so it is
+no part of the tests.
 """
 
 from __future__ import annotations
