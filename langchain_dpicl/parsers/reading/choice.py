@@ -156,6 +156,10 @@ class _Reading:
         self.labels = labels
         self.all = mentions(read, options)
         self.found = [mention for mention in self.all if not mention.aside]
+        self.clauses: dict[int, int] = {}
+        """The place of each clause's first word."""
+        for place, token in enumerate(read.tokens):
+            self.clauses.setdefault(token.clause, place)
         self.inside = {place for one in self.all for place in range(one.start, one.end)}
 
     def __repr__(self) -> str:
@@ -289,8 +293,7 @@ class _Reading:
         """Return whether the reply claims something else and adds an option to it."""
         tokens = self.read.tokens
         if all(self._added(one) for one in self.found):
-            parts = self._parts()
-            return any(self._claimed(one, parts) for one in self.found)
+            return bool(self._claimed())
         if any(self._token(one).sentence == 0 for one in self.all):
             return False
         first = [place for place, one in enumerate(tokens) if one.sentence == 0]
@@ -303,11 +306,8 @@ class _Reading:
 
     def _added(self, mention: Mention) -> bool:
         """Return whether an option stands in ", with ..."."""
-        tokens = self.read.tokens
-        place = mention.start
-        while place and tokens[place - 1].clause == tokens[place].clause:
-            place -= 1
-        return place > 0 and tokens[place].word == "with"
+        place = self.clauses[self._token(mention).clause]
+        return place > 0 and self.read.tokens[place].word == "with"
 
     def _none_leads(self) -> bool:
         """Return whether the reply says that nothing stands out among what it names."""
@@ -316,7 +316,7 @@ class _Reading:
         begun = tokens[0].word in _NOTHING_IS and 0 not in self.inside
         denies = any(one.aside and self._token(one).part == 0 for one in self.all)
         if begun and not denies and tokens[1].clause == tokens[0].clause:
-            return not any(self._claimed(one, parts) for one in self.found)
+            return not self._claimed()
         return any(
             tokens[places[0]].word in CONCLUSIONS
             and len(places) > 1
@@ -325,8 +325,14 @@ class _Reading:
             for places in parts.values()
         )
 
-    def _claimed(self, mention: Mention, parts: Mapping[int, Sequence[int]]) -> bool:
-        return self._claims(parts[self._token(mention).part]) is not None
+    def _claimed(self) -> list[Mention]:
+        """Return the options in parts that say "most", "main" and the like."""
+        claiming = {
+            part
+            for part, places in self._parts().items()
+            if self._claims(places) is not None
+        }
+        return [one for one in self.found if self._token(one).part in claiming]
 
     def _claims(self, places: Sequence[int]) -> int | None:
         """Return where words say "most", "main" and the like, if they don't deny it."""
@@ -343,12 +349,7 @@ class _Reading:
         return None
 
     def _of_several(self) -> int | None:
-        parts = self._parts()
-        claims = [
-            one
-            for one in self.found
-            if not self._added(one) and self._claimed(one, parts)
-        ]
+        claims = [one for one in self._claimed() if not self._added(one)]
         # Such a word begins its part.
         concluding = {t.part for t in self.read.tokens if t.word in CONCLUSIONS}
         concluded = [one for one in self.found if self._token(one).part in concluding]

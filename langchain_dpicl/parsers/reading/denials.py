@@ -17,8 +17,7 @@ NEGATORS = word_set(
 
 _NO_DENIAL = word_set(
     "doubt doubts exception just least merely only question simply surprise "
-    "surprising "
-    "surprisingly wonder"
+    "surprising surprisingly wonder"
 )
 _NOTHING_BUT = word_set("except other besides")
 _COMPARING = (
@@ -58,16 +57,16 @@ _LIGHT = ARTICLES | word_set(
 _LOOK_BACK = 6
 _AUXILIARIES = word_set(
     "appears are can could did do does had has have is may might seem seems should "
-    "was "
-    "were will would"
+    "was were will would"
 )
 _OF_ONE = word_set("appears does has is seems was")
 _RULED_OUT = word_set("absent denied excluded improbable unlikely")
 _NO = word_set("no nope not")
+# "Can be excluded" is read as "can excluded".
 _FILLERS = word_set(
     "all already be been both clearly completely definitively effectively have largely "
     "since then therefore thus very"
-)  # "Can be excluded" is "is excluded".
+)
 
 
 def denied_before(read: Passage) -> set[int]:
@@ -132,7 +131,8 @@ def _nothing_before(read: Passage, place: int, clause: int) -> bool:
 def denied_after(read: Passage, end: int) -> bool:
     """Return whether what ends at a word is denied by the words behind it.
 
-    "Was ruled out" and "can be excluded" deny; "can't be excluded" does not.
+    "Was ruled out" and "can be excluded" deny, and so does "no" after a question.
+    "Can't be excluded" does not.
     """
     asked = end < len(read.tokens) and "?" in read.gap(end)
     if asked and read.tokens[end].word in _NO:

@@ -293,15 +293,16 @@ def _judged(read: Passage, found: list[Mention]) -> list[Mention]:
         fits = mention.option != NOTHING_FITS
         before = mention.start in scopes or compared(read, mention.start)
         after = fits and denied_after(read, mention.end)
-        # "Not asthma, COPD or flu" denies all three,
+        # "Not asthma, COPD or flu" denies all three.
         forward = how == "or" and judged[run[0]].aside
-        # and so does "asthma, COPD and flu were excluded".
+        # "Asthma, COPD and flu were excluded" denies all three, too.
         back = after and (
             how == "or" or (how == "and" and said_of_many(read, mention.end))
         )
         if forward or back:
             for earlier in run:
                 judged[earlier] = judged[earlier]._replace(aside=True)
+            run = run[:1]  # All are aside: none is looked at again.
         aside = (fits and before) or after or forward
         judged.append(mention._replace(aside=aside))
         run.append(place)
