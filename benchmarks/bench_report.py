@@ -4,9 +4,9 @@
 
 The target is 2 s for gathering and all three forms, in a process that is warm, and for
 the command `dpicl report`, which first loads LangChain and SQLAlchemy, and for sampled
-releases SciPy. For the command the median of several runs is shown, of what a user
-waits on a machine with nothing else to do, and of the processors' time, which the rest
-of the machine disturbs least: libraries that load on two cores take more of it.
+releases SciPy. The command runs several times; the table shows two medians. The first
+is the time that a user waits, which means something only on an idle machine. The second
+is the processors' time, which other work disturbs least.
 """
 
 from __future__ import annotations

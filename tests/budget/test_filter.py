@@ -47,8 +47,8 @@ def test_the_whole_budget_pays_for_a_release_of_just_that_cost(scope: Any) -> No
     assert filter_of(whole).cost(failures) == (BUDGET_UNITS, BUDGET_UNITS)
     assert whole.can_afford(events)
     assert whole.can_afford(failures)
-    dearer = (GaussianEvent(events[0].noise_multiplier * (1 - 1e-6)),)
-    assert not whole.can_afford(dearer)
+    costlier = (GaussianEvent(events[0].noise_multiplier * (1 - 1e-6)),)
+    assert not whole.can_afford(costlier)
     assert not whole.can_afford((*events, DeltaEvent(0.2001e-6)))
     assert not whole.can_afford((DeltaEvent(0.9e-6),))
 

@@ -1,4 +1,4 @@
-"""When the operator is told that an account is nearly spent."""
+"""The function that is called when an account is nearly spent, and when it is."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ def test_the_limit_of_a_per_unit_account_is_each_units_own() -> None:
     spent = Cost(10 * UNIT_PLANNED.limit.loss, 0)
     after, charge = charged(state(UNIT_PLANNED, spent, used=20), None)
     assert (after.spent, charge.sequence) == (Cost(spent.loss + 1, 0), 21)
-    dear = NOISY * 40
+    costly = NOISY * 40
     with pytest.raises(BudgetExhaustedError, match="more than the whole of account"):
-        charged(state(UNIT_FILTERED), dear)
+        charged(state(UNIT_FILTERED), costly)
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,7 @@ def test_a_reply_names_options_and_sets_some_aside(reply: str, expected: str) ->
     assert named(reply) == expected
 
 
+PARTS = ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)")
 SPELLINGS: list[tuple[tuple[str, ...], str, str]] = [
     (("yes", "no", "it depends"), "yes", "yes:0-1"),
     (("yes", "no", "it depends"), "the yes", ""),
@@ -324,53 +325,17 @@ SPELLINGS: list[tuple[tuple[str, ...], str, str]] = [
     (("5+ mg", "5 mg"), "5 mg", "5 mg:0-2"),
     (("5+ mg", "5 mg"), "5 + mg", "5+ mg:0-2"),
     (("use", "use!"), "use", ""),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "arm",
-        "arm (left):0-1",
-    ),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "left",
-        "arm (left):0-1",
-    ),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "leg right",
-        "leg (right):0-2",
-    ),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "right",
-        "leg (right):0-1",
-    ),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "toe",
-        "toe (rare):0-1",
-    ),
-    (("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"), "rare", ""),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "odd",
-        "(odd):0-1",
-    ),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "eye",
-        "eye (7):0-1",
-    ),
-    (("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"), "7", ""),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "arm (left)",
-        "arm (left):0-2",
-    ),
-    (
-        ("arm (left)", "leg (right)", "toe (rare)", "(odd)", "eye (7)"),
-        "left arm",
-        "arm (left):0-1 arm (left):1-2",
-    ),
+    (PARTS, "arm", "arm (left):0-1"),
+    (PARTS, "left", "arm (left):0-1"),
+    (PARTS, "leg right", "leg (right):0-2"),
+    (PARTS, "right", "leg (right):0-1"),
+    (PARTS, "toe", "toe (rare):0-1"),
+    (PARTS, "rare", ""),
+    (PARTS, "odd", "(odd):0-1"),
+    (PARTS, "eye", "eye (7):0-1"),
+    (PARTS, "7", ""),
+    (PARTS, "arm (left)", "arm (left):0-2"),
+    (PARTS, "left arm", "arm (left):0-1 arm (left):1-2"),
     (("the flu", "a"), "flu", "the flu:0-1"),
     (("the flu", "a"), "the flu", "the flu:1-2"),
     (("the flu", "a"), "a", "a:0-1"),

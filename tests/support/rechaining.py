@@ -1,4 +1,4 @@
-"""Whoever knows the hash chain: rows are edited, and all digests made to fit again."""
+"""Edit rows as someone who knows the hash chain: all digests are made to fit."""
 
 from __future__ import annotations
 

@@ -345,7 +345,7 @@ def test_a_transaction_holds_sixty_four_charges_and_waits_for_company(
         assert (len(taken[-1]), len(slept)) == (size, waits)
     assert [one for some in taken for one in some] == those
     assert set(slept) == {0.001}
-    # Whoever was alone the last time waits for nobody.
+    # A writer that was alone the last time does not wait.
     for one in waiting(2):
         gathered.join(one)
         gathered.take([])

@@ -58,14 +58,14 @@ def warned(found: Standbys) -> list[str]:
         warnings.simplefilter("always")
         found.warn()
     assert {one.category for one in caught} <= {StandbyWarning}
-    # It points at whoever opens a ledger: two calls further up.
+    # The warning points two calls further up, at the code that opens a ledger.
     line = opening.__code__.co_firstlineno + 2
     assert {(one.filename, one.lineno) for one in caught} <= {(__file__, line)}
     return [str(one.message) for one in caught]
 
 
 def opening(found: Standbys) -> list[str]:
-    """Stand between a warning and whoever hears of it, as a ledger does."""
+    """Warn from one call further down, as a ledger does."""
     return warned(found)
 
 
