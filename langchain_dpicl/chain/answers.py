@@ -7,19 +7,14 @@ Privacy:
     Unit, relation, sensitivity, noise and event: the mechanism's, whose one draw for
     one charge is stored here. Storing, finding and wording a draw is post-processing:
     no unit, no noise, no event. A draw is stored in the sealed region before anything
-    is made of it, and the first that is stored is the released one, also where several
-    callers draw for one charge at once.
+    is made of it. Only the one who has charged draws (`release/owner.py`); others who
+    ask the same wait for what is stored, for five minutes at most, and then pay for a
+    draw of their own. A charge whose draw was lost (a crash, an error, a caller that
+    stopped) is not drawn for again: the next one to ask pays anew.
 
-    A charge whose draw was never stored (a crash, a caller that stopped) is drawn for
-    by the next one to ask the same, with the noise that the charge's stored events
-    say. The lost draw was seen by nobody, and what lost it does not look at it. This is
-    so only where the charge is everybody's and the answer's alone, and all groups are
-    asked at once: in a per-unit account the units may have paid for the lost draw,
-    behind a gate or a threshold something of the question was released before, and in
-    stages so was something of the draw itself. There the question is charged anew.
-
-    A draw that fails by itself may fail by the records or by its noise, and drawing
-    until none fails is another mechanism. So it closes its charge.
+    Where no answer came out, that is stored and given again, too, unless most group
+    calls failed: asking for that again is worth its price. Both follow from what was
+    released.
 
     The key is made of public things only: the input, the prompts, the names of model
     and redactor, the parameters of the parser and of the group source, a question's
@@ -55,8 +50,11 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.parsers import DPOutputParser
+from langchain_dpicl.parsers.vote import CALLS_FAILED
 from langchain_dpicl.parsers.words import named
-from langchain_dpicl.release.purchase import Purchase, paid_for
+from langchain_dpicl.release.flow import Flow, in_thread
+from langchain_dpicl.release.owner import Owner
+from langchain_dpicl.release.purchase import Purchase, Waiting
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged, read
 from langchain_dpicl.sealed.redaction import Redactor
 
@@ -120,24 +118,28 @@ def answer_key(
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
+LONGEST_WAIT_S = 300.0
+"""Seconds that a question waits for the draw of another asking, at most."""
+
+
 @dataclass(frozen=True)
 class AnswerStore(ReleaseStore):
     """The releases of one question.
 
     Args:
-        resumes: Whether a charge is drawn for whose draw was never stored.
         goes_on: Where a charge pays for a second draw: whether an outcome asks for it.
     """
 
-    resumes: bool = False
     goes_on: Callable[[Outcome], bool] | None = None
 
     def entries(self) -> list[Entry]:
-        """Return the first release that is given again, else those to be drawn."""
+        """Return a release that is given again, else those that others draw now."""
         found = [entry for entry in super().entries() if CLOSED not in entry.steps]
-        given = [entry for entry in found if is_given(entry)]
+        given = [entry for entry in found if self.is_drawn(entry) and is_given(entry)]
         return given[:1] or [
-            one for one in found if self.resumes and not self.is_drawn(one)
+            entry
+            for entry in found
+            if not self.is_drawn(entry) and not entry.is_abandoned
         ]
 
     def is_drawn(self, entry: Entry) -> bool:
@@ -157,27 +159,20 @@ class Bought:
         paid: The charge, with the noise of the (first) draw.
         then: The same charge with the noise of a second draw, if it pays for one.
         entry: The stored release, if there is a cache.
-        is_new: Whether this caller has charged it.
     """
 
     paid: PaidCharge[Any]
     then: PaidCharge[Any] | None = None
     entry: Entry | None = None
-    is_new: bool = True
 
     @classmethod
-    def of(cls, paid: PaidCharge[Any], **terms: Any) -> Bought:
+    def of(cls, paid: PaidCharge[Any], entry: Entry | None = None) -> Bought:
         """Return what a charge of one release, or of two in a bundle, pays for."""
         each = shared(paid)
-        return cls(each[0], each[1] if each[1:] else None, **terms)
-
-    def drawn(self, place: int) -> Outcome | None:
-        """Return what was drawn and stored before."""
-        stored = self.entry.text(place) if self.entry else None
-        return None if stored is None else outcome_of(stored)
+        return cls(each[0], each[1] if each[1:] else None, entry)
 
     def kept(self, outcome: Outcome, place: int = 0) -> Outcome:
-        """Store what was drawn; return what is released: the first that was stored.
+        """Store what was drawn, and return it.
 
         Raises:
             LedgerError: If it can't be stored: then it is not released.
@@ -192,7 +187,7 @@ class Bought:
         return outcome_of(self.entry.keep(place, drawn))
 
     def close(self, place: int = 0) -> None:
-        """Let nothing be drawn for the charge any more."""
+        """Give the charge up: nothing is drawn for it any more."""
         if self.entry is not None:
             with suppress(LedgerError):
                 self.entry.keep(place, CLOSED)
@@ -222,7 +217,6 @@ class Answers:
         budget: PrivacyBudgetHandler,
         key: str,
         *,
-        resumes: bool,
         goes_on: Callable[[Outcome], bool] | None,
     ) -> Answers:
         """Return the answers of an account under a key; see `AnswerStore`.
@@ -230,30 +224,44 @@ class Answers:
         Args:
             budget: The account.
             key: The question's key.
-            resumes: Whether a charge is drawn for whose draw was never stored.
             goes_on: Whether an outcome asks for the parser's `second`, if it has one.
         """
+        owner = Owner()
 
-        def answers(
-            maker: str, two: Any = None, then: Answers | None = None
-        ) -> Answers:
-            store = AnswerStore(budget, key, maker, resumes, two)
+        def answers(maker: str, two: Any, then: Answers | None = None) -> Answers:
+            store = AnswerStore(budget, key, maker, two)
             way = "asking again"
-            purchase = Purchase(store, store.is_drawn, "release", way, resume=True)
+            purchase = Purchase(
+                store, store.is_drawn, "release", way, resume=True, owner=owner
+            )
             return cls(purchase, then)
 
-        if budget.charges_together:
+        if goes_on is None or budget.charges_together:
             return answers(FIRST, goes_on)
-        return answers(FIRST, then=answers(SECOND) if goes_on else None)
+        return answers(FIRST, goes_on, answers(SECOND, None))
+
+    @property
+    def owner(self) -> Owner:
+        """The caller, who draws what it charges."""
+        return self.purchase.owner
 
     def found(self) -> Entry | None:
-        """Return a stored answer to be given again, else one that is paid for."""
-        own = self.purchase.found()
-        if self.then is None or (own is not None and is_given(own)):
-            return own
-        then = self.then.purchase.found()
-        # A second release that is paid for and not drawn is drawn after the first.
-        return then if then is not None and is_given(then) else own
+        """Return a stored answer to be given again, else one that is drawn now."""
+        then = self.then.purchase.found() if self.then else None
+        return then or self.purchase.found()
+
+    def awaited(self) -> Flow[Entry | None]:
+        """Hand on a wait for an answer that another asking draws; return a stored one.
+
+        None means that nobody has drawn one, or not in time: this caller has to pay.
+        """
+        waiting = Waiting(LONGEST_WAIT_S)
+        while True:
+            entry: Entry | None = yield in_thread(self.found)
+            if entry is None or is_complete(entry):
+                return entry
+            if not (yield from waiting.pauses(entry)):
+                self.purchase.given_up.add(entry.charge)
 
     def begun(
         self,
@@ -270,23 +278,22 @@ class Answers:
             **payers: See `Purchase.begun`.
 
         Returns:
-            What pays for a draw; or the release of another caller, who has drawn.
+            What pays for a draw; or the release of another caller, who has drawn or is
+            about to.
         """
-        made: list[tuple[PaidCharge[Any], dict[str, Any]]] = []
+        made: list[PaidCharge[Any]] = []
 
         def terms(paid: PaidCharge[Any]) -> dict[str, Any]:
-            made[:] = [(paid, records(paid))]
-            return made[0][1]
+            made[:] = [paid]
+            return records(paid)
 
         entry = self.purchase.begun(template, terms, **payers)
-        # The very record: one that was read back is another object.
-        if made and entry.header.get("record") is made[0][1]["record"]:
-            return Bought.of(made[0][0], entry=entry)
-        if self.purchase.is_complete(entry):
-            return entry
-        noise, events = paid_for(entry, lambda: template)
-        paid = PaidCharge(noise, events, self.purchase.budget.account, entry.charge)
-        return Bought.of(paid, entry=entry, is_new=False)
+        return Bought.of(made[0], entry) if entry.belongs_to(self.owner) else entry
+
+
+def is_complete(entry: Entry) -> bool:
+    """Return whether a stored answer can be given."""
+    return isinstance(entry.store, AnswerStore) and entry.store.is_drawn(entry)
 
 
 def outcome_of(stored: str) -> Outcome:
@@ -426,11 +433,8 @@ def is_given(entry: Entry) -> bool:
 def _gives(steps: Sequence[str]) -> bool:
     """Return whether stored steps hold an outcome that is given again.
 
-    Where the groups did not agree it is not: that may have been a failing model, and
-    asking again is worth its price.
+    Where most group calls failed, asking again is worth its price.
     """
     if not (outcomes := _outcomes(steps)):
         return False
-    outcome = outcome_of(outcomes[-1])
-    says = (outcome.text or "").strip() or outcome.keywords
-    return outcome.status is Status.RELEASED and bool(says)
+    return outcome_of(outcomes[-1]).details.get("reason") != CALLS_FAILED

@@ -21,7 +21,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -35,7 +35,6 @@ from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain.answers import (
     Answers,
     answer_key,
-    is_given,
     released_before,
     remember,
     wording_of,
@@ -56,7 +55,6 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.release.flow import Do, Each, Flow, arun, in_thread, run
-from langchain_dpicl.release.store import Entry
 
 STEP_EVENT = "dpicl_step"
 """Name of the custom event that tells of a step."""
@@ -183,14 +181,8 @@ class QueryRunner:
         the next one to ask gets it for nothing.
         """
         asked = self._begin(value, run_manager)
-        found: Entry | None = None
-        if asked.answers is not None:
-            found = yield in_thread(asked.answers.found)
-        if found is not None and is_given(found):
-            released = released_before(asked, found)
-        else:
-            released = yield from self._ask(asked, child, is_paid=found is not None)
-            yield released.step
+        with nullcontext() if asked.answers is None else asked.answers.owner:
+            released = yield from self._release(asked, child)
         wording = self._word(released)
         spoken = self._spoken(wording, child, asked.use, whole=whole)
         failed = False
@@ -207,6 +199,16 @@ class QueryRunner:
             keep = partial(remember, released.entry, said, released.place)
             yield in_thread(keep, shielded=True)
         yield self._message((said + rest if whole else rest, status), released)
+
+    def _release(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
+        """Hand on the steps of a release, unless it is stored; return it."""
+        if asked.answers is not None:
+            found = yield from asked.answers.awaited()
+            if found is not None:
+                return released_before(asked, found)
+        released = yield from self._ask(asked, child)
+        yield released.step
+        return released
 
     def _spoken(
         self, wording: Wording, child: RunnableConfig, use: Use, *, whole: bool
@@ -227,15 +229,22 @@ class QueryRunner:
             partial(public.astream, prompt, child, use),
         )
 
-    def _ask(
-        self, asked: PreparedQuery, child: RunnableConfig, *, is_paid: bool
-    ) -> Flow[Released]:
+    def _ask(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
         private, first = self.private, self.private.templates(asked.budget)[0]
         if self.cost_limit is not None:
             self.cost_limit.require(private, asked.question, asked.budget.scope)
-        if not is_paid and self._asks_first(private):
-            yield in_thread(partial(asked.budget.require_payable, first))
+        if self._asks_first(private):
+            try:
+                yield in_thread(partial(asked.budget.require_payable, first))
+            except BudgetExhaustedError:
+                found = None
+                if asked.answers is not None:
+                    # The one who spent the account may have asked the same.
+                    found = yield from asked.answers.awaited()
+                if found is None:
+                    raise
+                return released_before(asked, found)
         asked = yield from self.prepare(asked, child)
         released = yield from private.release(asked)
         second, outcome = private.second, released.outcome
@@ -250,6 +259,8 @@ class QueryRunner:
             why = "the account can't pay for it"
         except PublicCallError:
             why = "the model failed on the question alone"
+        if released.bought is not None:
+            yield in_thread(partial(released.bought.close, 1), shielded=True)
         return replace(released, asked=released.asked.knowing({"then": why}))
 
     def prepare(
@@ -323,10 +334,9 @@ class QueryRunner:
             stages=self.private.stages,
             redactor=self.private.redactor,
         )
-        resumes = self.private.resumes(budget)
         parser = self.private.parser
         goes_on = None if parser.second is None else parser.goes_on
-        answers = Answers.of(budget, key, resumes=resumes, goes_on=goes_on)
+        answers = Answers.of(budget, key, goes_on=goes_on)
         return PreparedQuery(question, budget, answers=answers)
 
     def _public_input(

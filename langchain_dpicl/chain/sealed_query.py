@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 
@@ -28,6 +28,7 @@ from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import Bundle, PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.answers import (
     Bought,
+    is_complete,
     record_again,
     released_before,
     shared,
@@ -42,7 +43,6 @@ from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import DPError, LedgerError
 from langchain_dpicl.groups import GroupSource, ThresholdRelease
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.base import PublicAnswer
@@ -50,6 +50,8 @@ from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import Hidden, SealedModel, attempt, sealed
 from langchain_dpicl.sealed.redaction import Redactor, Written
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,16 +126,6 @@ class SealedQuery:
         """
         return self.pad_calls and self.groups.relation is Relation.REPLACE
 
-    def resumes(self, budget: PrivacyBudgetHandler) -> bool:
-        """Whether a charge is everybody's and the answer's alone, and all that it drew.
-
-        A question in stages tells part of its draw before it is stored: that the first
-        block was not clear. A second draw for that charge would be a second release. On
-        a fresh sample it might even find a unit in another block.
-        """
-        is_first = self.gate is None and self.groups.threshold_template is None
-        return is_first and self.stages is None and budget.scope == "corpus"
-
     def release(
         self,
         asked: PreparedQuery,
@@ -167,9 +159,8 @@ class SealedQuery:
                 return bought
             paid = bought.paid
             charges = (*charges, paid)
-            yield _charged(template, paid)
-            yield self._asking(asked)
-            tested = Hidden((yield self._test(asked, asked.public_answer, bought)))
+            test = self._tested(asked, asked.public_answer, bought)
+            tested = yield from _owned(bought, test, template)
             agreed, answers = tested.value[0], self._kept(tested, paid)
             yield Step("gate", {"agreed": agreed})
             if agreed:
@@ -180,10 +171,9 @@ class SealedQuery:
         bought = yield from self.buy(asked, own, charges)
         if isinstance(bought, Released):
             return bought
-        if bought.is_new:
-            charges = (*charges, bought.paid)
-            yield _charged(own, bought.paid)
-        return (yield from self.draw(asked, bought, charges, answers))
+        charges = (*charges, bought.paid)
+        drawing = self.draw(asked, bought, charges, answers)
+        return (yield from _owned(bought, drawing, own))
 
     def release_second(self, asked: PreparedQuery, first: Released) -> Flow[Released]:
         """Hand on the private steps of the second release; return it.
@@ -197,6 +187,8 @@ class SealedQuery:
         public_outcome = second.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             why = {"then": public_outcome.details.get("reason", "public input decides")}
+            if first.bought is not None:
+                yield in_thread(partial(first.bought.close, 1), shielded=True)
             return replace(first, asked=first.asked.knowing(why))
         asked = self._after(asked, first.outcome)
         if asked.budget.charges_together:
@@ -217,21 +209,16 @@ class SealedQuery:
             found = yield from self.buy(asked, template, charges)
             if isinstance(found, Released):
                 return found
-            bought = found
-            if bought.is_new:
-                charges = (*charges, bought.paid)
-                yield _charged(template, bought.paid)
-            if bought.entry is not None:
-                # Decided by public input alone, unless another asking has drawn.
-                kept = partial(bought.kept, first.outcome)
-                outcome = yield in_thread(kept, shielded=True)
-                if not self.parser.goes_on(outcome):
-                    return self._drawn(first.asked, outcome, charges, bought)
-                asked = self._after(asked, outcome)
+            bought, charges = found, (*charges, found.paid)
+            yield _charged(template, found.paid)
+            # Decided by public input alone.
+            kept = partial(bought.kept, first.outcome)
+            yield in_thread(kept, shielded=True)
         paid = bought.then or bought.paid
-        charges = (*charges, paid) if charges else ()
+        charges = (*charges, paid)
         bought = replace(bought, paid=paid)
-        released = yield from second.draw(asked, bought, charges, place=1)
+        drawing = second.draw(asked, bought, charges, place=1)
+        released = yield from _owned(bought, drawing, place=1)
         return replace(released, is_second=True)
 
     def draw(
@@ -242,47 +229,22 @@ class SealedQuery:
         answers: Hidden[list[Slot]] | None = None,
         place: int = 0,
     ) -> Flow[Released]:
-        """Draw what was bought, unless it was drawn and stored before."""
-        if (outcome := bought.drawn(place)) is None:
-            if answers is None:
-                yield self._asking(asked)
-            try:
-                if self.stages is None:
-                    outcome = yield self._merge(asked, bought, answers, place)
-                else:
-                    stages = StagedAsking(self, self.stages, asked, bought, place)
-                    outcome = yield from stages.steps()
-            except LedgerError:
-                # What could not be stored was dropped whatever it is.
-                raise
-            except DPError:
-                # The region has failed by itself, perhaps by what it drew.
-                yield in_thread(partial(bought.close, place), shielded=True)
-                raise
-        return self._drawn(asked, outcome, charges, bought, place)
+        """Draw what was bought."""
+        if answers is None:
+            yield self._asking(asked)
+        if self.stages is None:
+            outcome = yield self._merge(asked, bought, answers, place)
+        else:
+            stages = StagedAsking(self, self.stages, asked, bought, place)
+            outcome = yield from stages.steps()
+        return Released(
+            asked, outcome, charges, entry=bought.entry, place=place, bought=bought
+        )
 
     def _after(self, asked: PreparedQuery, outcome: Outcome) -> PreparedQuery:
         """Return a question whose first release is known."""
         before = {"mechanism": self.mechanism, **outcome.details}
         return asked.knowing({"before": before})
-
-    def _drawn(
-        self,
-        asked: PreparedQuery,
-        outcome: Outcome,
-        charges: tuple[PaidCharge[Any], ...],
-        bought: Bought,
-        place: int = 0,
-    ) -> Released:
-        return Released(
-            asked,
-            outcome,
-            charges,
-            entry=bought.entry,
-            place=place,
-            is_again=not bought.is_new,
-            bought=bought,
-        )
 
     def buy(
         self,
@@ -308,10 +270,13 @@ class SealedQuery:
             return found
 
         begun = partial(asked.answers.begun, template, records, **self._payers())
-        bought: Bought | Entry = yield in_thread(begun)
-        if isinstance(bought, Entry):
-            return released_before(asked, bought, charges)
-        return bought
+        while True:
+            bought: Bought | Entry = yield in_thread(begun)
+            if isinstance(bought, Bought):
+                return bought
+            if is_complete(bought):
+                return released_before(asked, bought, charges)
+            yield from asked.answers.awaited()
 
     def record(self, released: Released, status: Status) -> dict[str, Any]:
         """Return the public record of a release."""
@@ -352,14 +317,21 @@ class SealedQuery:
 
         return sealed(release_threshold)
 
+    def _tested(
+        self, asked: PreparedQuery, public: PublicAnswer, bought: Bought
+    ) -> Flow[Hidden[tuple[bool, list[Slot]]]]:
+        yield self._asking(asked)
+        return Hidden((yield self._test(asked, public, bought)))
+
     def _test(self, asked: PreparedQuery, public: PublicAnswer, bought: Bought) -> Do:
         paid = bought.paid
 
         def test() -> Flow[tuple[bool, list[Slot]]]:
             slots = yield from self._answers(asked, paid)
             agreed = self._passes(slots, public, paid)
-            if agreed and bought.entry is not None:
-                yield in_thread(partial(bought.kept, _agreed(public)), shielded=True)
+            # Whether it agreed is released: the same is written either way.
+            write = partial(bought.kept, _agreed(public)) if agreed else bought.close
+            yield in_thread(write, shielded=True)
             return agreed, slots
 
         return sealed(test)
@@ -476,6 +448,26 @@ class SealedQuery:
             "slot_count": self.groups.n_groups,
             "prepared": asked.prepared,
         }
+
+
+def _owned(
+    bought: Bought,
+    steps: Flow[T],
+    template: Template[Any] | None = None,
+    *,
+    place: int = 0,
+) -> Flow[T]:
+    """Hand on a charge and the steps that draw for it; where they stop, give it up.
+
+    They may stop by the records or by what was drawn: there is no second draw.
+    """
+    try:
+        if template is not None:
+            yield _charged(template, bought.paid)
+        return (yield from steps)
+    except BaseException:
+        yield in_thread(partial(bought.close, place), shielded=True)
+        raise
 
 
 def _charged(template: Template[Any], paid: PaidCharge[Any]) -> Step:

@@ -270,11 +270,12 @@ class DPFewShotGenerator(Frozen):
             # The first public questions come before the charge: a model that can't do
             # what is needed costs nothing.
             top = yield from self._asking.probe(order.drafts())
-        generation = yield in_thread(order.begin, shielded=True)
-        with generation_progress(generation, progress=progress) as advance:
-            while not generation.ended:
-                advance((yield from generation.advance(top)))
-                top = None
+        with order.purchase.owner:
+            generation = yield from order.begin()
+            with generation_progress(generation, progress=progress) as advance:
+                while not generation.ended:
+                    advance((yield from generation.advance(top)))
+                    top = None
         return released_examples(generation, order.per_label)
 
     def forecast(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from langchain_dpicl import accounting
@@ -31,6 +32,7 @@ from langchain_dpicl.few_shot.spec import (
     paid_for,
 )
 from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.purchase import Purchase, header_of
 from langchain_dpicl.release.store import Entry, ReleaseStore
 from langchain_dpicl.released.checking import checked_record
@@ -87,22 +89,33 @@ class GenerationRequest:
         """Return the examples that are to be made, before their first step."""
         return drafts_of(self.asking, self.terms, self.per_label)
 
-    def begin(self) -> Generation:
-        """Charge the generation, or find the stored one, and return it."""
-        entry, paid, sources = self.stored, self.paid, self.sources
-        if entry is None or paid is None:
-            terms, rates = self.terms, self.terms.rates(self.records.sizes)
-            entry = self.purchase.begun(
-                terms.event_template(rates, self.per_label),
-                lambda paid: self._header(
-                    ChargedNoise(rates, noise_of(terms, paid.noise), paid.events)
-                ),
-                unit_key=terms.fields.unit,
-                n_units=terms.n_units(self.records.n_units),
-            )
-            paid = paid_for(entry, terms, self.per_label)
-            if dict(paid.rates) != rates:  # Another process has begun it.
-                sources = self._sources(paid.rates)
+    def begin(self) -> Flow[Generation]:
+        """Hand on the charge of a generation, or a wait for the stored one; return it.
+
+        It is complete, or the purchase's owner draws what is left.
+        """
+        entry = yield from self.purchase.taken(self._begun)
+        continued: Generation = yield in_thread(partial(self._continued, entry))
+        return continued
+
+    def _begun(self) -> Entry:
+        terms, rates = self.terms, self.terms.rates(self.records.sizes)
+        if self.paid is not None:
+            rates = dict(self.paid.rates)
+        return self.purchase.begun(
+            terms.event_template(rates, self.per_label),
+            lambda paid: self._header(
+                ChargedNoise(rates, noise_of(terms, paid.noise), paid.events)
+            ),
+            unit_key=terms.fields.unit,
+            n_units=terms.n_units(self.records.n_units),
+        )
+
+    def _continued(self, entry: Entry) -> Generation:
+        sources, paid = self.sources, paid_for(entry, self.terms, self.per_label)
+        known = self.paid.rates if self.paid else self.terms.rates(self.records.sizes)
+        if dict(paid.rates) != dict(known):  # Another process has begun it.
+            sources = self._sources(paid.rates)
         return Generation(
             asking=self.asking,
             terms=self.terms,

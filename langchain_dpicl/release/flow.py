@@ -33,6 +33,7 @@ from collections.abc import (
     Generator,
     Iterable,
 )
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -80,51 +81,55 @@ def in_thread(call: Callable[[], Any], *, shielded: bool = False) -> Do:
     return Do(call, (lambda: asyncio.shield(awaiting())) if shielded else awaiting)
 
 
+class Closed(BaseException):
+    """Raised in a flow whose caller takes no more of it.
+
+    Python hands a GeneratorExit on by closing the inner generators, which could then
+    make no call.
+    """
+
+
 def run(flow: Flow[Any]) -> Generator[Any, None, None]:
     """Drive a flow on this thread; yield what it hands on."""
     # What a call returned is in no variable when the flow raises: tracebacks show them.
     held: list[Any] = []
-    item = _send(flow, held)
-    while item is not _END:
-        try:
-            if isinstance(item, Do):
-                held.append(item.blocking())
-            elif isinstance(item, Each):
-                for piece in item.blocking():
-                    item.handed_on.append(piece)
-                    yield piece
-            else:
-                yield item
-        except BaseException as error:  # noqa: BLE001, PERF203  # raised there
+    with suppress(Closed):
+        item = _send(flow, held)
+        while item is not _END:
             try:
-                item = flow.throw(error)
-            except StopIteration:
-                item = _END
-        else:
-            item = _send(flow, held)
+                if isinstance(item, Do):
+                    held.append(item.blocking())
+                elif isinstance(item, Each):
+                    for piece in item.blocking():
+                        item.handed_on.append(piece)
+                        yield piece
+                else:
+                    yield item
+            except BaseException as error:  # noqa: BLE001, PERF203  # raised there
+                item = _throw(flow, error)
+            else:
+                item = _send(flow, held)
 
 
 async def arun(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
     """Drive a flow on this event loop; yield what it hands on; see `run`."""
     held: list[Any] = []
-    item = _send(flow, held)
-    while item is not _END:
-        try:
-            if isinstance(item, Do):
-                held.append(await item.awaiting())
-            elif isinstance(item, Each):
-                async for piece in item.awaiting():
-                    item.handed_on.append(piece)
-                    yield piece
-            else:
-                yield item
-        except BaseException as error:  # noqa: BLE001, PERF203  # raised there
+    with suppress(Closed):
+        item = _send(flow, held)
+        while item is not _END:
             try:
-                item = flow.throw(error)
-            except StopIteration:
-                item = _END
-        else:
-            item = _send(flow, held)
+                if isinstance(item, Do):
+                    held.append(await item.awaiting())
+                elif isinstance(item, Each):
+                    async for piece in item.awaiting():
+                        item.handed_on.append(piece)
+                        yield piece
+                else:
+                    yield item
+            except BaseException as error:  # noqa: BLE001, PERF203  # raised there
+                item = _throw(flow, error)
+            else:
+                item = _send(flow, held)
 
 
 def result(flow: Flow[T]) -> T:
@@ -149,6 +154,13 @@ _HANDS_ON = "This flow hands items on: drive it with run() or arun()."
 
 def _kept(flow: Flow[T], found: list[T]) -> Flow[None]:
     found.append((yield from flow))
+
+
+def _throw(flow: Flow[Any], error: BaseException) -> Any:
+    try:
+        return flow.throw(Closed() if isinstance(error, GeneratorExit) else error)
+    except StopIteration:
+        return _END
 
 
 def _send(flow: Flow[Any], held: list[Any]) -> Any:

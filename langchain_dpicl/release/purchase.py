@@ -6,8 +6,10 @@ The same for every kind of release:
 * A charge and the header of its release (`store.py`) are one transaction: no crash
   leaves the one without the other.
 * With `resume`, a stored release of the same terms is taken instead of paying for
-  another one: the oldest that is not complete, else the newest. So of several processes
-  at once one pays, and the others take its release.
+  another one: the oldest that is not complete, else the newest. So of several callers
+  at once one pays and draws, and the others wait for what it stores (`owner.py`).
+* Callers of one process look and charge one after the other. Two processes that ask for
+  the same at the same moment may both pay.
 
 Privacy:
     A purchase reads public terms and what was released. It draws nothing.
@@ -15,8 +17,13 @@ Privacy:
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from langchain_dpicl._version import __version__
@@ -24,13 +31,64 @@ from langchain_dpicl.accounting import Event, event_to_dict
 from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.exceptions import BudgetExhaustedError, DPError
+from langchain_dpicl.release.flow import Do, Flow, in_thread
+from langchain_dpicl.release.owner import Owner
 from langchain_dpicl.release.record import now
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
+
+LEASE_S = 3600.0
+"""Seconds without a new step after which another owner may claim a release."""
+
+_LONGEST_PAUSE_S = 1.0
+_LOCKS: list[threading.Lock] = []
+
+
+def _renew_locks() -> None:
+    _LOCKS[:] = [threading.Lock() for _ in range(64)]
+
+
+_renew_locks()
+# A lock that another thread holds while the process forks is never let go.
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+@dataclass
+class Waiting:
+    """A wait for what somebody else draws.
+
+    Attributes:
+        longest: Seconds without a new step after which it is over.
+    """
+
+    longest: float
+    _steps: int = -1
+    _since: float = 0.0
+    _pause: float = 0.01
+
+    def pauses(self, entry: Entry) -> Flow[bool]:
+        """Wait a little; return whether it is worth looking again."""
+        if entry.is_abandoned:
+            return False
+        if len(entry.stored) != self._steps:
+            self._steps, self._since = len(entry.stored), time.monotonic()
+        elif time.monotonic() - self._since > self.longest:
+            return False
+        yield _pause(self._pause)
+        # An owner in this process says when it has ended: that costs no look-up.
+        until = time.monotonic() + _LONGEST_PAUSE_S
+        while entry.is_drawn_here and time.monotonic() < until:
+            yield _pause(0.01)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
+        return True
+
+
+def _pause(seconds: float) -> Do:
+    return Do(partial(time.sleep, seconds), partial(asyncio.sleep, seconds))
 
 
 @dataclass(frozen=True, repr=False)
 class Purchase:
-    """How releases of the same terms are paid for.
+    """How releases of the same terms are paid for, by one caller.
 
     Attributes:
         store: Where they are stored.
@@ -38,6 +96,8 @@ class Purchase:
         noun: What one is called, in messages.
         way_out: What takes a stored one, in messages.
         resume: Whether a stored one is taken instead of paying for another.
+        owner: The caller, who owns what it charges while at work.
+        given_up: Charges whose draws are not waited for any more.
     """
 
     store: ReleaseStore
@@ -45,6 +105,8 @@ class Purchase:
     noun: str
     way_out: str
     resume: bool
+    owner: Owner = field(default_factory=Owner)
+    given_up: set[int] = field(default_factory=set)
 
     @property
     def budget(self) -> PrivacyBudgetHandler:
@@ -54,12 +116,18 @@ class Purchase:
     def found(self) -> Entry | None:
         """Return the oldest stored release that is not complete, else the newest.
 
+        Not what this caller has charged itself.
+
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        entries = self.store.entries() if self.resume else []
-        incomplete = (entry for entry in entries if not self.is_complete(entry))
-        return next(incomplete, entries[-1] if entries else None)
+        complete: Entry | None = None
+        for entry in self.store.entries() if self.resume else ():
+            if self.is_complete(entry):
+                complete = entry
+            elif not (entry.belongs_to(self.owner) or entry.charge in self.given_up):
+                return entry
+        return complete
 
     def require_payable(self, template: Template[Any]) -> Entry | None:
         """Refuse what can't be paid for.
@@ -71,6 +139,23 @@ class Purchase:
             BudgetExhaustedError: If the account can't pay.
         """
         return self._or_found(lambda: self.budget.require_payable(template))
+
+    def taken(self, begun: Callable[[], Entry]) -> Flow[Entry]:
+        """Hand on a wait for a release that is complete, or the owner's to draw.
+
+        Args:
+            begun: Finds the release, or charges it; see `begun`.
+        """
+        waiting = Waiting(LEASE_S)
+        while True:
+            entry: Entry = yield in_thread(begun, shielded=True)
+            if entry.belongs_to(self.owner) or self.is_complete(entry):
+                return entry
+            if not (yield from waiting.pauses(entry)):
+                claim = partial(entry.claim, self.owner)
+                claimed: Entry | None = yield in_thread(claim, shielded=True)
+                if claimed is not None:
+                    return claimed
 
     def begun(
         self,
@@ -100,6 +185,7 @@ class Purchase:
         def header(paid: PaidCharge[NoiseT]) -> dict[str, Any]:
             return {
                 **header_of(paid.events, paid.sequence),
+                "owner": self.owner.public if self.owner.is_at_work else None,
                 "account": self.budget.public_state(paid),
                 **terms(paid),
             }
@@ -121,7 +207,8 @@ class Purchase:
             )
             return Entry(self.store, paid.sequence, found[0])
 
-        entry = self.found() or self._or_found(charge)
+        with _LOCKS[int(self.store.kind, 16) % len(_LOCKS)]:
+            entry = self.found() or self._or_found(charge)
         if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
             raise damaged()
         return entry

@@ -6,15 +6,12 @@ whatever, is followed again from what is stored and goes on with what is left. N
 is paid for twice.
 
 Privacy:
-    What is stored is released output and public terms. There is one *released* draw for
-    each step that was charged, never two: the ledger notes each stored step in the
-    account's chain, and a step that was stored and is gone, or not as it was, is an
-    error and no reason to draw again. A step may be drawn again where its first draw
-    was never stored: two processes that go on with one release at once (the first to
-    store has released it, the other one reads that one back), a crash, a ledger that
-    can't be written. Such a draw is seen by nobody, and it is dropped for reasons that
-    do not look at it: nothing between the noise and the store may fail by what was
-    drawn.
+    What is stored is released output and public terms. There is one draw for each step
+    that was charged, never two: the ledger notes each stored step in the account's
+    chain, and a step that was stored and is gone, or not as it was, is an error and no
+    reason to draw again. One owner draws (`owner.py`). A step whose draw was never
+    stored may be drawn by the next owner: nobody has seen the lost one, and nothing
+    between the noise and the store may fail by what was drawn.
 """
 
 from __future__ import annotations
@@ -22,12 +19,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_dpicl.accounting import Event, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.release.owner import Owner, claimed, is_gone, is_here
 
 _FORMAT = 1
 
@@ -79,13 +77,50 @@ class Entry:
         store: Where it is stored.
         charge: The number of the charge that paid for it.
         header: What it was started with: public.
-        steps: What was stored of its steps when it was read, as text.
+        stored: What was stored of it when it was read, as text: draws and claims.
     """
 
     store: ReleaseStore
     charge: int
     header: dict[str, Any]
-    steps: tuple[str, ...] = ()
+    stored: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """What was drawn, as text."""
+        return tuple(text for text in self.stored if claimed(text) is None)
+
+    @property
+    def owner(self) -> Any:
+        """Who draws: the last that claimed it, else the one who charged it."""
+        claims = [owner for owner in map(claimed, self.stored) if owner is not None]
+        return claims[-1] if claims else self.header.get("owner")
+
+    @property
+    def is_drawn_here(self) -> bool:
+        """Whether its owner is at work in this process."""
+        return is_here(self.owner)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its owner is surely gone."""
+        return is_gone(self.owner)
+
+    def belongs_to(self, owner: Owner) -> bool:
+        """Return whether an owner draws for it."""
+        own = self.owner
+        return isinstance(own, dict) and own.get("name") == owner.name
+
+    def claim(self, owner: Owner) -> Entry | None:
+        """Make somebody its owner; None if something else was stored meanwhile.
+
+        Raises:
+            LedgerError: If the ledger can't be used.
+        """
+        number, text = len(self.stored), owner.claim
+        if self._store(number, text) != text:
+            return None
+        return replace(self, stored=(*self.stored, text))
 
     def step(self, number: int) -> list[int] | None:
         """Return what one step released, or None if it was not stored yet.
@@ -112,18 +147,37 @@ class Entry:
 
     def text(self, number: int) -> str | None:
         """Return what a step released, as text, or None if it was not stored yet."""
-        return self.steps[number] if number < len(self.steps) else None
+        steps = self.steps
+        return steps[number] if number < len(steps) else None
 
     def keep(self, number: int, drawn: str) -> str:
-        """Store what a step drew, as text; see `release`."""
+        """Store what a step drew, as text; see `release`.
+
+        Raises:
+            LedgerError: If it can't be stored, or another owner has claimed the rest.
+        """
+        claims = len(self.stored) - len(self.steps)
+        stored = self._store(number + claims, drawn)
+        if claimed(stored) is not None:
+            raise LedgerError(
+                "Another process goes on with this release: what this one drew last "
+                "was dropped. resume=True waits for it."
+            )
+        return stored
+
+    def _store(self, number: int, text: str) -> str:
         budget = self.store.budget
-        stored = budget.ledger.store_step(budget.account, self.charge, number, drawn)
+        stored = budget.ledger.store_step(budget.account, self.charge, number, text)
         if not isinstance(stored, str):
             # A ledger of somebody else's that does not say what it keeps.
             raise LedgerError(
                 "The ledger did not keep what was released; nothing more was."
             )
         return stored
+
+    def drawn(self, stored: str) -> Entry:
+        """Return the entry with one more step, which `keep` has stored."""
+        return replace(self, stored=(*self.stored, stored))
 
     def charged(self) -> tuple[int, tuple[Event, ...]]:
         """Return the number and the events of the charge that this release had.

@@ -141,11 +141,11 @@ def test_a_spent_account_still_says_what_it_said(
     assert model.asked == []
 
 
-def test_disagreement_is_not_stored(groups: RetrievedGroups) -> None:
+def test_that_groups_disagreed_is_paid_once(groups: RetrievedGroups) -> None:
     chain, model = make(groups, parser=KSAPTROutputParser(k=2))
     model.reply = lambda text: f"word{hash(text)}" if "Lisinop" in text else "No."
     assert privacy(chain.invoke(QUESTION))["charge"] == 1
-    assert privacy(chain.invoke(QUESTION))["charge"] == 2
+    assert privacy(chain.invoke(QUESTION))["charge"] is None
 
 
 def step(chunk: AIMessage, name: str) -> bool:
@@ -224,7 +224,7 @@ async def test_whoever_stops_listening_asynchronously_has_paid_as_well(
     assert privacy(chain.invoke(QUESTION))["status"] == "cached"
 
 
-def test_whoever_stops_listening_before_the_groups_are_asked_has_paid_for_the_next(
+def test_a_caller_that_stops_before_the_groups_are_asked_has_lost_the_charge(
     groups: RetrievedGroups,
 ) -> None:
     chain, model = make(groups)
@@ -234,9 +234,7 @@ def test_whoever_stops_listening_before_the_groups_are_asked_has_paid_for_the_ne
     stream.close()  # type: ignore[attr-defined]
     assert not any("Lisinopril" in text for text in model.asked)
     answer = chain.invoke(QUESTION)
-    assert privacy(answer)["status"] == "cached"
-    assert privacy(answer)["details"]["first"]["charge"] == 1
-    assert "cough" in str(answer.content)
+    assert (privacy(answer)["status"], privacy(answer)["charge"]) == ("released", 2)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.accounting import event_from_dict
-from langchain_dpicl.chain.answers import Answers, Bought
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.ledger import MemoryLedger
@@ -297,70 +295,6 @@ def test_a_stored_answer_is_given_again_with_its_own_record(
     assert other["details"]["before"] == one["details"]["before"]
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    drawn: list[str] = []
-
-    def count(kind: Any) -> None:
-        own: Callable[..., Outcome] = kind.release
-
-        def release(self: Any, *slots: Any, **terms: Any) -> Outcome:
-            drawn.append(kind.__name__)
-            return own(self, *slots, **terms)
-
-        monkeypatch.setattr(kind, "release", release)
-
-    count(VoteOutputParser)
-    count(KSAPTROutputParser)
-    return drawn
-
-
-# The steps are: charged, groups, then, (charged,) groups, merged.
-@pytest.mark.parametrize(
-    ("terms", "place", "draws", "number"),
-    [
-        ({}, 1, ["VoteOutputParser", "KSAPTROutputParser"], 1),
-        ({}, 3, ["VoteOutputParser", "KSAPTROutputParser"], 1),
-        ({}, 4, ["VoteOutputParser", "KSAPTROutputParser"], 1),
-        ({}, 5, ["VoteOutputParser", "KSAPTROutputParser"], 1),
-        # A vote that told nothing is not given again; what came after it is.
-        (FILTER, 4, ["VoteOutputParser"] * 2 + ["KSAPTROutputParser"], 3),
-        (FILTER, 6, ["VoteOutputParser", "KSAPTROutputParser"], 2),
-    ],
-)
-def test_a_crash_loses_no_draw_and_draws_none_twice(
-    monkeypatch: pytest.MonkeyPatch,
-    terms: dict[str, Any],
-    place: int,
-    draws: list[str],
-    number: int,
-) -> None:
-    drawn, budget = counted(monkeypatch), account(**terms)
-    chain = chain_of(budget, cache=True)
-    with pytest.raises(Stopped):
-        chain.invoke(QUESTION, {"callbacks": [Dies(place)]})
-    answer = chain.invoke(QUESTION)
-    assert answer.content == "It was a cough."
-    assert (sorted(drawn), charges(budget)) == (sorted(draws), number)
-    assert record(answer)["mechanism"] == ("ksa/ptr" if terms else "ksa/ptr curve")
-    assert chain.invoke(QUESTION).content == answer.content
-    assert charges(budget) == number
-
-
-def test_twin_a_second_draw_that_is_not_stored_is_drawn_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    one = Answers.of
-
-    def of(*terms: Any, **names: Any) -> Answers:
-        return one(*terms, **{**names, "goes_on": None})
-
-    monkeypatch.setattr(Answers, "of", of)
-    with pytest.raises(AssertionError):
-        test_a_crash_loses_no_draw_and_draws_none_twice(
-            monkeypatch, {}, 4, ["VoteOutputParser", "KSAPTROutputParser"], 1
-        )
-
-
 def test_calls_that_failed_are_made_again_by_the_next_asking() -> None:
     class Fails(Model):
         down: bool = True
@@ -381,41 +315,23 @@ def test_calls_that_failed_are_made_again_by_the_next_asking() -> None:
         assert charges(budget) == (3 if terms else 2)
 
 
-def test_a_stored_first_release_counts_where_the_draft_is_empty_later(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("terms", [{}, FILTER])
+@pytest.mark.parametrize("place", range(1, 6))
+def test_a_draw_that_was_given_up_is_charged_anew(
+    terms: dict[str, Any], place: int
 ) -> None:
-    budget, model = account(), Model()
-    chain = chain_of(budget, parser("draft"), model=model, cache=True)
-    # The vote is stored; the caller stops before the second draw.
+    budget = account(**terms)
+    chain = chain_of(budget, cache=True)
     with pytest.raises(Stopped):
-        chain.invoke(QUESTION, {"callbacks": [Dies(5)]})
-    model.drafts = "I can't list possible answers to this."
+        chain.invoke(QUESTION, {"callbacks": [Dies(place)]})
+    before = charges(budget)
     answer = chain.invoke(QUESTION)
     assert answer.content == "It was a cough."
-    before = record(answer)["details"]["before"]
-    assert before["reason"] == "most groups chose none of the labels"
-    assert charges(budget) == 1
-    assert record(chain.invoke(QUESTION))["details"]["before"] == before
-
-
-def test_a_label_that_another_asking_has_released_is_the_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    budget = account()
-    own = Bought.kept
-
-    def kept(self: Bought, outcome: Outcome, place: int = 0) -> Outcome:
-        if outcome.status is Status.FALLBACK:
-            own(self, Outcome(Status.RELEASED, "rash"), place)  # Another one was first.
-        return own(self, outcome, place)
-
-    monkeypatch.setattr(Bought, "kept", kept)
-    refusal = "I can't list possible answers to this."
-    model = Model(drafts=refusal)
-    chain = chain_of(budget, parser("draft"), model=model, cache=True)
-    answer = chain.invoke(QUESTION)
-    assert (answer.content, record(answer)["mechanism"]) == ("rash", "vote/gaussian")
-    assert chain.invoke(QUESTION).content == "rash"
+    # Stopped at the last step, the second release is stored.
+    new = 0 if place == 5 + bool(terms) else 1 + bool(terms)
+    assert charges(budget) == before + new
+    assert chain.invoke(QUESTION).content == answer.content
+    assert charges(budget) == before + new
 
 
 def test_a_model_that_fails_before_the_second_release_loses_no_vote() -> None:

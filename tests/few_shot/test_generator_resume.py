@@ -229,29 +229,6 @@ def test_a_ledger_that_does_not_keep_a_token_releases_none(
     assert examples.record["parameters"]["tokens_released"] == 8
 
 
-def test_two_that_go_on_at_once_release_the_same() -> None:
-    budget = budget_of()
-    with pytest.raises(PublicCallError):
-        generator_of(never_ending(2), budget=budget).generate(records_of())
-
-    class Interrupting(WordModel):
-        """While it is asked, another process takes the same step."""
-
-        rival: Any = None
-
-        def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
-            if self.rival is None:
-                self.rival = generator_of(never_ending(), budget=budget).generate(
-                    records_of(), resume=True
-                )
-            return super().log_probabilities(prompts, tokens)
-
-    model = Interrupting(ending=None)
-    mine = generator_of(model, budget=budget).generate(records_of(), resume=True)
-    assert mine == model.rival
-    assert spent(budget) == 1
-
-
 async def test_cancelled_it_keeps_what_it_has() -> None:
     budget = budget_of()
     reached = asyncio.Event()

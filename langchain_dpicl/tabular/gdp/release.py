@@ -5,9 +5,9 @@ Privacy:
     nothing; nothing of the tallies leaves `made` but through `noisy_tallies`, and of
     the names in open columns through `threshold_words`. The charge is durable before
     the noise is drawn, the noise is computed from what was charged, and what was drawn
-    is stored before it is returned: of each step the first draw that is stored is the
-    released one. Where the process stops between charge and storing, `resume=True`
-    draws what is not stored for that charge, once.
+    is stored before it is returned. One owner draws for a charge (`release/owner.py`).
+    Where its process stops between charge and storing, `resume=True` claims the charge
+    and draws what is not stored, once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from langchain_dpicl.accounting import Event, GaussianEvent, compose
@@ -35,6 +36,7 @@ from langchain_dpicl.mechanisms.table_statistics import (
     noisy_histograms,
     noisy_tallies,
 )
+from langchain_dpicl.release.flow import result
 from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
@@ -96,15 +98,18 @@ class Release:
         if is_sampled:
             # Its charge did not know how many units there are.
             require_delta(self.budget.delta, counted.value.n_units)
-        # Another process may have released these terms while rows were read.
-        entry = entry or self._begun(purchase, counted.value.n_units)
-        self._settle_by(entry)
-        steps = list(entry.steps)
-        if not steps:
-            steps.append(self._drawn(entry, counted))
-        if not self._is_complete(replace(entry, steps=tuple(steps))):
-            steps.append(self._named(entry, counted))
-        return self._found(replace(entry, steps=tuple(steps)))
+        n_units = counted.value.n_units
+        with purchase.owner as owner:
+            begun = partial(self._begun, purchase, n_units)
+            entry = result(purchase.taken(begun))
+            if is_sampled and not (resume or entry.belongs_to(owner)):
+                raise _released_before(entry)
+            self._settle_by(entry)
+            if not entry.steps:
+                entry = entry.drawn(self._drawn(entry, counted))
+            if not self._is_complete(entry):
+                entry = entry.drawn(self._named(entry, counted))
+        return self._found(entry)
 
     def _stored(self, purchase: Purchase) -> Entry | None:
         """Return a release that is paid for, or None if the account can pay for one."""
@@ -205,7 +210,7 @@ class Release:
             return entry.keep(0, json.dumps(flat))
 
         # A draw that could not be stored is shown to nobody, in no traceback either:
-        # there will be another one for the same charge.
+        # there may be another one for the same charge.
         return without_frames(draw)
 
     def _named(self, entry: Entry, counted: Hidden[Counted]) -> str:

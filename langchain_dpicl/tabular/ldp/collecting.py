@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from langchain_dpicl.exceptions import (
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.release.flow import result
 from langchain_dpicl.release.purchase import Purchase, paid_for
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record
@@ -121,8 +123,9 @@ def collect_reports(
         The event is pure epsilon under replacement of one unit's values; see
         `LDPTable`. Everything that can fail for public reasons fails before the
         charge, and the charge is durable before the first report is drawn. The counts
-        are stored before they are returned: the first that are stored are released.
-        An error before that drops the reports that were drawn: nobody has seen them.
+        are stored before they are returned. One owner draws for a charge
+        (`release/owner.py`). An error before that drops the reports that were drawn:
+        nobody has seen them.
     """
     purchase = _purchase(terms, require_account(budget), random, resume=resume)
     entry = purchase.found()
@@ -136,10 +139,18 @@ def collect_reports(
             "The rows came only once, and were read up to an error. Make a new table "
             "of them, best of a list, a frame or SQLRows."
         )
-    if entry is None:
-        entry = _begun(purchase, rows, terms, random)
-    if (stored := entry.text(0)) is None:
-        stored = _stored(entry, rows, terms, random)
+    n_units = None if entry else _checked(purchase, rows, terms, random)
+    begun = partial(
+        purchase.begun,
+        terms.event_template(),
+        lambda _: {},
+        unit_key=terms.unit_key,
+        n_units=n_units,
+    )
+    with purchase.owner:
+        entry = result(purchase.taken(begun))
+        if (stored := entry.text(0)) is None:
+            stored = _stored(entry, rows, terms, random)
     return _released(entry, stored, terms, random)
 
 
@@ -159,20 +170,17 @@ def _purchase(
     )
 
 
-def _begun(
+def _checked(
     purchase: Purchase, rows: Rows, terms: LDPTerms, random: SecureRandom
-) -> Entry:
-    """Check what can be checked, and pay."""
+) -> int | None:
+    """Check what can be checked before it is paid for; return the number of units."""
     noise = purchase.budget.quote(terms.event_template())
     expected = terms.row_epsilons(noise.epsilon)
     _require_estimate(terms, expected)
     counts_for(terms)
-    n_units = None
-    if not rows.come_once:
-        n_units = _checked_rows(rows, terms, Reporter(terms.schema, expected, random))
-    return purchase.begun(
-        terms.event_template(), lambda _: {}, unit_key=terms.unit_key, n_units=n_units
-    )
+    if rows.come_once:
+        return None
+    return _checked_rows(rows, terms, Reporter(terms.schema, expected, random))
 
 
 def _stored(entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom) -> str:
