@@ -48,8 +48,9 @@ CUTS: dict[str, Callable[[], BaseException]] = {
 PLACES = {
     "public call": (0, [], None),
     "public": (0, [], None),
-    "charged": (1, [0], "cough"),
-    "groups": (1, [0], "cough"),
+    # The charge is given up: its one step says so, and nobody draws for it again.
+    "charged": (1, [1], None),
+    "groups": (1, [1], None),
     "merged": (1, [1], "cough"),
     "wording": (1, [1], "cough"),
 }
@@ -147,7 +148,7 @@ def left_by(
     steps = [len(release.steps) for release in budget.ledger.releases("default")]
     again = str(chain.invoke(QUESTION).content)
     free = len(budget.ledger.charges("default")) == charges
-    (whole,) = budget.ledger.releases("default")
+    *_, whole = budget.ledger.releases("default")
     assert [json.loads(step) for step in whole.steps][1:] == ["They coughed: cough"]
     return charges, steps, again if free else None
 

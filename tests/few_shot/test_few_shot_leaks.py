@@ -57,7 +57,7 @@ def parts() -> dict[str, Any]:
     """Return everything that a step is made of, with the words of its class."""
     made = generator()
     order = made._order(Hidden(RECORDS), 1, resume=False)
-    begun = order.begin()
+    begun = result(order.begin())
     step = begun._step(result(begun.asking.top(begun.drafts)))
     asked = step.draw()
     assert any(is_private(prompt.text) for prompt in asked.prompts)
@@ -264,6 +264,7 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
         "events",
         "library",
         "noise",
+        "owner",
         "rates",
         "sizes",
     }

@@ -183,7 +183,7 @@ def asked_of(slots: list[list[Document]], template: Any = INSTRUCTION) -> Any:
     )
     records = [record for record in records_of() if record["label"] == "color"]
     order = made._order(Hidden(records), 1, resume=False)
-    begun = order.begin()
+    begun = result(order.begin())
     step = begun._step(result(begun.asking.top(begun.drafts)))
     step = dataclasses.replace(
         step,

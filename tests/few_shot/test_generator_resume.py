@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -227,6 +228,29 @@ def test_a_ledger_that_does_not_keep_a_token_releases_none(
     )
     assert spent(budget) == 1
     assert examples.record["parameters"]["tokens_released"] == 8
+
+
+def test_while_one_writes_another_waits_and_asks_nothing() -> None:
+    budget, asked = budget_of(), threading.Event()
+
+    class Slow(WordModel):
+        def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+            if not self.is_probe(prompts):  # It is charged.
+                asked.set()
+                time.sleep(0.05)
+            return super().log_probabilities(prompts, tokens)
+
+    def generated(model: WordModel) -> Any:
+        return generator_of(model, budget=budget).generate(records_of(), resume=True)
+
+    slow, other = Slow(ending=None), WordModel(ending=None)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(generated, slow)
+        assert asked.wait(60)
+        second = generated(other)
+        assert first.result() == second
+    assert other.calls == []
+    assert spent(budget) == 1
 
 
 async def test_cancelled_it_keeps_what_it_has() -> None:

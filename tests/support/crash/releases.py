@@ -126,7 +126,7 @@ def _answer(url: str) -> Any:
         ),
         model=Chat(),
         parser=KSAJointOutputParser(k=2, domain=WORDS),
-        budget=budget(url),
+        budget=budget(url, queries=2),
         cache=True,
     )
     message = chain.invoke("What was it?")
@@ -159,19 +159,17 @@ def _staged(url: str) -> Any:
 
 
 KINDS: dict[str, Callable[[str], Any]] = {
-    "answer": _answer,
     "table": _table,
     "collection": _collection,
     "generation": _generation,
 }
 
 
-STAGED = "staged"
-"""A release that is not resumed: what was told of its draw stands in no ledger."""
+ANSWERS: dict[str, Callable[[str], Any]] = {"answer": _answer, "staged": _staged}
+"""Releases that are not resumed: a draw that was lost is charged anew."""
 
 
 def release(kind: str, url: str) -> str:
     """Make a release, or resume it; return a digest of what is given out."""
-    made = _staged if kind == STAGED else KINDS[kind]
-    text = json.dumps(made(url), sort_keys=True)
+    text = json.dumps({**KINDS, **ANSWERS}[kind](url), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

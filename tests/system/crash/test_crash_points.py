@@ -213,10 +213,11 @@ def test_what_was_paid_for_is_resumed_after_death_at_any_write(
         database.check()
 
 
-def test_what_was_begun_in_stages_is_never_drawn_for_after_death(
-    database: Database, nursery: Nursery
+@pytest.mark.parametrize("kind", sorted(releases.ANSWERS))
+def test_an_answer_is_never_drawn_for_after_death(
+    database: Database, nursery: Nursery, kind: str
 ) -> None:
-    work = {"name": releases.ACCOUNT, "work": releases.STAGED}
+    work = {"name": releases.ACCOUNT, "work": kind}
     points = points_of(nursery, url=database.fresh(), **work)
     lost = set()
     for point in _writes_in_a_ledger(points):
@@ -225,14 +226,14 @@ def test_what_was_begun_in_stages_is_never_drawn_for_after_death(
         database.settle()
         ledger = SQLLedger(url)
         begun = stored_steps(ledger)
-        first = releases.release(releases.STAGED, url)
+        first = releases.release(kind, url)
         after, charges = stored_steps(ledger), ledger.charges(releases.ACCOUNT)
         is_lost = begun == [0]
         # A charge without a stored draw stays so; what was drawn is for another one.
         assert after[: len(begun)] == begun, points.names[point]
         assert len(charges) == len(after) == 1 + is_lost, points.names[point]
         ledger.verify(releases.ACCOUNT)
-        assert releases.release(releases.STAGED, url) == first, "it was drawn again"
+        assert releases.release(kind, url) == first, "it was drawn again"
         lost.add(is_lost)
         ledger.dispose()
         database.check()

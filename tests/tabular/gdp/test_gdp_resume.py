@@ -137,32 +137,6 @@ def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> N
         other.release(resume=True)
 
 
-def test_of_two_that_draw_for_one_charge_the_first_to_store_has_released_it(
-    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
-) -> None:
-    budget = account()
-    with monkeypatch.context() as patch:
-        patch.setattr(budget.ledger, "store_step", failing)
-        with pytest.raises(LedgerError):
-            GDPTable(people(500), people_schema(), budget=budget).release()
-    late = GDPTable(people(500), people_schema(), budget=budget)
-    early = GDPTable(people(500), people_schema(), budget=budget)
-    noisy = release.noisy_tallies
-    between: list[Any] = []
-
-    def racing(*given: Any, **named: Any) -> Any:
-        found = noisy(*given, **named)
-        if not between:
-            between.append(None)
-            between.append(early.release(resume=True))
-        return found
-
-    monkeypatch.setattr(release, "noisy_tallies", racing)
-    found = late.release(resume=True).statistics
-    for one, two in zip(found.tallies, between[1].statistics.tallies, strict=True):
-        assert (one == two).all()
-
-
 def test_the_noise_of_a_resumed_release_is_that_of_the_charge(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,8 +165,8 @@ def test_damaged_numbers_are_refused(damage: str) -> None:
         again.release(resume=True)
 
 
-def test_of_several_at_once_one_pays_and_the_others_take_its_release(
-    tmp_path: Path,
+def test_of_several_at_once_one_pays_and_draws_and_the_others_take_its_release(
+    tmp_path: Path, drawn: list[Any]
 ) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     started = threading.Barrier(4)
@@ -212,6 +186,7 @@ def test_of_several_at_once_one_pays_and_the_others_take_its_release(
         for one, two in zip(found[0].tallies, other.tallies, strict=True):
             assert (one == two).all()
     assert account(ledger=url).spent().queries == 1
+    assert len(drawn) == 1
 
 
 def test_where_the_account_is_used_up_the_stored_release_is_named() -> None:

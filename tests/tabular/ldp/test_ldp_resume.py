@@ -93,25 +93,8 @@ def test_rows_that_fail_after_the_charge_can_be_mended() -> None:
     assert budget.spent().queries == 1
 
 
-def test_the_first_counts_that_are_stored_are_released(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    budget = budget_of()
-    counted = collecting._counted
-
-    def late(entry: Any, *given: Any) -> Any:
-        monkeypatch.setattr(collecting, "_counted", counted)
-        first.append(table_of(ROWS, budget=budget).release(resume=True))
-        return counted(entry, *given)
-
-    first: list[Any] = []
-    monkeypatch.setattr(collecting, "_counted", late)
-    second = table_of(ROWS, budget=budget).release()
-    assert same(first[0], second)
-
-
-def test_of_several_at_once_one_pays_and_the_others_take_its_counts(
-    tmp_path: Path,
+def test_of_several_at_once_one_pays_and_draws_and_the_others_take_its_counts(
+    tmp_path: Path, drawn: list[Any]
 ) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     budget_of(url)
@@ -134,6 +117,7 @@ def test_of_several_at_once_one_pays_and_the_others_take_its_counts(
         one, *others = pool.map(released, range(3))
     assert all(same(one, other) for other in others)
     assert budget_of(url).spent().queries == 1
+    assert sum(len(block["job"]) for block in drawn) == len(ROWS)
 
 
 def test_other_terms_are_another_collection() -> None:
