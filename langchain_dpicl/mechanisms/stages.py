@@ -34,8 +34,7 @@ the Y that were released, above all of their sum.
    two blocks it would change both. See `GroupSource.keeps_places`.
 
    *One draw.* A block that is drawn again under the same charge, after its lead could
-   be seen, is a second release. So a question in stages is never resumed
-   (`SealedQuery.resumes`).
+   be seen, is a second release. So no question is drawn for again.
 
 What follows is public arithmetic on what was released. The sum over j blocks has noise
 of sqrt(j) deviations. A rule that is applied at each of B looks holds for all of them
