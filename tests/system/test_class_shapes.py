@@ -24,7 +24,8 @@ CHANGING = {
     "audit.snapshots.Snapshot", "chain.checking.ChainCheck", "chain.public_model.Use",
     "chain.stages.StagedAsking", "chain.unit_charging.UnitCharging",
     "few_shot.drafts.Draft", "few_shot.drafts.Drafts", "few_shot.generation.Generation",
-    "ledger.sql.shared_commits._Waiting", "tabular.gdp.release.Release",
+    "ledger.sql.shared_commits._Waiting", "release.purchase.Waiting",
+    "tabular.gdp.release.Release",
     "tabular.ldp.collecting.Rows", "tabular.text.objects._Open",
 }  # fmt: skip
 
