@@ -48,7 +48,9 @@ def add_verify(commands: Commands, run: Run) -> argparse.ArgumentParser:
         description=(
             "Check that the ledger holds the charge that a saved answer, or a file of "
             "released examples or facts, names: same account, same events, no less "
-            "spent, and a whole journal. The exit status is 0 if so, else 1."
+            "spent, and a whole journal; and whatever the ledger stored beside the "
+            "charge. What it did not store is named, and not confirmed. The exit "
+            "status is 0 if nothing differs, else 1."
         ),
     )
     parser.add_argument("answer", metavar="ANSWER.json")

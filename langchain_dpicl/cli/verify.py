@@ -29,7 +29,11 @@ def run(options: argparse.Namespace) -> int:
         console = Console(soft_wrap=True, highlight=False)
         color = "green" if verdict.is_confirmed else "red"
         console.print(f"[bold {color}]{escape(verdict.summary)}[/]")
-        for words, found in (("pass", verdict.checked), ("fail", verdict.wrong)):
+        for words, found in (
+            ("pass", verdict.checked),
+            ("fail", verdict.wrong),
+            ("not compared", verdict.not_compared),
+        ):
             for line in found:
                 console.print(f"  {words}: {escape(line)}")
         if verdict.digest:

@@ -157,25 +157,25 @@ class GenerationRequest:
         if message:
             raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
         require_signal(found, terms)
-        event = PureEvent(1.0)
-        trial = {
-            **self._header(ChargedNoise(rates, dict(rates), (event,))),
-            **header_of((event,), None),
-            "epsilon": event.epsilon,
-        }
-        entry = Entry(self.purchase.store, 0, trial)
-        generation = Generation(self.asking, terms, self.drafts(), entry, {}, {})
-        checked_record(record_of(generation, self.per_label))
+        paid = ChargedNoise(rates, dict(rates), (PureEvent(1.0),))
+        checked_record(self._header(paid)["record"])
 
     def _header(self, paid: ChargedNoise) -> dict[str, Any]:
         delta = self.purchase.budget.delta
-        return {
+        header = {
             "rates": dict(paid.rates),
             "noise": dict(paid.noise),
             "sizes": "counted" if self.terms.label_sizes is None else "declared",
             "delta": delta,
             "epsilon": accounting.compose(paid.events, delta),
         }
+        trial = {**header_of(paid.events, None), **header}
+        entry = Entry(self.purchase.store, 0, trial)
+        begun = Generation(self.asking, self.terms, self.drafts(), entry, {}, {})
+        record = record_of(begun, self.per_label)
+        for name in ("tokens_released", "complete"):  # These follow from the draw.
+            del record["parameters"][name]
+        return {**header, "record": record}
 
 
 def purchase_of(

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from langchain_core.documents import Document
+
 from langchain_dpicl.accounting import merge
+from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.ledger import Ledger, open_ledger
+from langchain_dpicl.release.comparing import Stored, account_says
 from langchain_dpicl.released.checking import events_of, unfit
 
 _TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
 
 
-def require_charged(record: Mapping[str, Any], ledger: str | Ledger) -> None:
+def require_charged(
+    record: Mapping[str, Any],
+    ledger: str | Ledger,
+    documents: Sequence[Document] | None = None,
+) -> tuple[str, ...]:
     """Refuse a record whose charge is not in the ledger as the record has it.
 
     Args:
         record: A checked record. One of status `public` needs no charge.
         ledger: The ledger that is said to have been charged, or its URL.
+        documents: What is said to have been released; None: examples, whose texts no
+            ledger has.
+
+    Returns:
+        The names of what the ledger does not store, and what was not compared.
 
     Raises:
         ReleaseError: If the record names no charge, the ledger has none of that
-            number or one of other events, or the account's terms are other ones.
+            number or one of other events, the account's terms are other ones, or a
+            field or a document is not what the ledger stored.
         LedgerError: If the ledger can't be read, was tampered with, or has no such
             account.
     """
+    what = "examples" if documents is None else "documents"
     if record["status"] == "public":
-        return
+        return (*record, what)
     account, number = record["account"], record["charge"]
     if account is None or number is None:
         raise unfit("charge", "names no charge that a ledger could confirm")
@@ -35,6 +50,7 @@ def require_charged(record: Mapping[str, Any], ledger: str | Ledger) -> None:
     with _opened(ledger) as opened:
         state = opened.verify(name)
         charges = [written.charge for written in opened.charges(name)]
+        stored = Stored.of(record, opened, number)
     for term in _TERMS:
         if term in account and account[term] != getattr(state.terms, term):
             raise unfit("account", f"has another {term} than the ledger")
@@ -48,6 +64,28 @@ def require_charged(record: Mapping[str, Any], ledger: str | Ledger) -> None:
         raise unfit("charge", f"is number {number}, which the ledger does not have")
     if merge(found.events) != merge(events_of(record)):
         raise unfit("events", "are not those that the ledger says were paid for")
+    return _compared(record, stored, account_says(record, state), documents)
+
+
+def _compared(
+    record: Mapping[str, Any],
+    stored: Stored,
+    known: Mapping[str, Any],
+    documents: Sequence[Document] | None,
+) -> tuple[str, ...]:
+    """Refuse what is not as the ledger stored it; return what was not compared."""
+    fields = stored.compared(record, known)
+    if fields.other:
+        raise unfit(fields.other[0], "is not what the ledger stored")
+    if documents is None:
+        return (*fields.not_compared, "examples")
+    texts = stored.compared_documents(record, documents)
+    if texts.other:
+        raise ReleaseError(
+            f"{texts.other[0]} is not what the ledger's stored draw says. Load a good "
+            "copy, or make the documents again with release(resume=True).documents()."
+        )
+    return (*fields.not_compared, *texts.not_compared)
 
 
 @contextmanager

@@ -177,20 +177,29 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
         ids = [str(one.id) for one in documents]
         return await store.aadd_documents(documents, ids=ids)
 
-    def verify(self, ledger: str | Ledger | None = None) -> None:
-        """Compare the documents with their digest, and the record with the ledger.
+    def verify(self, ledger: str | Ledger | None = None) -> tuple[str, ...]:
+        """Compare the documents with their digest, and all of it with the ledger.
+
+        The ledger keeps what a `GDPTable` drew. Each document is compared with the one
+        that is computed from the draw, its numbers and its sentences.
 
         Args:
             ledger: The ledger that was charged, or its URL; None leaves that out.
 
+        Returns:
+            The names of what was not compared, as no ledger stores it: `wording` (what
+            people are called), `documents[3]` (one in a model's words), `documents`
+            (of your own making), or a field of the record. Without a ledger: all.
+
         Raises:
-            ReleaseError: If the documents are others, or the ledger does not have this
-                charge.
+            ReleaseError: If the documents are others, the ledger does not have this
+                charge, or what it stored beside it is something else.
             LedgerError: If the ledger can't be used or trusted.
         """
         self._examples.verify()
-        if ledger is not None:
-            require_charged(self.record, ledger)
+        if ledger is None:
+            return (*self.record, "documents")
+        return require_charged(self.record, ledger, self._documents())
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write documents and record to a JSON file that `load` verifies.

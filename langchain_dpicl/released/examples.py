@@ -222,11 +222,20 @@ class ReleasedExamples(list[dict[str, str]]):
         """SHA-256 of examples and record when they were released."""
         return self._digest
 
-    def verify(self) -> None:
-        """Compare the examples with the digest that was taken when they were released.
+    def verify(self, ledger: str | Ledger | None = None) -> tuple[str, ...]:
+        """Compare the examples with their digest, and their record with the ledger.
+
+        Args:
+            ledger: The ledger that was charged, or its URL; None leaves that out.
+
+        Returns:
+            The names of what was not compared, as no ledger stores it: `examples` (the
+            texts), and fields of the record. Without a ledger: all.
 
         Raises:
-            ReleaseError: If they are others.
+            ReleaseError: If the examples are others, the ledger does not have this
+                charge, or what it stored beside it is something else.
+            LedgerError: If the ledger can't be used or trusted.
         """
         try:
             same = digest_of(self, json.loads(self._record)) == self._digest
@@ -237,6 +246,10 @@ class ReleasedExamples(list[dict[str, str]]):
                 "These examples are not the ones that were released: somebody went "
                 "around the class and changed them. Load a good copy."
             )
+        record = json.loads(self._record)
+        if ledger is None:
+            return (*record, "examples")
+        return require_charged(record, ledger)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.verify()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ class AccountReport:
         curve: Epsilon over delta.
         households: What is promised to several units together.
         corpus: The corpus that the account belongs to, with its cap; None without.
+        sharing: All accounts of the ledger with this unit key, this one among them. If
+            they are about the same people, what they promise adds up.
         lines: What was released, equal charges in one line.
         facts: What the operator said, by the names of `texts.FACTS`.
         audits: The verdicts of audits.
@@ -100,6 +102,7 @@ class AccountReport:
     curve: tuple[CurvePoint, ...]
     households: tuple[Household, ...]
     corpus: CorpusState | None
+    sharing: tuple[AccountState, ...]
     lines: tuple[ReleaseLine, ...]
     facts: Mapping[str, str]
     audits: tuple[Seen, ...]
@@ -129,6 +132,12 @@ class AccountReport:
         if self.unit_key is None:
             return "Each record is a unit of its own."
         return f"A unit is all records with the same {self.unit_key!r}."
+
+    @property
+    def promised(self) -> tuple[float, float]:
+        """What all accounts with this unit key promise together: epsilon and delta."""
+        terms = [one.terms for one in self.sharing]
+        return math.fsum(t.epsilon for t in terms), math.fsum(t.delta for t in terms)
 
     @property
     def promise(self) -> str:
@@ -185,11 +194,9 @@ class AccountReport:
     @property
     def is_expired(self) -> bool:
         """Whether the date until which it was signed has passed."""
-        until = self.facts.get("valid_until", "")
-        try:
-            return date.fromisoformat(until) < date.fromisoformat(self.created[:10])
-        except ValueError:
-            return False
+        # Dates of ISO are in the order of their texts.
+        until = self.facts.get("valid_until")
+        return until is not None and until < self.created[:10]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-able values."""
@@ -217,6 +224,11 @@ class AccountReport:
                 "last_digest": self.head or None,
             },
             "corpus": self._corpus(),
+            "same_unit": {
+                "accounts": [asdict(one.terms) for one in self.sharing],
+                "epsilon": self.promised[0],
+                "delta": self.promised[1],
+            },
             "curve": [asdict(point) for point in self.curve],
             "households": [asdict(one) for one in self.households],
             "releases": [line.to_dict() for line in self.lines],
@@ -364,11 +376,31 @@ def _gathered(
         curve=curve(state),
         households=households(state),
         corpus=ledger.corpus(name) if (name := state.terms.corpus) else None,
+        sharing=_sharing(ledger, state),
         lines=release_lines(ledger, account, charges),
         created=now(),
         facts=facts,
         **given,
     )
+
+
+def _sharing(ledger: Ledger, own: AccountState) -> tuple[AccountState, ...]:
+    """Return the accounts with the same unit key, in a corpus or not."""
+    states = map(ledger.state, ledger.accounts())
+    key = _unit_of(ledger, own)
+    return tuple(
+        one
+        for one in states
+        if one.terms.name == own.terms.name or (key and _unit_of(ledger, one) == key)
+    )
+
+
+def _unit_of(ledger: Ledger, state: AccountState) -> tuple[str | None] | None:
+    """Return the unit key; None where neither a release nor a corpus has fixed it."""
+    if state.plan is not None:
+        return (state.plan.template.get("unit_key"),)
+    name = state.terms.corpus
+    return (ledger.corpus(name).terms.unit_key,) if name else None
 
 
 def _spent(state: AccountState, ledger: Ledger) -> float:

@@ -14,6 +14,9 @@ from langchain_dpicl.ledger.base import ChargeRecord
 from langchain_dpicl.report.proven import PROOFS, Proof, proofs_of
 
 _MOST_CLASSES = 20
+REPORTS = "ldp_table"
+"""The mechanism's name; its room brings the tables, which a report needs not."""
+
 WHAT = {
     "answer": "a question: an answer, or that nothing clear came out",
     "examples": "synthetic examples, written once",
@@ -111,18 +114,15 @@ def _named(header: str | None) -> tuple[str, str]:
 
     Whatever is released once stores one. A charge without one is a question's.
     """
-    if header is None:
-        return "answer", ""
     try:
-        found = json.loads(header)
-        record = found.get("record")
+        record = json.loads(header or "{}").get("record")
     except (ValueError, AttributeError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
         return "answer", ""
-    if isinstance(record, dict):
-        return "answer", str(record.get("mechanism") or "")
-    if "rates" in found:
-        return "examples", ""
-    return ("table" if "epsilon_before_sampling" in found else "reports"), ""
+    mechanism = str(record.get("mechanism") or "")
+    kind = "reports" if mechanism == REPORTS else record.get("kind")
+    return (str(kind) if kind in WHAT else "answer"), mechanism
 
 
 def short_events(events: Sequence[dict[str, Any]]) -> str:

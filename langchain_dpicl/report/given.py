@@ -6,9 +6,12 @@ Of files that may hold something private only the fields that are named here are
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from langchain_dpicl.report import texts
 _MOST_BYTES = 1 << 20
 _LONGEST = 200
 _MOST_FILES = 20
+_ISO = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Path_ = str | os.PathLike[str]
@@ -42,8 +46,8 @@ def facts_of(given: Mapping[str, Any] | Path_ | None) -> dict[str, str]:
     """Return the operator's facts, checked.
 
     Raises:
-        InvalidParameterError: If a file can't be read, or a fact is unknown or no text,
-            number, date or list of them.
+        InvalidParameterError: If a file can't be read, a fact is unknown or no text,
+            number, date or list of them, or a date is not ISO (2027-05-31).
     """
     if isinstance(given, (str, os.PathLike)):
         given = _read_yaml(Path(given))
@@ -56,7 +60,10 @@ def facts_of(given: Mapping[str, Any] | Path_ | None) -> dict[str, str]:
             f"The fact {unknown[0]!r:.60} is unknown. Known are "
             f"{', '.join(texts.FACTS)}."
         )
-    return {name: said for name, value in given.items() if (said := _said(name, value))}
+    found = {name: _said(name, value) for name, value in given.items()}
+    for name in texts.DATES:
+        _require_date(name, found.get(name, ""))
+    return {name: text for name, text in found.items() if text}
 
 
 def found_audits(folder: Path_ | None) -> tuple[Seen, ...]:
@@ -166,6 +173,16 @@ def _tried(read: Callable[[], Any], *errors: type[Exception]) -> Any:
 def _text(path: Path) -> str:
     with path.open("rb") as file:
         return file.read(_MOST_BYTES).decode("utf-8-sig")
+
+
+def _require_date(name: str, text: str) -> None:
+    """Refuse a text that is not empty and no date; Python reads more forms than one."""
+    with suppress(ValueError):
+        if not text or (_ISO.fullmatch(text) and date.fromisoformat(text)):
+            return
+    raise InvalidParameterError(
+        f"The fact {name!r} must be a date such as 2027-05-31, not {text!r:.40}."
+    )
 
 
 def _said(name: str, value: Any) -> str:

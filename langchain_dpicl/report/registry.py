@@ -1,7 +1,8 @@
 """A draft entry for OpenDP's registry of deployments, in its YAML.
 
 https://github.com/opendp/deployments-registry-data has the form. What only the
-operator knows, and did not say in the facts, is `TODO`.
+operator knows, and did not say in the facts, is `TODO`, also where the form has a list
+of choices: a draft states nothing that nobody said.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _SECTORS = ("Technology", "Healthcare", "Education", "Government", "Energy", "Fi
 _HEAD = (
     "# A draft that langchain-dpicl {library} wrote on {created}.\n"
     "# Fill in every TODO. data_curator_type is one of {curators};\n"
-    "# data_product_sector, where it is given, one of\n"
-    "# {sectors}.\n"
+    "# data_product_sector one of {sectors};\n"
+    "# data_source_type Static or Dynamic; tier 1, 2 or 3.\n"
 )
 _VARIANTS = {"zcdp": "Zero-concentrated DP", "renyi": "Renyi DP", "pure": "Pure DP"}
 _PRODUCTS = {
@@ -64,16 +65,19 @@ def entry_text(report: AccountReport) -> str:
 def entry(report: AccountReport) -> dict[str, Any]:
     """Return the entry as JSON-able values."""
     facts, terms = report.facts, report.terms
-    kinds = [line.kind for line in report.lines] or ["answer"]
+    kinds = {line.kind for line in report.lines}
+    products = {_PRODUCTS[kind] for kind in kinds}
     asks = "answer" in kinds
 
     def said(name: str) -> str:
         return facts.get(name) or TODO
 
-    def chosen(name: str, known: tuple[str, ...]) -> str | None:
-        return facts[name] if facts.get(name) in known else None
+    def chosen(name: str, known: tuple[str, ...]) -> str:
+        return facts[name] if facts.get(name) in known else TODO
 
-    sector = chosen("sector", _SECTORS)
+    def released(text: str) -> str:
+        return text if kinds else TODO
+
     parameters: dict[str, float] = {"epsilon": terms.epsilon}
     if terms.accounting != "pure":
         parameters["delta"] = terms.delta
@@ -92,18 +96,15 @@ def entry(report: AccountReport) -> dict[str, Any]:
                 "data_curators": [
                     {
                         "data_curator_name": said("controller"),
-                        "data_curator_type": chosen("curator_type", _CURATORS)
-                        or "Industry",
+                        "data_curator_type": chosen("curator_type", _CURATORS),
                     }
                 ],
                 "description": said("records"),
                 "intended_use": said("purpose"),
-                "data_product_type": _PRODUCTS[kinds[0]],
+                "data_product_type": products.pop() if len(products) == 1 else TODO,
                 "data_product_region": said("region"),
-                "publication_date": (
-                    report.lines[0].first if report.lines else report.created
-                )[:10],
-                **({"data_product_sector": sector} if sector else {}),
+                "publication_date": TODO,
+                "data_product_sector": chosen("sector", _SECTORS),
             },
             "dp_variant": {
                 "variant_name": _VARIANTS.get(terms.accounting, "Approximate DP"),
@@ -118,20 +119,22 @@ def entry(report: AccountReport) -> dict[str, Any]:
                 f"Spent when this was written: epsilon {report.spent:.4g}.",
             },
             "deployment_model": {
-                "model_name": "Local" if report.is_local else "Central",
+                "model_name": released("Local" if report.is_local else "Central"),
                 "trust_assumptions": _listed(texts.ASSUMPTIONS),
-                "actors": _listed(
-                    "{who} ({is}): {sees}".format(**actor) for actor in report.actors
+                "actors": released(
+                    _listed("{who} ({is}): {sees}".format(**a) for a in report.actors)
                 ),
-                "release_type": "Many releases" if asks else "One release",
+                "release_type": released(
+                    "Many releases" if asks or report.releases > 1 else "One release"
+                ),
                 "release_type_details": scope + ".",
-                "data_source_type": "Dynamic",
+                "data_source_type": TODO,
                 "data_source_type_details": _listed(report.changes),
-                "access_type": "Interactive" if asks else "Non-interactive",
+                "access_type": released("Interactive" if asks else "Non-interactive"),
                 "access_type_details": said("callers"),
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": said("why_epsilon"),
+                "preprocessing_and_hyperparameter_tuning": TODO,
                 "mechanisms": _listed(
                     f"{proof.release}: {' '.join(proof.argument)}"
                     for proof in report.proofs
@@ -148,8 +151,8 @@ def entry(report: AccountReport) -> dict[str, Any]:
             },
             "administrative": {
                 "status": "Draft",
-                "registry_authors": [said("signed_by")],
-                "tier": 3,
+                "registry_authors": [TODO],
+                "tier": TODO,
             },
         },
     }

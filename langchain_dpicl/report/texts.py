@@ -47,6 +47,8 @@ NOT_COVERED: list[dict[str, str]] = _SAID["not_covered"]
 """The page "What is not protected" has all of it, under these titles among others."""
 FACTS: dict[str, str] = _SAID["facts"]
 """What only the operator can say, by name; all of it is optional."""
+DATES = ("signed_on", "valid_until")
+"""The facts that are dates, as ISO has them."""
 NIST = [
     Question(**{**asked, "facts": tuple(asked.get("facts", ()))})
     for asked in _SAID["nist"]

@@ -1,7 +1,9 @@
 """Checking the record of a saved answer or release against the ledger.
 
 The record says which charge of which account paid, what the charge was, and what the
-account had spent after it. The ledger says the same, or the record is not its own.
+account had spent after it. The ledger says the same, or the record is not its own. What
+the ledger stored beside the charge is compared too, field by field
+(`release.comparing`). Fields that it did not store are named, and are not confirmed.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from langchain_dpicl.accounting import (
@@ -23,7 +26,8 @@ from langchain_dpicl.budget.charge import PaidCharge
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
-from langchain_dpicl.ledger.base import ChargeRecord
+from langchain_dpicl.ledger.base import AccountState, ChargeRecord
+from langchain_dpicl.release.comparing import Stored, account_says
 from langchain_dpicl.release.record import ReleaseRecord
 
 _PLACES = (
@@ -34,7 +38,9 @@ _PLACES = (
     ("data", "response_metadata", "privacy"),
 )
 _TERMS = ("epsilon", "delta", "accounting", "scope", "queries")
+_SPENT = ("epsilon_spent", "queries_spent")
 _ROUNDING = 1e-9
+_BESIDE = "what stands beside the record"
 _FREE = (
     "the record states that nothing was charged and that no private record had a part "
     "in it, and no ledger can say so"
@@ -53,6 +59,8 @@ class Verdict:
         digest: The ledger's digest of the journal up to that charge.
         checked: What was found right.
         wrong: What was found wrong; empty for a record that is confirmed.
+        not_compared: What the ledger does not store, by the names of the record's
+            fields. Nothing is said about these: anybody can have changed them.
 
     Example:
         >>> Verdict(True, "notes", 1, "", ("the charge is in the ledger",), ()).summary
@@ -65,15 +73,20 @@ class Verdict:
     digest: str
     checked: tuple[str, ...]
     wrong: tuple[str, ...]
+    not_compared: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
-        """The verdict, in a sentence."""
+        """The verdict, in a sentence or two."""
         if not self.is_confirmed:
             return f"Not confirmed: {self.wrong[0]}."
-        return (
+        found = (
             f"Confirmed: charge {self.charge} of account {self.account} paid for this."
         )
+        if not self.not_compared:
+            return found
+        names = ", ".join(self.not_compared)
+        return f"{found} Not compared, as the ledger does not store it: {names}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as JSON-able values."""
@@ -85,6 +98,7 @@ class Verdict:
             "digest": self.digest or None,
             "checked": list(self.checked),
             "wrong": list(self.wrong),
+            "not_compared": list(self.not_compared),
         }
 
 
@@ -97,8 +111,8 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
         ledger: The ledger, or its URL. One that is not there is not made.
 
     Returns:
-        The verdict. It is about the record, and says nothing of the answer's words:
-        they stand in no ledger, unless answers are cached.
+        The verdict. It is about the record and, of a file of facts, the documents. It
+        says nothing of an answer's words, or of the texts of examples.
 
     Raises:
         InvalidParameterError: If there is no record in it, or it has another form.
@@ -130,7 +144,8 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
     record = _checked(_found(answer))
     opened = open_ledger(ledger, create=False) if isinstance(ledger, str) else ledger
     try:
-        return _Check(record, opened).verdict()
+        beside = None if record is answer else answer
+        return _Check(record, opened, beside).verdict()
     finally:
         if opened is not ledger and isinstance(opened, SQLLedger):
             opened.dispose()
@@ -139,10 +154,16 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
 class _Check:
     """One record against one ledger."""
 
-    def __init__(self, record: Mapping[str, Any], ledger: Ledger) -> None:
-        self.record, self.ledger = record, ledger
+    def __init__(
+        self,
+        record: Mapping[str, Any],
+        ledger: Ledger,
+        holder: Mapping[str, Any] | None,
+    ) -> None:
+        self.record, self.ledger, self.holder = record, ledger, holder
         self.right: list[str] = []
         self.wrong: list[str] = []
+        self.unknown: tuple[str, ...] = (*record, "random")
         self.digest = ""
 
     def verdict(self) -> Verdict:
@@ -165,6 +186,7 @@ class _Check:
             self.digest,
             tuple(self.right),
             tuple(self.wrong),
+            self.unknown,
         )
 
     def _free(self) -> int | None:
@@ -216,6 +238,31 @@ class _Check:
         if self.record["charge"] is not None:
             self._same_events(charges[:number])
             self._same_spending(terms, account, charges[:number])
+        self._same_fields(state, number)
+
+    def _same_fields(self, state: AccountState, number: int) -> None:
+        """Compare what the ledger stored beside the charge, and name the rest."""
+        record = self.record
+        known = account_says(record, state)
+        if record["charge"] is not None:
+            spent = ((n, record["account"].get(n)) for n in _SPENT)
+            known["account"] |= {n: v for n, v in spent if isinstance(v, int | float)}
+        try:
+            stored = Stored.of(record, self.ledger, number)
+        except LedgerError as error:
+            self.wrong.append(f"what the ledger stored can't be read: {error}")
+            return
+        found = stored.compared(record, known)
+        other, unknown = found.other, found.not_compared
+        if self.holder is not None and "documents" in self.holder:
+            texts = stored.compared_documents(record, _documents(self.holder))
+            other, unknown = other + texts.other, unknown + texts.not_compared
+        elif self.holder is not None:
+            unknown += (_BESIDE,)
+        self.unknown = unknown
+        self.wrong += [f"{name} is not what the ledger stored" for name in other]
+        if not other and any(stored.records):
+            self.right.append("the record says what the ledger stored of the release")
 
     def _same_terms(self, terms: AccountTerms, account: Mapping[str, Any]) -> None:
         differing = [
@@ -255,7 +302,7 @@ class _Check:
         if stated < cost and not math.isclose(stated, cost, rel_tol=_ROUNDING):
             self.wrong.append("the events cost more epsilon than the record states")
         else:
-            self.right.append("the events cost the epsilon that the record states")
+            self.right.append("the events cost no more epsilon than the record states")
 
     def _same_spending(
         self,
@@ -282,7 +329,7 @@ class _Check:
         if stated < spent and not math.isclose(stated, spent, rel_tol=_ROUNDING):
             self.wrong.append("the account had spent more than the record states")
         else:
-            self.right.append("the account had spent what the record states")
+            self.right.append("the account had spent no more than the record states")
 
 
 def _found(answer: object) -> Mapping[str, Any]:
@@ -300,6 +347,16 @@ def _found(answer: object) -> Mapping[str, Any]:
         "There is no record of a release in it: save the answer's "
         'response_metadata["privacy"], or the whole answer as a dictionary.'
     )
+
+
+def _documents(answer: Mapping[str, Any]) -> list[Document]:
+    """Return the documents of a saved file of facts."""
+    found = answer["documents"]
+    try:
+        return [Document(one["text"], metadata=one["metadata"]) for one in found]
+    except (TypeError, KeyError, ValueError):
+        pass
+    raise InvalidParameterError("The documents in it have another form than facts.")
 
 
 def _checked(record: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -139,6 +139,36 @@ def test_an_account_of_a_corpus_shows_its_cap(ledger: SQLLedger) -> None:
     assert "no corpus with a cap" in report.of(ledger, "alone").to_html()
 
 
+def test_all_accounts_with_the_same_unit_key_are_listed(ledger: SQLLedger) -> None:
+    unit = CLINIC.unit_key
+    ledger.create_corpus(CLINIC)
+    opened_in(ledger, of_month("2027-01"))
+    template = VoteOutputParser(labels=["a", "b"]).event_template()
+    for name, key in (("alone", unit), ("again", unit), ("cars", "car")):
+        account(ledger, name).charge(template, unit_key=key)
+    account(ledger, "unbound")
+    for name in ("alone", "clinic/2027-01"):
+        found = report.of(ledger, name)
+        said = found.to_dict()["same_unit"]
+        names = [one["name"] for one in said["accounts"]]
+        assert names == ["again", "alone", "clinic/2027-01"]
+        assert (said["epsilon"], said["delta"]) == (24, 3e-6)
+        page = found.to_html()
+        assert "has 3 accounts with this unit key" in page
+        assert "cars" not in page
+    assert "no other account" in report.of(ledger, "unbound").to_html()
+
+
+def test_a_table_with_gaussian_noise_is_no_local_model(ledger: SQLLedger) -> None:
+    budget = account(ledger, "counted", queries=1)
+    columns = {"measure": ["job", "ill"], "noise": "gaussian"}
+    GDPTable(people(200), people_schema(), budget=budget, **columns).release()
+    found = report.of(ledger, "counted")
+    assert [line.kind for line in found.lines] == ["table"]
+    assert [p.function for p in found.proofs] == ["noisy_histograms"]
+    assert "Central model" in found.to_html()
+
+
 def test_examples_and_tables(ledger: SQLLedger) -> None:
     generator_of(budget=account(ledger, "shots", queries=1)).generate(records_of())
     table = GDPTable(
@@ -253,7 +283,12 @@ def test_facts_come_from_yaml_and_from_json(ledger: SQLLedger, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "text", ["[1]", "a: [", "purpose: {a: 1}", "porpose: x", "!!python/name:os.system"]
+    "text",
+    [
+        *("[1]", "a: [", "purpose: {a: 1}", "porpose: x", "!!python/name:os.system"),
+        *("valid_until: 31.12.2026", "valid_until: 2026-13-01", "signed_on: 20261130"),
+        *("signed_on: 2026-W48-1", "valid_until: soon"),
+    ],
 )
 def test_facts_that_make_no_sense_are_refused(
     ledger: SQLLedger, tmp_path: Path, text: str

@@ -131,6 +131,83 @@ def test_a_record_that_says_something_else_is_not(
         assert wrong in found.summary
 
 
+FORGED: dict[str, Change] = {
+    "unit": changed(unit="a visit"),
+    "neighbors": changed(neighbors="one word added or removed"),
+    "relation": changed(relation="add_remove"),
+    "mechanism": changed(mechanism="none"),
+    "status": changed(status="abstained"),
+    "parameters.noise_multiplier": lambda r: r["parameters"].update(noise_multiplier=9),
+    "parameters.invented": lambda r: r["parameters"].update(invented=True),
+    "details.noisy_votes": lambda r: r["details"].update(noisy_votes={"rash": 99}),
+    "details.invented": lambda r: r["details"].update(invented=True),
+    "ranking": changed(ranking=["rash"]),
+    "keywords": changed(keywords=["rash"]),
+    "groups": changed(groups={"n_groups": 1000}),
+    "library": changed(library="9.9.9"),
+    "model": changed(model="another"),
+    "created": changed(created="2020-01-01T00:00:00+00:00"),
+    "calls": changed(calls=1),
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["charge alone", "stored"])
+def given(request: pytest.FixtureRequest, ledger: SQLLedger) -> dict[str, Any]:
+    told = asked(ledger, f"forged {request.param}", cache=request.param)
+    found: dict[str, Any] = told.response_metadata["privacy"]
+    return found
+
+
+@pytest.mark.parametrize("field", FORGED)
+def test_a_forged_field_is_found_or_named(
+    ledger: SQLLedger, given: dict[str, Any], field: str
+) -> None:
+    record = json.loads(json.dumps(given))
+    FORGED[field](record)
+    assert record != given
+    verdict = report.verify(record, ledger)
+    whole, _, _ = field.partition(".")
+    is_named = field in verdict.not_compared or whole in verdict.not_compared
+    is_found = f"{field} is not what the ledger stored" in verdict.wrong
+    assert is_named != is_found
+    assert verdict.is_confirmed != is_found
+    # What was not compared stands in the sentence, in the JSON, and under no "checked".
+    if is_named:
+        assert verdict.to_dict()["not_compared"] == list(verdict.not_compared)
+        named = verdict.summary.partition("Not compared")[2]
+        assert all(name in named for name in verdict.not_compared)
+    is_stored = "stored" in str(verdict.checked) or is_found
+    unstored = {"created", "calls", "parameters.invented", "details.invented"}
+    assert is_found == (is_stored and field not in unstored)
+
+
+def test_of_a_stored_release_nearly_everything_is_compared(
+    ledger: SQLLedger, given: dict[str, Any]
+) -> None:
+    named = report.verify(given, ledger).not_compared
+    if given["account"]["name"] == "forged True":
+        assert named == ("created", "calls")
+    else:
+        fields = {"status", "mechanism", "parameters", "unit", "neighbors", "random"}
+        assert fields <= set(named)
+        assert not {"charge", "events", "account", "unit_key"} & set(named)
+
+
+@pytest.mark.parametrize(
+    "field", ["n_groups", "rows_per_unit", "noise", "groups_hidden_by_noise", "schema"]
+)
+def test_a_forged_parameter_of_a_table_is_found(ledger: SQLLedger, field: str) -> None:
+    budget = PrivacyBudgetHandler(
+        epsilon=3, delta=1e-5, queries=1, ledger=ledger, account="tabulated"
+    )
+    table = GDPTable(people(200), people_schema(), budget=budget)
+    record = table.release(resume=True).record()
+    assert report.verify(record, ledger).not_compared == ()
+    record["parameters"][field] = {"age": 0.1}
+    found = report.verify(record, ledger)
+    assert found.wrong == (f"parameters.{field} is not what the ledger stored",)
+
+
 def test_another_ledger_confirms_nothing(
     tmp_path: Path, record: dict[str, Any]
 ) -> None:
@@ -212,7 +289,9 @@ def test_a_file_of_examples_and_an_answer_as_json(
         path = str(tmp_path / f"{name}.json")
         url = f"sqlite:///{ledger.path}"
         assert main(["verify", path, "--ledger", url]) == 0
-        assert "Confirmed" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "Confirmed" in shown
+        assert "not compared: what stands beside the record" in shown
     content = json.loads((tmp_path / "service.json").read_text())
     content["privacy"]["charge"] = 7
     (tmp_path / "service.json").write_text(json.dumps(content))

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 from langchain_dpicl.accounting import Event, GaussianEvent, compose
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.budget.charge import require_delta
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
@@ -41,13 +42,14 @@ from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
-from langchain_dpicl.tabular.gdp.mergeable import Tally
+from langchain_dpicl.tabular.gdp.mergeable import Tally, described, terms_of
 from langchain_dpicl.tabular.gdp.names import names_stored
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
 from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid
 from langchain_dpicl.tabular.released_table import require_rows
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
+from langchain_dpicl.tabular.schema.table import TableSchema
 
 NEIGHBORS = "all rows of one unit added or removed"
 
@@ -138,13 +140,22 @@ class Release:
     def _begun(self, purchase: Purchase, n_units: int | None) -> Entry:
         return purchase.begun(
             self.terms.event_template(),
-            lambda paid: {
-                **self._cost(paid.events),
-                **_noise_of(*self.terms.paid(paid.noise)),
-            },
+            self._header,
             unit_key=self.terms.unit_key,
             n_units=n_units,
         )
+
+    def _header(self, paid: PaidCharge[Any]) -> dict[str, Any]:
+        """Return what the ledger keeps of a release, for `stored_release` to read."""
+        cost, noise = self._cost(paid.events), self.terms.paid(paid.noise)
+        trial = {**header_of(paid.events, paid.sequence), **cost}
+        return {
+            **cost,
+            **_noise_of(*noise),
+            "record": self._record(trial, noise),
+            "terms": described(self.terms),
+            "schema": self.terms.schema.describe(),
+        }
 
     def _is_complete(self, entry: Entry) -> bool:
         return len(entry.steps) > bool(self.terms.opened)
@@ -307,6 +318,21 @@ class Release:
             random=self.random,
             **paid_part({**header, "delta": delta}),
         )
+
+
+def stored_release(entry: Entry) -> Released:
+    """Return what a ledger holds of a release: its statistics and its record.
+
+    Raises:
+        LedgerError: If no release has stored this.
+    """
+    header, terms = entry.header, None
+    with suppress(InvalidParameterError, KeyError, TypeError):
+        terms = terms_of(TableSchema(**header["schema"]), header["terms"])
+    if terms is None:
+        raise damaged()
+    own = Release(terms, entry.store.budget, SecureRandom(), "refuse", None)
+    return own._found(entry)  # noqa: SLF001 - of this module
 
 
 def _not_paid() -> InvalidParameterError:

@@ -401,8 +401,10 @@ class GDPTable(ReleasedTable):
         said = {} if phrases is None else phrases
         aside = check_words(self._terms.measured_names, people, said, untold)
         release = self.release()
+        # With these words the sentences can be made again, of what the ledger stored.
+        words = {"people": people, "phrases": dict(said), "untold": sorted(aside)}
         writer = FactWriter(release.statistics, people, dict(said), aside)
-        return ReleasedCorpus(writer.documents(), self.record())
+        return ReleasedCorpus(writer.documents(), {**self.record(), "wording": words})
 
     def _release(self) -> Release:
         return Release(

@@ -41,6 +41,10 @@ from langchain_dpicl.tabular.ldp.terms import MECHANISM, LDPTerms
 from langchain_dpicl.tabular.released_table import require_account, require_rows
 from langchain_dpicl.tabular.rows import RowReader
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
+from langchain_dpicl.tabular.schema.table import TableSchema
+
+_KEPT = ("epsilon", "split", "unit_key", "rows_per_unit")
+"""The terms that the ledger keeps beside the schema. Which model is fitted is free."""
 
 
 @dataclass
@@ -140,10 +144,15 @@ def collect_reports(
             "of them, best of a list, a frame or SQLRows."
         )
     n_units = None if entry else _checked(purchase, rows, terms, random)
+    header = {
+        "record": trial_record(terms, random),
+        "schema": terms.schema.describe(),
+        "terms": {name: getattr(terms, name) for name in _KEPT},
+    }
     begun = partial(
         purchase.begun,
         terms.event_template(),
-        lambda _: {},
+        lambda _: header,
         unit_key=terms.unit_key,
         n_units=n_units,
     )
@@ -181,6 +190,27 @@ def _checked(
     if rows.come_once:
         return None
     return _checked_rows(rows, terms, Reporter(terms.schema, expected, random))
+
+
+def stored_collection(entry: Entry, model: Any) -> Collected:
+    """Return what a ledger holds of a collection.
+
+    Args:
+        entry: The stored release.
+        model: The model of the distribution, `joint` or `tree`; else `auto`.
+
+    Raises:
+        LedgerError: If no collection has stored this.
+    """
+    header, terms = entry.header, None
+    with suppress(InvalidParameterError, KeyError, TypeError):
+        kept = {name: header["terms"][name] for name in _KEPT}
+        chosen: Any = model if model in ("joint", "tree") else "auto"
+        terms = LDPTerms(TableSchema(**header["schema"]), model=chosen, **kept)
+        terms.check()
+    if terms is None or (stored := entry.text(0)) is None:
+        raise damaged()
+    return _released(entry, stored, terms, SecureRandom())
 
 
 def _stored(entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom) -> str:

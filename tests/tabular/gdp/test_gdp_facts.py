@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 from support.table_parts import account
 
+from langchain_dpicl import report
 from langchain_dpicl.exceptions import InvalidParameterError, LedgerError, ReleaseError
 from langchain_dpicl.ledger import MemoryLedger
 from langchain_dpicl.mechanisms.source import SeededRandom
-from langchain_dpicl.released import ReleasedCorpus
+from langchain_dpicl.released import ReleasedCorpus, ReleasedExamples
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.gdp import facts
 
@@ -168,15 +170,84 @@ def test_documents_follow_from_what_was_released_alone() -> None:
     assert list(released.documents()) == list(released.documents())
 
 
-def test_the_ledger_confirms_the_documents(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
+    """Return a ledger, and the facts that it was charged for as their file has them."""
     budget = account(3)
-    corpus = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR]).documents()
-    corpus.verify(budget.ledger)
-    corpus.save(tmp_path / "facts.json")
-    again = ReleasedCorpus.load(tmp_path / "facts.json", ledger=budget.ledger)
-    assert list(again) == list(corpus)
+    made = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR])
+    corpus = made.documents(people="patients", phrases={"drug": "on {value}"})
+    path = tmp_path_factory.mktemp("facts") / "facts.json"
+    corpus.save(path)
+    assert list(ReleasedCorpus.load(path, ledger=budget.ledger)) == list(corpus)
     with pytest.raises((ReleaseError, LedgerError)):
         corpus.verify(MemoryLedger())
+    return budget.ledger, json.loads(path.read_text())
+
+
+def corpus_of(content: dict[str, Any]) -> ReleasedCorpus:
+    documents = [
+        Document(one["text"], metadata=one["metadata"]) for one in content["documents"]
+    ]
+    return ReleasedCorpus(documents, content["record"])
+
+
+def test_the_ledger_confirms_the_documents(saved: tuple[Any, dict[str, Any]]) -> None:
+    ledger, content = saved
+    # What people are called is the operator's word, and in no ledger.
+    assert corpus_of(content).verify(ledger) == ("wording",)
+    found = report.verify(content, ledger)
+    assert (found.is_confirmed, found.not_compared) == (True, ("wording",))
+    assert "documents" in corpus_of(content).verify()
+
+
+Edit = Callable[[dict[str, Any], dict[str, Any]], Any]
+FORGED: dict[str, Edit] = {
+    "sentence": lambda one, _: one.update(text="All patients on zinc died."),
+    "margin": lambda one, _: one.update(text=re.sub(r"± \d+", "± 1", one["text"])),
+    "number": lambda one, _: one.update(text=re.sub(r"t \d+", "t 9", one["text"])),
+    "counts": lambda one, _: one["metadata"].update(numbers='{"zinc": [99, 1]}'),
+    "size": lambda one, _: one["metadata"].update(size=99.0),
+    "status": lambda one, _: one["metadata"].update(status="few"),
+    "value": lambda one, _: one["metadata"].update(value="gold"),
+    "field": lambda one, _: one["metadata"].update(invented=True),
+    "unit": lambda _, record: record.update(unit="a visit"),
+    "neighbors": lambda _, record: record.update(neighbors="one word"),
+    "noise": lambda _, record: record["parameters"]["noise"].update(
+        {"drug x side_effect": 0.1}
+    ),
+    "rate": lambda _, record: record["parameters"].update(sampling_rate=0.1),
+    "phrases": lambda _, record: record["wording"].update(
+        phrases={"drug": "not on {value}"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_fact_is_found(saved: tuple[Any, dict[str, Any]], name: str) -> None:
+    ledger, content = saved[0], json.loads(json.dumps(saved[1]))
+    told = next(one for one in content["documents"] if "±" in one["text"])
+    FORGED[name](told, content["record"])
+    assert content != saved[1]
+    with pytest.raises(ReleaseError, match="stored"):
+        corpus_of(content).verify(ledger)
+    found = report.verify(content, ledger)
+    assert "is not what the ledger stored" in found.summary
+
+
+def test_what_no_ledger_stores_is_named(saved: tuple[Any, dict[str, Any]]) -> None:
+    ledger, content = saved[0], json.loads(json.dumps(saved[1]))
+    content["documents"][1]["metadata"]["worded"] = True
+    content["documents"][1]["text"] = "In a model's words."
+    assert corpus_of(content).verify(ledger) == ("wording", "documents[1]")
+    # Documents of somebody's own making: nothing says what they should be.
+    del content["record"]["wording"]
+    assert corpus_of(content).verify(ledger) == ("documents",)
+    budget = account(3)
+    examples = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR]).examples(2)
+    assert examples.verify(budget.ledger) == ("examples",)
+    record = {**examples.record, "relation": "replace"}
+    with pytest.raises(ReleaseError, match="'relation' is not what the ledger stored"):
+        ReleasedExamples.of(examples, record).verify(budget.ledger)
 
 
 def test_what_was_not_measured_by_name_has_no_documents() -> None:
