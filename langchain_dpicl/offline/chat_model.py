@@ -18,7 +18,6 @@ from langchain_core.callbacks import (
 )
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, Field, NonNegativeFloat
 
@@ -195,11 +194,11 @@ class OfflineChatModel(BaseChatModel):
             text = text.split(mark, 1)[0]
         words_read = sum(len(message.text.split()) for message in messages)
         words_said = len(text.split())
-        usage = UsageMetadata(
-            input_tokens=words_read,
-            output_tokens=words_said,
-            total_tokens=words_read + words_said,
-        )
+        usage = {
+            "input_tokens": words_read,
+            "output_tokens": words_said,
+            "total_tokens": words_read + words_said,
+        }
         metadata = {"model_name": self.model_name, "finish_reason": "stop"}
         return text, {"usage_metadata": usage, "response_metadata": metadata}
 
