@@ -43,7 +43,6 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.ledger import CorpusTerms
 
 QUERIES = 1_000_000
-UNITS = 2_000
 ROW = "x" * 120
 """As long as a charge's events."""
 
@@ -80,7 +79,7 @@ def open_budget(
         account=account,
         corpus=corpus,
     )
-    budget.charge(event_template(), unit_key="patient_id", n_units=UNITS)
+    budget.charge(event_template(), unit_key="patient_id")
     return budget
 
 
@@ -110,7 +109,7 @@ def memory_lines(count: int, rounds: int) -> list[Line]:
     for _ in range(rounds):
         ours.append(
             seconds_each(
-                lambda: budget.charge(asked, unit_key="patient_id", n_units=UNITS),
+                lambda: budget.charge(asked, unit_key="patient_id"),
                 count,
             )
         )
@@ -177,7 +176,7 @@ def our_writer(
 
     def write() -> None:
         for _ in range(count):
-            budget.charge(asked, unit_key="patient_id", n_units=UNITS)
+            budget.charge(asked, unit_key="patient_id")
 
     return write
 

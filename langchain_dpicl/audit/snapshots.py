@@ -211,7 +211,6 @@ class Snapshot:
             budget.charge,
             private.template(budget),
             unit_key=private.groups.unit_key,
-            n_units=private.groups.n_units,
             charges_units=private.groups.charges_units,
         )
         paid: PaidCharge[Any] = yield in_thread(charge)

@@ -7,9 +7,7 @@ from typing import Any, Generic
 
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.accounting.template import EventTemplate, NoiseT, Template
-from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
 from langchain_dpicl.ledger.base import NOTHING
@@ -52,40 +50,22 @@ def require_template(template: object) -> None:
         )
 
 
-def require_delta(delta: float, n_units: int) -> None:
-    """Refuse a delta that is no promise to so many units.
-
-    Raises:
-        InvalidParameterError: If delta is 1 / n_units or more.
-    """
-    checked(parameters.count, n_units, "n_units", minimum=0)
-    if delta * n_units >= 1:
-        raise InvalidParameterError(
-            f"delta {delta:g} is too large for a corpus of {n_units} units: "
-            "a mechanism that publishes one random person's records outright "
-            f"would satisfy it. Open an account with delta below {1 / n_units:.2g}."
-        )
-
-
 def require_possible(
     terms: AccountTerms,
     template: Template[Any],
     unit_key: str | None,
-    n_units: int | None,
     *,
     charges_units: bool,
 ) -> None:
     """Refuse what an account can't promise anything for, before it is charged.
 
     Raises:
-        InvalidParameterError: If it is no template, delta is 1 / n_units or more, or
-            the account charges units and the caller can't name them.
+        InvalidParameterError: If it is no template, or the account charges units and
+            the caller can't name them.
     """
     require_template(template)
     if unit_key is not None and not isinstance(unit_key, str):
         raise InvalidParameterError("unit_key must be a metadata key's name, or None.")
-    if n_units is not None:
-        require_delta(terms.delta, n_units)
     if terms.scope == "corpus":
         return
     if not charges_units:

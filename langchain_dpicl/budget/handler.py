@@ -21,7 +21,12 @@ from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_possible
 from langchain_dpicl.budget.low_balance import LowBalance, OnLow
 from langchain_dpicl.budget.state import BudgetState
-from langchain_dpicl.budget.terms import account_of, account_terms, described
+from langchain_dpicl.budget.terms import (
+    account_of,
+    account_terms,
+    check_delta,
+    described,
+)
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -51,7 +56,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     Args:
         epsilon: Total privacy loss bound of the account.
-        delta: Total failure probability; must stay below 1 / (number of units).
+        delta: Total failure probability; keep it well below 1 / (number of people).
         ledger: Where charges are kept: a SQLAlchemy URL, a `Ledger`, or `":memory:"`.
         queries: How many releases the account pays for. With `accounting=` it is no
             limit, but says how noise that a parser leaves open is chosen: so many such
@@ -81,15 +86,20 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         period: When the account pays: `2026`, `2026-Q4`, `2026-12`, `2026-W50`, a day,
             or `2026-12-01/2026-12-15`, in UTC. None is without an end.
         purpose: What the answers are for, kept with the account's terms.
+        people_at_most: A public number: the account's corpus will never hold more
+            people (units) than that. Delta is compared with it, here and nowhere else:
+            it is no term of the account, and is never compared with the records.
+            Without it a delta above 1e-5 is warned of.
         on_low: A share and a function, such as `(0.2, tell)`: the function is called
             with the handler, once, when a charge leaves less than that share.
 
     Raises:
-        InvalidParameterError: If an argument is out of its range, or neither
-            `queries` nor `accounting` is given.
+        InvalidParameterError: If an argument is out of its range, neither `queries`
+            nor `accounting` is given, or delta is 1 / people_at_most or more.
         PlanMismatchError: If the account is open, or the corpus is there, with other
             terms.
-        BudgetExhaustedError: If the corpus's cap has no room for a new account.
+        BudgetExhaustedError: If the corpus's cap has no room for a new account. The
+            account takes its part of the cap with its first charge.
         LedgerError: If the ledger can't be used, its journal is damaged, there is none
             and `create` is False, or it waits for no standby and `require_synchronous`
             asks for it.
@@ -146,6 +156,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         corpus: str | CorpusTerms | None = None,
         period: str | None = None,
         purpose: str | None = None,
+        people_at_most: int | None = None,
         on_low: OnLow | None = None,
     ) -> None:
         super().__init__()
@@ -162,6 +173,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             delta0_share=delta0_share,
             order=order,
         )
+        check_delta(self._terms.delta, people_at_most)
         self._terms = replace(
             self._terms, corpus=known_as, period=period, purpose=purpose
         )
@@ -169,6 +181,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             ledger, create=create, require_synchronous=require_synchronous
         )
         if isinstance(corpus, CorpusTerms):
+            # A corpus keeps its cap for good, so none is created for what has no room.
+            corpus.require_possible(self._terms)
             self._ledger.create_corpus(corpus)
         self._ledger.open(self._terms)
         self._account = account_of(self._terms, self._queries, self._ledger)
@@ -299,7 +313,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         template: Template[NoiseT],
         *,
         unit_key: str | None = None,
-        n_units: int | None = None,
         charges_units: bool = False,
         salt: str | None = None,
         starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None = None,
@@ -310,7 +323,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             template: The shape of the release, or of several in a `Bundle`.
             unit_key: The metadata key that names the protected unit; an account
                 protects one kind of unit.
-            n_units: Number of units in the corpus, to check delta against.
             charges_units: Whether the caller will name every unit that takes part to
                 the charge's `charge_units`.
             salt: The fingerprint of the salt that deals them to groups. A per-unit
@@ -323,20 +335,18 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             each release in order.
 
         Raises:
-            InvalidParameterError: If delta is 1 / n_units or more, if noise is left
-                open that nothing determines, or if the account charges units and the
-                caller can't name them.
+            InvalidParameterError: If noise is left open that nothing determines, or if
+                the account charges units and the caller can't name them.
             PlanMismatchError: If the account's plan is for another kind of release, or
                 can't be made, or its filter can't add up such a release; or if its
                 corpus protects another kind of unit, or it is bound to another salt.
             AllowanceExhaustedError: If the caller's allowance is spent; nothing is
                 charged then.
-            BudgetExhaustedError: If the account can't pay, or its period is not now.
+            BudgetExhaustedError: If the account can't pay, its period is not now, or
+                it is the first charge and the corpus's cap has no room left.
             LedgerError: If the ledger can't be used or the account is closed.
         """
-        require_possible(
-            self._terms, template, unit_key, n_units, charges_units=charges_units
-        )
+        require_possible(self._terms, template, unit_key, charges_units=charges_units)
         paid = self._account.charge(template, unit_key, starts, salt, self._allowance)
         if self._low is not None:
             self._low.look(self._whole or self, self._terms, paid)
@@ -347,7 +357,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         template: Template[NoiseT],
         *,
         unit_key: str | None = None,
-        n_units: int | None = None,
         charges_units: bool = False,
         salt: str | None = None,
     ) -> PaidCharge[NoiseT]:
@@ -356,7 +365,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             self.charge,
             template,
             unit_key=unit_key,
-            n_units=n_units,
             charges_units=charges_units,
             salt=salt,
         )
@@ -509,6 +517,7 @@ def _open_handler(
         corpus=terms.corpus,
         period=terms.period,
         purpose=terms.purpose,
+        people_at_most=1,  # Delta was compared when the account was first opened.
         on_low=on_low,
     )
     return opened if allowance is None else opened.for_caller(allowance)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms, Ledger
 from langchain_dpicl.ledger.base import Filter, Scope
@@ -18,6 +21,12 @@ FILTER_DELTA0_SHARE = 0.2
 Unlike a plan, a filter does not know which releases will come. Setting aside a fifth
 costs those without a delta0 one percent of epsilon, and those with one a threshold that
 is three percent further out than that of half of delta.
+"""
+
+LARGEST_QUIET_DELTA = 1e-5
+"""The largest delta that is no reason for a warning where no size is declared.
+
+It is below one over the number of people in corpora of fewer than 100,000.
 """
 
 FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi", "pure")
@@ -69,6 +78,38 @@ def account_terms(
         delta0_share=found.delta0_share,
     )
     return terms, queries
+
+
+def check_delta(delta: float, people_at_most: int | None) -> None:
+    """Compare delta with the number of people that the operator declares.
+
+    Without such a number a delta above `LARGEST_QUIET_DELTA` is warned of.
+
+    Raises:
+        InvalidParameterError: If delta is 1 / people_at_most or more.
+
+    Privacy:
+        Delta below one over the number of people is advice on a parameter, and no part
+        of the theorem. Compared with the records themselves it would tell how many
+        people there are, so nothing here looks at them.
+    """
+    if people_at_most is None:
+        if delta > LARGEST_QUIET_DELTA:
+            warnings.warn(
+                f"delta {delta:g} means little to {1 / delta:.3g} people or more: to "
+                "publish the records of one of them at random would satisfy it. Give "
+                "people_at_most=, the largest number of people that the account may "
+                "protect, or a smaller delta.",
+                stacklevel=3,
+            )
+        return
+    least = 1 / checked(parameters.count, people_at_most, "people_at_most")
+    if delta >= least:
+        raise InvalidParameterError(
+            f"delta {delta:g} is too large for people_at_most={people_at_most}: to "
+            "publish the records of one of them at random would satisfy it. Open the "
+            f"account with delta below {least:.2g}."
+        )
 
 
 def account_of(terms: AccountTerms, queries: int | None, ledger: Ledger) -> Account:

@@ -416,7 +416,6 @@ class SealedQuery:
     def _payers(self) -> dict[str, Any]:
         return {
             "unit_key": self.groups.unit_key,
-            "n_units": self.groups.n_units,
             "charges_units": self.groups.charges_units,
             "salt": self.groups.salt_fingerprint,
         }

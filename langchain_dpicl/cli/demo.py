@@ -170,11 +170,6 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
         choices=_choices(parser),
         drafted=options.parser == "vote" and not options.labels,
     )
-    if options.delta * n_units >= 1:
-        raise InvalidParameterError(
-            f"delta {options.delta:g} is too large for {n_units} units: give --delta "
-            f"below {1 / n_units:.2g}."
-        )
     if not plan.is_possible:
         raise InvalidParameterError(plan.advice())
     return plan
@@ -209,6 +204,8 @@ def _budget(options: argparse.Namespace, task: Task) -> PrivacyBudgetHandler:
         queries=options.queries,
         ledger=options.ledger,
         account=options.account or task.name,
+        # Made-up patients are public; how many people a file holds is not.
+        people_at_most=None if options.corpus else options.patients,
     )
 
 

@@ -70,12 +70,10 @@ class PrivateRecords:
     Attributes:
         by_label: Each label's documents, whose metadata holds `UNIT` and `LABEL`.
         sizes: Each label's number of units.
-        n_units: The number of units in all.
     """
 
     by_label: dict[str, list[Document]]
     sizes: dict[str, int]
-    n_units: int
 
     @classmethod
     def read(
@@ -112,7 +110,7 @@ class PrivateRecords:
         by_label: dict[str, list[Document]] = {label: [] for label in labels}
         for document in taken:
             by_label[document.metadata[LABEL]].append(document)
-        return cls._of(by_label, taken)
+        return cls._of(by_label)
 
     @classmethod
     def read_open(
@@ -120,18 +118,15 @@ class PrivateRecords:
     ) -> PrivateRecords:
         """Take records whose labels may be anything; all stand under one name."""
         taken = _documents(records, fields)
-        return cls._of({name: taken}, taken)
+        return cls._of({name: taken})
 
     @classmethod
-    def _of(
-        cls, by_label: dict[str, list[Document]], taken: list[Document]
-    ) -> PrivateRecords:
+    def _of(cls, by_label: dict[str, list[Document]]) -> PrivateRecords:
         sizes = {
             label: len({document.metadata[UNIT] for document in documents})
             for label, documents in by_label.items()
         }
-        n_units = len({document.metadata[UNIT] for document in taken})
-        return cls(by_label, sizes, n_units)
+        return cls(by_label, sizes)
 
     def __repr__(self) -> str:
         return "PrivateRecords(<hidden>)"

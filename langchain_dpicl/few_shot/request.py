@@ -108,7 +108,6 @@ class GenerationRequest:
                 ChargedNoise(rates, noise_of(terms, paid.noise), paid.events)
             ),
             unit_key=terms.fields.unit,
-            n_units=terms.n_units(self.records.n_units),
         )
 
     def _continued(self, entry: Entry) -> Generation:

@@ -162,14 +162,6 @@ class GenerationSpec(OutputSpec):
                 raise InvalidParameterError(message)
         return rates
 
-    def n_units(self, counted: int) -> int:
-        """Return how many units delta must be too small to give one of away.
-
-        It is the sum of declared sizes: no less than there are, if they are right. The
-        records' own number would decide whether a generation is refused.
-        """
-        return counted if self.label_sizes is None else sum(self.label_sizes.values())
-
     def steps_of(self, per_label: int) -> dict[str, int]:
         """Return how many token steps each class pays for."""
         examples = per_label * (len(self.labels) if self.open_labels else 1)

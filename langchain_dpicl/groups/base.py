@@ -79,11 +79,6 @@ class GroupSource(ABC):
 
     @property
     @abstractmethod
-    def n_units(self) -> int:
-        """Number of units, private: for the operator and the check of delta."""
-
-    @property
-    @abstractmethod
     def unit_key(self) -> str:
         """The metadata key that holds the unit id."""
 
@@ -260,8 +255,8 @@ class GroupSource(ABC):
                 can't leave units out.
 
         Privacy:
-            The relation and the charge stay those of the whole corpus, and so does
-            `n_units`; see `groups.filtering`.
+            The relation and the charge stay those of the whole corpus; see
+            `groups.filtering`.
         """
         raise InvalidParameterError(
             f"{type(self).__name__} can't be limited to some units. Use "

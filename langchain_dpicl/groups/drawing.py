@@ -189,7 +189,7 @@ class RetrievingSource(TermedSource):
 
     @property
     def n_units(self) -> int:
-        """Number of units, private: for the operator and the check of delta."""
+        """Number of units, private: for the operator alone."""
         return self._index.n_units
 
     @property

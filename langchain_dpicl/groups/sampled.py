@@ -214,7 +214,7 @@ class SampledGroups(TermedSource):
 
     @property
     def n_units(self) -> int:
-        """Number of units, private: for the operator and the check of delta."""
+        """Number of units, private: for the operator alone."""
         return len(self._corpus.unit_ids)
 
     @property

@@ -371,7 +371,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         budget = self._payer(callbacks)
         prepared = self.prepare(PublicInput())
         count = self._public_count(result.value)
-        paid = budget.charge(self.event_template(), n_units=count)
+        paid = budget.charge(self.event_template())
         outcome = run_sealed(
             lambda: self.release(
                 [answered(candidate.text) for candidate in result.value],
@@ -387,7 +387,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         budget = self._payer(callbacks)
         prepared = await self.aprepare(PublicInput())
         count = self._public_count(result.value)
-        paid = await budget.acharge(self.event_template(), n_units=count)
+        paid = await budget.acharge(self.event_template())
         outcome = await arun_sealed(
             lambda: self.arelease(
                 [answered(candidate.text) for candidate in result.value],

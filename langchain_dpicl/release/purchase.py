@@ -163,7 +163,6 @@ class Purchase:
         terms: Callable[[PaidCharge[NoiseT]], dict[str, Any]],
         *,
         unit_key: str | None,
-        n_units: int | None,
         charges_units: bool = False,
         salt: str | None = None,
     ) -> Entry:
@@ -173,7 +172,6 @@ class Purchase:
             template: What it is charged.
             terms: The header's public terms, given the charge.
             unit_key: What a unit is, for the account.
-            n_units: How many units there are, for the check of delta.
             charges_units: Whether the charge's `collect` names those that take part.
             salt: The fingerprint of the salt that deals them to groups.
 
@@ -200,7 +198,6 @@ class Purchase:
             paid = self.budget.charge(
                 template,
                 unit_key=unit_key,
-                n_units=n_units,
                 charges_units=charges_units,
                 salt=salt,
                 starts=(self.store.kind, text),

@@ -9,11 +9,7 @@ from support.release_templates import template
 
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import Bundle, PaidCharge
-from langchain_dpicl.budget.charge import (
-    require_delta,
-    require_possible,
-    require_template,
-)
+from langchain_dpicl.budget.charge import require_possible, require_template
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
 
@@ -23,60 +19,35 @@ CORPUS = AccountTerms("all", 8.0, 1e-3, 4)
 UNIT = AccountTerms("each", 8.0, 1e-3, 4, scope="unit")
 
 
-@pytest.mark.parametrize("n_units", [0, 1, 500, 999])
-def test_a_delta_below_one_over_the_units_is_a_promise(n_units: int) -> None:
-    require_delta(1e-3, n_units)
-
-
-@pytest.mark.parametrize(
-    ("n_units", "below"), [(1000, "0.001"), (1001, "0.001"), (4000, "0.00025")]
-)
-def test_a_larger_one_is_refused_with_what_would_be(n_units: int, below: str) -> None:
-    said = f"delta 0.001 is too large for a corpus of {n_units} units: "
-    with pytest.raises(InvalidParameterError, match=said) as caught:
-        require_delta(1e-3, n_units)
-    assert str(caught.value).endswith(f"with delta below {below}.")
-
-
-def test_there_are_no_fewer_than_no_units() -> None:
-    with pytest.raises(InvalidParameterError, match="n_units must be at least 0"):
-        require_delta(1e-3, -1)
-
-
 @pytest.mark.parametrize("terms", [CORPUS, UNIT])
 @pytest.mark.parametrize(
-    ("template", "unit_key", "n_units", "message"),
+    ("template", "unit_key", "message"),
     [
-        ("vote", None, None, "not for a value of type str"),
-        (VOTE, 3, None, "unit_key must be"),
-        (VOTE, b"patient", None, "unit_key must be"),
-        (VOTE, None, 1000, "too large"),
-        (VOTE, "patient", 1.5, "n_units"),
+        ("vote", None, "not for a value of type str"),
+        (VOTE, 3, "unit_key must be"),
+        (VOTE, b"patient", "unit_key must be"),
     ],
 )
 def test_what_means_nothing_is_refused_in_every_account(
-    terms: AccountTerms, template: Any, unit_key: Any, n_units: Any, message: str
+    terms: AccountTerms, template: Any, unit_key: Any, message: str
 ) -> None:
     with pytest.raises(InvalidParameterError, match=message):
-        require_possible(terms, template, unit_key, n_units, charges_units=True)
+        require_possible(terms, template, unit_key, charges_units=True)
 
 
 @pytest.mark.parametrize("unit_key", [None, "patient"])
-@pytest.mark.parametrize("n_units", [None, 0, 999])
-def test_what_can_be_promised_passes(unit_key: Any, n_units: Any) -> None:
+def test_what_can_be_promised_passes(unit_key: Any) -> None:
     for shape in (VOTE, BOTH):
         for charges_units in (False, True):
-            require_possible(
-                CORPUS, shape, unit_key, n_units, charges_units=charges_units
-            )
-    require_possible(UNIT, VOTE, unit_key, n_units, charges_units=True)
+            require_possible(CORPUS, shape, unit_key, charges_units=charges_units)
+    require_possible(UNIT, VOTE, unit_key, charges_units=True)
 
 
 def test_units_that_pay_must_be_named_one_release_at_a_time() -> None:
     with pytest.raises(InvalidParameterError, match="'each' charges units one by one"):
-        require_possible(UNIT, VOTE, None, None, charges_units=False)
+        require_possible(UNIT, VOTE, None, charges_units=False)
     with pytest.raises(InvalidParameterError, match="both releases several things"):
-        require_possible(UNIT, BOTH, None, None, charges_units=True)
+        require_possible(UNIT, BOTH, None, charges_units=True)
 
 
 def test_both_kinds_of_templates_can_be_paid_for() -> None:

@@ -115,7 +115,7 @@ def test_what_is_no_release_is_refused_and_costs_nothing(terms: Any) -> None:
     assert budget.can_afford([GaussianEvent(50.0)])
     sweep(
         lambda **more: budget.charge(VOTE, **more) if budget.can_afford() else None,
-        {"n_units": 100, "unit_key": "patient"},
+        {"unit_key": "patient"},
     )
 
 

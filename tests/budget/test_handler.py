@@ -111,15 +111,6 @@ def test_an_account_protects_one_kind_of_unit() -> None:
     assert budget.spent().queries == 1
 
 
-@pytest.mark.parametrize("units", [1_000_000, 2_000_000])
-def test_delta_must_be_below_one_over_the_units(units: int) -> None:
-    budget = handler()
-    with pytest.raises(InvalidParameterError, match=str(units)):
-        budget.charge(VOTE, n_units=units)
-    assert budget.spent().queries == 0
-    budget.charge(VOTE, n_units=999_999)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -347,9 +338,7 @@ async def test_acharge_passes_everything_on(accounting: Any) -> None:
         with pytest.raises(InvalidParameterError, match="one by one"):
             await _awaited(ask(VOTE))
         named: Any = {"charges_units": True, "unit_key": "patient"}
-        with pytest.raises(InvalidParameterError, match="1000000 units"):
-            await _awaited(ask(VOTE, n_units=10**6, **named))
-        paid = await _awaited(ask(VOTE, n_units=9, salt="aa", **named))
+        paid = await _awaited(ask(VOTE, salt="aa", **named))
         assert paid.charge_units is not None
     assert budget.spent().queries == 2
     with pytest.raises(PlanMismatchError, match="units named by 'patient'"):

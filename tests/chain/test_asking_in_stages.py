@@ -488,7 +488,6 @@ class Own(GroupSource):
 
     relation = GROUPS.relation
     n_groups = 100
-    n_units = 400
     unit_key = "patient"
     description: dict[str, Any] = {"source": "own"}  # noqa: RUF012
 

@@ -196,7 +196,7 @@ def test_bad_records_are_named_and_not_shown(
         (["plan", "--epsilon", "-1"], "epsilon"),
         (["plan", "--groups", "0"], "group"),
         (["ledger", "show", "other", "--ledger", "sqlite:///l.db"], "no ledger"),
-        (["demo", "--patients", "400", "--delta", "0.1"], "400 units"),
+        (["demo", "--patients", "400", "--delta", "0.1"], "people_at_most=400"),
         (["demo", "--patients", "400", "--groups", "20"], "unanimous"),
         (["demo", "--parser", "ksa", "--labels", "a,b"], "--parser vote"),
     ],

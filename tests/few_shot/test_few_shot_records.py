@@ -106,7 +106,6 @@ def test_the_order_of_records_chooses_nobodys_label(
 def test_without_a_choice_every_record_takes_part(corpus: Corpus) -> None:
     found = read(corpus, choose=False)
     assert sum(map(len, found.by_label.values())) == len(corpus)
-    assert found.n_units == len(of_each(corpus))
     assert found.sizes == {
         label: len({r["who"] for r in corpus if r["label"] == label})
         for label in LABELS
@@ -167,7 +166,6 @@ def test_ids_that_are_spelled_in_several_ways_are_one_unit() -> None:
         for m, each in enumerate(spellings)
     ]
     found = read(corpus)
-    assert found.n_units == 2
     assert found.sizes["a"] == 2
     assert {d.metadata[UNIT] for d in found.by_label["a"]} == {"7", composed}
 
@@ -200,7 +198,6 @@ def test_without_a_unit_key_each_record_is_a_unit() -> None:
     corpus = [{"text": "same", "label": "a"}] * 5
     found = PrivateRecords.read(corpus, LABELS, fields, choose_label=True)
     assert found.sizes == {"a": 5, "b": 0, "c": 0}
-    assert found.n_units == 5
 
 
 def test_open_labels_all_stand_under_one_name() -> None:

@@ -400,7 +400,7 @@ def test_two_filters_that_exclude_each_other_are_refused() -> None:
 def test_a_source_that_leaves_nobody_out_refuses() -> None:
     class Own(GroupSource):
         relation = Relation.REPLACE
-        n_groups = n_units = 1
+        n_groups = 1
         unit_key = "unit"
         description: Any = {}  # noqa: RUF012
 

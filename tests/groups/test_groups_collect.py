@@ -152,7 +152,6 @@ class OldSource(GroupSource):
 
     relation = None
     n_groups = 1
-    n_units = 1
     unit_key = "unit"
     description: dict[str, Any] = {}  # noqa: RUF012  # as short as a source can be
 

@@ -21,7 +21,7 @@ MAKER = "a maker"
 def budget() -> PrivacyBudgetHandler:
     made = budget_of(accounting="zcdp", epsilon=50)
     for _ in range(2):
-        made.charge(template("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
+        made.charge(template("test", (GaussianPart(9.0),)), unit_key="who")
     return made
 
 
@@ -65,7 +65,7 @@ def test_other_kinds_and_other_accounts_see_nothing_of_it(
         ledger=budget.ledger,
         account="other",
     )
-    other.charge(template("test", (GaussianPart(9.0),)), unit_key="who", n_units=100)
+    other.charge(template("test", (GaussianPart(9.0),)), unit_key="who")
     assert ReleaseStore(other, KIND, MAKER).entries() == []
 
 

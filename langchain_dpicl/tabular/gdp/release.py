@@ -21,7 +21,6 @@ from typing import Any
 
 from langchain_dpicl.accounting import Event, GaussianEvent, compose
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
-from langchain_dpicl.budget.charge import require_delta
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
@@ -97,13 +96,8 @@ class Release:
             return self._found(entry)
         counted = self._counted(data)
         require_rows(counted.value.n_rows)
-        if is_sampled:
-            # Its charge did not know how many units there are.
-            require_delta(self.budget.delta, counted.value.n_units)
-        n_units = counted.value.n_units
         with purchase.owner as owner:
-            begun = partial(self._begun, purchase, n_units)
-            entry = result(purchase.taken(begun))
+            entry = result(purchase.taken(partial(self._begun, purchase)))
             if is_sampled and not (resume or entry.belongs_to(owner)):
                 raise _released_before(entry)
             self._settle_by(entry)
@@ -135,14 +129,13 @@ class Release:
         self.terms = self.terms.settled(self.budget)
         purchase.require_payable(self.terms.event_template())
         self._require_recordable()
-        self._begun(purchase, None)
+        self._begun(purchase)
 
-    def _begun(self, purchase: Purchase, n_units: int | None) -> Entry:
+    def _begun(self, purchase: Purchase) -> Entry:
         return purchase.begun(
             self.terms.event_template(),
             self._header,
             unit_key=self.terms.unit_key,
-            n_units=n_units,
         )
 
     def _header(self, paid: PaidCharge[Any]) -> dict[str, Any]:

@@ -280,8 +280,8 @@ class GDPTable(ReleasedTable):
             This table: `statistics`, `summary()` and `record()` are public now.
 
         Raises:
-            InvalidParameterError: If a row is not what the schema allows, or delta is
-                too large for so many units. Nothing is charged.
+            InvalidParameterError: If a row is not what the schema allows. Nothing is
+                charged.
             UnitError: If there are no rows, or a row has no unit id.
             NoBudgetError: If there is no budget.
             BudgetExhaustedError: If the account can't pay.

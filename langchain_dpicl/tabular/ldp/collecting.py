@@ -143,7 +143,8 @@ def collect_reports(
             "The rows came only once, and were read up to an error. Make a new table "
             "of them, best of a list, a frame or SQLRows."
         )
-    n_units = None if entry else _checked(purchase, rows, terms, random)
+    if entry is None:
+        _check(purchase, rows, terms, random)
     header = {
         "record": trial_record(terms, random),
         "schema": terms.schema.describe(),
@@ -154,7 +155,6 @@ def collect_reports(
         terms.event_template(),
         lambda _: header,
         unit_key=terms.unit_key,
-        n_units=n_units,
     )
     with purchase.owner:
         entry = result(purchase.taken(begun))
@@ -179,17 +179,16 @@ def _purchase(
     )
 
 
-def _checked(
+def _check(
     purchase: Purchase, rows: Rows, terms: LDPTerms, random: SecureRandom
-) -> int | None:
-    """Check what can be checked before it is paid for; return the number of units."""
+) -> None:
+    """Check what can be checked before it is paid for."""
     noise = purchase.budget.quote(terms.event_template())
     expected = terms.row_epsilons(noise.epsilon)
     _require_estimate(terms, expected)
     counts_for(terms)
-    if rows.come_once:
-        return None
-    return _checked_rows(rows, terms, Reporter(terms.schema, expected, random))
+    if not rows.come_once:
+        _check_rows(rows, terms, Reporter(terms.schema, expected, random))
 
 
 def stored_collection(entry: Entry, model: Any) -> Collected:
@@ -274,8 +273,8 @@ def _counts_of(stored: str, terms: LDPTerms) -> ReportCounts:
     raise damaged()
 
 
-def _checked_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> int:
-    """Read all rows once to check them; return how many units there are."""
+def _check_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> None:
+    """Read all rows once to check them."""
     # A rate this small keeps nobody's rows in memory.
     reader = rows.reader(
         terms, reporter, SecureRandom(), sampling_rate=np.finfo(np.float64).tiny
@@ -283,7 +282,6 @@ def _checked_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> int:
     for _ in reader.blocks():
         pass
     require_rows(reader.n_rows)
-    return reader.n_units
 
 
 def _require_estimate(terms: LDPTerms, epsilons: Mapping[str, float]) -> None:

@@ -315,7 +315,6 @@ class World:
         paid = budget.charge(
             shape,
             unit_key=source.unit_key,
-            n_units=source.n_units,
             charges_units=source.charges_units,
         )
         plan = self.ledger.state(name).plan

@@ -452,13 +452,6 @@ def test_without_the_sample_in_its_name_a_release_would_be_drawn_twice(
     assert table.record()["charge"] == 2
 
 
-def test_a_delta_too_large_for_the_units_is_found_when_they_are_counted() -> None:
-    budget = account(delta=1 / 399)
-    _, tallies = sampled(budget)
-    with pytest.raises(InvalidParameterError, match="400 units"):
-        GDPTable.from_tallies(tallies, SCHEMA, budget=budget).release()
-
-
 def test_half_the_patients_are_in_a_sample_and_all_are_counted() -> None:
     key, tallies = sampled(account(), rows_per_unit=2)
     terms = terms_of(SCHEMA, key.terms)

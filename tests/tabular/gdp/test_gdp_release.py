@@ -111,13 +111,6 @@ def test_a_plan_is_for_one_kind_of_release() -> None:
         ).release()
 
 
-def test_delta_is_held_against_the_units() -> None:
-    budget = account(4.0, delta=1e-3)
-    with pytest.raises(InvalidParameterError, match="delta"):
-        GDPTable(people(2000), people_schema(), budget=budget).release()
-    assert budget.spent().queries == 0
-
-
 def test_bad_rows_are_found_before_the_charge_whoever_is_sampled() -> None:
     bad = [*people(50), {"age": 30, "pay": 1.0, "job": "pilot", "ill": "0"}]
     for seed in range(5):

@@ -250,15 +250,6 @@ def test_rows_need_a_unit_id_where_units_are_named() -> None:
     assert spent(budget) == 0
 
 
-def test_delta_is_held_against_the_number_of_units() -> None:
-    budget = budget_of(delta=0.3)
-    with pytest.raises(InvalidParameterError, match="4 units"):
-        table_of(MIXED, budget=budget).release()
-    rows = [{**row, "who": i % 2} for i, row in enumerate(MIXED)]
-    table_of(rows, budget=budget, unit_key="who").release()
-    assert spent(budget) == 1
-
-
 @pytest.mark.parametrize("rows", [[], iter([])])
 def test_no_rows_are_no_table(rows: Any) -> None:
     with pytest.raises(UnitError, match="no rows"):
