@@ -36,6 +36,6 @@ def make_visits(folder: Path) -> tuple[list[dict[str, Any]], TableSchema, TallyK
 
 
 def exact(found: Tally, schema: TableSchema) -> list[Any]:
-    """Return a tally's sums, and how many rows and units there are."""
+    """Return a tally's sums, and how many rows there are."""
     counted = found.counted(terms_of(schema, found.about["terms"]))
-    return [*counted.exact, counted.n_rows, counted.n_units]
+    return [*counted.exact, counted.n_rows]

@@ -176,8 +176,7 @@ class Tally:
         ]
         units = _disjoint([one.units for one in counted if one.units is not None])
         n_rows = sum(one.n_rows for one in counted)
-        n_units = sum(one.n_units for one in counted)
-        found = Counted(sums, names, n_rows, n_units, units)
+        found = Counted(sums, names, n_rows, units)
         return cls(first.about, found, sorted(parts))
 
     def to_bytes(self) -> bytes:
@@ -189,7 +188,6 @@ class Tally:
             "shapes": [list(tally.shape) for tally in own.exact],
             "names": dict(own.names),
             "n_rows": own.n_rows,
-            "n_units": own.n_units,
             "n_digests": None if own.units is None else len(own.units),
         }
         arrays = [tally.astype("<i8").tobytes() for tally in own.exact]
@@ -220,8 +218,7 @@ class Tally:
             found = np.frombuffer(content.value[start:], "<u8").astype(np.uint64)
             units = found.reshape(own.value["n_digests"], 2)
         names = Counter(own.value["names"])
-        counts = own.value["n_rows"], own.value["n_units"]
-        counted = Counted(exact, names, *counts, units)
+        counted = Counted(exact, names, own.value["n_rows"], units)
         return cls(own.value["about"], counted, own.value["parts"])
 
 

@@ -34,14 +34,12 @@ class Counted:
         exact: One array per quantity, shape (groups, size).
         names: How often what is named outside open columns' lists.
         n_rows: How many rows were read, in the sample or not.
-        n_units: How many units.
         units: The digests of the units, in ascending order, where they were kept.
     """
 
     exact: list[NDArray[np.int64]]
     names: Mapping[str, int]
     n_rows: int
-    n_units: int
     units: Digests | None = None
 
     def __repr__(self) -> str:
@@ -98,9 +96,7 @@ def count_rows(
             tallies.add(block)
 
     without_frames(read)
-    return Counted(
-        tallies.exact, names.value.exact, reader.n_rows, reader.n_units, reader.units
-    )
+    return Counted(tallies.exact, names.value.exact, reader.n_rows, reader.units)
 
 
 class Tallies:

@@ -59,7 +59,6 @@ class CappedRows:
         self._columns: dict[str, list[NDArray[np.integer]]] = {}
         self._waiting: list[tuple[Digests, Columns]] = []
         self._total = self._n_waiting = 0
-        self.n_units = 0
 
     def __repr__(self) -> str:
         return "CappedRows(<hidden>)"
@@ -77,7 +76,7 @@ class CappedRows:
             self._store()
 
     def blocks(self) -> Iterator[Columns]:
-        """Yield the rows that take part; count the units in `n_units`."""
+        """Yield the rows that take part."""
         self._store()
         ranges = -(-self._total // _BLOCK_ROWS)
         # The digests are uniform up to the largest one.
@@ -118,9 +117,7 @@ class CappedRows:
         order = np.lexsort((units[:, 1], units[:, 0]))
         starts = run_starts(units[order])
         unit = np.cumsum(starts) - 1
-        counts = np.bincount(unit)
-        self.n_units += len(counts)
-        is_over = counts[unit] > self._cap
+        is_over = np.bincount(unit)[unit] > self._cap
         kept = order[~is_over]
         over = order[is_over]
         if len(over):

@@ -20,7 +20,7 @@ from langchain_dpicl.tabular.rows.chunks import CHUNK_SIZE, Chunk, read_chunks
 from langchain_dpicl.tabular.rows.units import (
     KEY_WORDS,
     Digests,
-    UnitCount,
+    DistinctUnits,
     UnitDraw,
 )
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
@@ -37,8 +37,7 @@ class RowReader:
     (`CappedRows`).
 
     Memory: a chunk; with `unit_key` also each row of the *sampled* units at 16 bytes
-    and 1 to 8 a column (about 36 for 20 columns of codes), and for each of the *other*
-    units 16 to 24 bytes, by which units are counted.
+    and 1 to 8 a column (about 36 for 20 columns of codes).
 
     Args:
         data: The table, as for `read_chunks`.
@@ -56,7 +55,7 @@ class RowReader:
             How many rows there are is private: it is for who may see the table.
         categories: As for `read_chunks`.
         key: A secret key of 32 bytes that several readers of disjoint parts of a table
-            share; None draws a fresh one. With one, `units` has the units' digests, at
+            share; None draws a fresh one. With one, `units` has all units' digests, at
             16 to 24 bytes each.
 
     Raises:
@@ -140,7 +139,7 @@ class RowReader:
             categories=categories,
         )
         self._is_begun = self._is_ended = False
-        self._n_rows = self._n_units = 0
+        self._n_rows = 0
 
     def __repr__(self) -> str:
         return "RowReader(<hidden>)"
@@ -152,11 +151,6 @@ class RowReader:
     def n_rows(self) -> int:
         """How many rows were read, in the sample or not. Private."""
         return self._counted(self._n_rows)
-
-    @property
-    def n_units(self) -> int:
-        """How many units were read, in the sample or not. Private."""
-        return self._counted(self._n_units)
 
     @property
     def units(self) -> Digests | None:
@@ -204,7 +198,6 @@ class RowReader:
             size = chunk.size
             del chunk
             self._n_rows += size
-            self._n_units += size
             places = Hidden(poisson_sample(self._random, size, self._rate))
             advance(size)
             if len(places.value):
@@ -214,7 +207,8 @@ class RowReader:
         """Keep the rows of sampled units; cap them when all are there."""
         key = self._key or self._random.words(KEY_WORDS).tobytes()
         draw = UnitDraw(key, str(self._unit_key), self._rate)
-        sampled, others = CappedRows(key, self._cap), UnitCount()
+        sampled = CappedRows(key, self._cap)
+        everybody = None if self._key is None else DistinctUnits()
         for chunk in self._chunks:
             encoded = Hidden(self._encoded(chunk))
             units = Hidden(draw.digests(chunk.units, self._n_rows))
@@ -222,20 +216,16 @@ class RowReader:
             del chunk
             self._n_rows += size
             chosen = Hidden(draw.chosen(units.value))
-            others.add(units.value[~chosen.value])
-            if self._key is not None:
-                others.add(units.value[chosen.value])
+            if everybody is not None:
+                everybody.add(units.value)
             sampled.add(
                 units.value[chosen.value], _selected(encoded.value, chosen.value)
             )
             del encoded, units, chosen
             advance(size)
         yield from sampled.blocks()
-        if self._key is None:
-            self._n_units = sampled.n_units + others.total()
-        else:
-            self._units = others.digests()
-            self._n_units = len(self._units)
+        if everybody is not None:
+            self._units = everybody.digests()
 
     def _encoded(self, chunk: Chunk) -> Encoded:
         made = Hidden(
@@ -254,7 +244,7 @@ class RowReader:
     def _counted(self, count: int) -> int:
         if not self._is_ended:
             raise InvalidParameterError(
-                "Rows and units are counted when blocks() has been read to its end."
+                "Rows are counted when blocks() has been read to its end."
             )
         return count
 

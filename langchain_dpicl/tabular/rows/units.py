@@ -1,4 +1,4 @@
-"""Units of a table by a keyed hash: who is in the sample, and how many there are.
+"""Units of a table by a keyed hash: who is in the sample, and who was read at all.
 
 Rows of one unit may come thousands of chunks apart, so that a coin cannot be tossed for
 each unit as it comes up without remembering all coins. A keyed hash of the id *is* the
@@ -138,18 +138,18 @@ class UnitDraw:
         return hashed.digest()
 
 
-class UnitCount:
-    """Counts distinct digests, each once, wherever they come.
+class DistinctUnits:
+    """Keeps distinct digests, each once, wherever they come.
 
     Memory: 16 bytes a unit, and while they wait to be merged up to 8 more, in shares
     of a 64th; so 24 bytes a unit and about 2 MB. Two units of one digest would count
     as one: among n units that happens with a chance below n^2 2^-129.
 
     Example:
-        >>> count = UnitCount()
-        >>> count.add(np.array([[1, 2], [1, 3], [1, 2]], np.uint64))
-        >>> count.add(np.array([[1, 2]], np.uint64))
-        >>> count.total()
+        >>> units = DistinctUnits()
+        >>> units.add(np.array([[1, 2], [1, 3], [1, 2]], np.uint64))
+        >>> units.add(np.array([[1, 2]], np.uint64))
+        >>> len(units.digests())
         2
     """
 
@@ -160,10 +160,10 @@ class UnitCount:
         self._waiting = [0] * _SHARES
 
     def __repr__(self) -> str:
-        return "UnitCount(<hidden>)"
+        return "DistinctUnits(<hidden>)"
 
     def add(self, digests: Digests) -> None:
-        """Count the units of some rows."""
+        """Keep the units of some rows."""
         distinct = distinct_digests(digests)
         # By the high word's leading bits, on which the rows are sorted already.
         step = 1 << (_WORD_BITS - _SHARES.bit_length() + 1)
@@ -180,12 +180,6 @@ class UnitCount:
                 _LEAST_PENDING, len(self._merged[share]) // 2
             ):
                 self._merge(share)
-
-    def total(self) -> int:
-        """Return how many there are so far. Private."""
-        for share in range(_SHARES):
-            self._merge(share)
-        return sum(len(merged) for merged in self._merged)
 
     def digests(self) -> Digests:
         """Return them, in ascending order. Private."""

@@ -178,17 +178,17 @@ def test_clients_and_ids_as_floats() -> None:
 def test_records_of_a_generation() -> None:
     fields = RecordFields("text", "label", "who")
 
-    def read(ids: Any) -> PrivateRecords:
+    def read(ids: Any) -> dict[str, int]:
         records = pd.DataFrame({"text": ["a", "b"], "label": ["x", "x"], "who": ids})
-        return PrivateRecords.read(records, ["x"], fields, choose_label=True)
+        return PrivateRecords.read(records, ["x"], fields, choose_label=True).sizes
 
-    assert read(["01000", "1000"]).n_units == 2
+    assert read(["01000", "1000"]) == {"x": 2}
     with pytest.warns(InferredTypeWarning, match="'who' of the pandas frame"):
         read(pd.Series([1000, "01000"], dtype=object))
     unnamed = pd.DataFrame({"text": ["a"], "label": ["x"]})
     assert (
         PrivateRecords.read(
             unnamed, ["x"], RecordFields("text", "label", None), choose_label=True
-        ).n_units
+        ).sizes["x"]
         == 1
     )
