@@ -20,6 +20,7 @@ from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import (
     AllowanceExhaustedError,
+    BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,
 )
@@ -167,7 +168,9 @@ class Account(ABC):
     ) -> None:
         """Refuse what a charge would refuse now; charge nothing."""
         require_template(template)
-        self._require_payment(self._state(), template)
+        state = self._state()
+        self._require_room(state)
+        self._require_payment(state, template)
         if allowance is not None:
             self._require_allowed(allowance, self.price(template))
 
@@ -188,6 +191,10 @@ class Account(ABC):
             if not all(isinstance(event, EVENT_TYPES) for event in wanted):
                 require_template(asked)
         if not (is_payable(state) and self._pays(state, wanted)):
+            return False
+        try:
+            self._require_room(state)
+        except BudgetExhaustedError:
             return False
         if allowance is None:
             return True
@@ -251,6 +258,11 @@ class Account(ABC):
         # The failures count as if the account had spent its part of delta on them.
         total = Cost(spent, self.terms.limit.failure)
         return self._epsilon(events, spent, total) if spent else 0.0
+
+    def _require_room(self, state: AccountState) -> None:
+        """Refuse a first release that the corpus's cap has no room for."""
+        if self.terms.corpus is not None and not state.used:
+            self.ledger.corpus(self.terms.corpus).require_room(self.terms)
 
     def _bind_salt(self, fingerprint: str | None) -> None:
         """Hold a per-unit account of a corpus to one salt; see `Ledger.bind_salt`."""

@@ -388,8 +388,9 @@ class Ledger(ReleaseStore):
         Raises:
             AllowanceExhaustedError: If the caller would spend more than it may; nothing
                 is charged then.
-            BudgetExhaustedError: If the account can't pay, or its period is over or has
-                not begun.
+            BudgetExhaustedError: If the account can't pay, its period is over or has
+                not begun, or it is the first charge and the cap of the account's corpus
+                has no room left.
             PlanMismatchError: If the events are not the plan's.
             LedgerError: If the ledger can't be used, the account is unknown, closed, or
                 has no plan yet.

@@ -2,11 +2,12 @@
 
 Accounts of one corpus protect the same people, so what they release adds up. The
 corpus has a *cap* (epsilon, delta), for ever or within any `window_days` days. A new
-account is opened only while the terms of all accounts that count, and its own, add up
-to the cap at most. An account counts with its whole (epsilon, delta), whatever was
-charged, from its opening until `window_days` after its last possible charge: the end of
-its period, or its closing. Without a window, or without an end, it counts for ever. An
-account that has ended without any charge counts for nothing.
+account is charged for the first time only while the terms of all accounts that count,
+and its own, add up to the cap at most; where they don't, it is not opened either. An
+account counts with its whole (epsilon, delta), whatever was charged, from its first
+charge until `window_days` after its last possible one: the end of its period, or its
+closing. Without a window, or without an end, it counts for ever. An account without any
+charge, such as one whose first release was refused, counts for nothing.
 
 Time:
     The *ledger's time* is the database's, and never goes back: each corpus keeps the
@@ -29,14 +30,14 @@ Theorem:
 
 Proof:
     *Their terms add up to the cap at most.* Take the accounts that were charged in the
-    window up to some moment. Let B be the one among them that was opened last, at time
-    T, and A another one, charged at a time t of the window. B's charge in the window is
-    no earlier than T, so T <= t + window. A's last possible charge is at E >= t, so
-    T <= E + window: A counted when B was opened, unless it had ended without a charge,
-    and then no charge follows. So the sum of the terms of all of these accounts was
-    part of what was compared with the cap when B was opened. This is so at every
-    moment: which accounts are charged in the window is chosen as the run goes, and an
-    account begins here with its first charge in the window.
+    window up to some moment. Let B be the one among them whose first charge of all came
+    last, at time T, and A another one, charged at a time t of the window. B's charge in
+    the window is no earlier than T, so T <= t + window. A's last possible charge is at
+    E >= t, so T <= E + window: A, which had been charged before T, counted at B's first
+    charge. So the sum of the terms of all of these accounts was part of what was
+    compared with the cap then. This is so at every moment: which accounts are charged
+    in the window is chosen as the run goes, and an account begins here with its first
+    charge in the window.
 
     *Sums of terms bound what is released.* Each account is one interactive mechanism
     that is (epsilon_i, delta_i)-differentially private against adaptive questions: by
@@ -47,7 +48,7 @@ Proof:
     deltas add up. The accounts' terms may depend on earlier answers, as long as the sum
     of those begun never passes a bound that is fixed before: the concurrent filter of
     Haney et al. (2023), here with basic composition. The cap is that bound, and the
-    ledger refuses the account that would pass it, before anything is asked of it.
+    ledger refuses the first charge that would pass it, before anything is released.
 
     The sum says nothing about two corpora that hold the same person. Per-unit accounts
     (epsilon, delta) for each unit count in the same way.
@@ -63,7 +64,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from langchain_dpicl.common import parameters
@@ -137,6 +138,18 @@ class CorpusTerms:
                 "changed: use the stored terms."
             )
 
+    def require_possible(self, terms: AccountTerms) -> None:
+        """Refuse an account that would have no room in the empty corpus.
+
+        Raises:
+            BudgetExhaustedError: If it alone is more than the cap.
+            InvalidParameterError: If its terms can't be those of a corpus's account.
+            LedgerError: Likewise.
+        """
+        require_name(terms.name)
+        require_corpus_terms(terms)
+        CorpusState(self, datetime.now(timezone.utc)).require_room(terms)
+
     def require_unit(self, account: str, plan: Plan) -> None:
         """Refuse a plan for another kind of unit than the corpus's."""
         key = plan.template.get("unit_key")
@@ -172,7 +185,7 @@ class CorpusState:
 
     @property
     def counted(self) -> tuple[AccountState, ...]:
-        """The accounts that count now."""
+        """The accounts that count now: each from its first charge on."""
         return tuple(one for one in self.accounts if self._counts(one))
 
     @property
@@ -188,18 +201,25 @@ class CorpusState:
             return None
         return end + timedelta(days=window)
 
-    def require_room(self, terms: AccountTerms) -> None:
-        """Refuse an account that the cap has no room for, or that can't be charged.
+    def require_opening(self, terms: AccountTerms) -> None:
+        """Refuse to open an account that could not be charged.
 
         Raises:
-            BudgetExhaustedError: If its terms and those that count pass the cap, or its
-                period is over.
+            BudgetExhaustedError: If the cap has no room for it, or its period is over.
         """
         if terms.span is not None and terms.span.end <= self.at:
             raise BudgetExhaustedError(
                 f"Account {terms.name!r} can't be opened: its period {terms.period} is "
                 f"over, for the ledger's time is {_minute(self.at)}."
             )
+        self.require_room(terms)
+
+    def require_room(self, terms: AccountTerms) -> None:
+        """Refuse the first charge of an account that the cap has no room for.
+
+        Raises:
+            BudgetExhaustedError: If its terms and those that count pass the cap.
+        """
         held = {one.terms.name: self.counts_until(one) for one in self.counted}
         if self._fits(terms, held):
             return
@@ -215,8 +235,8 @@ class CorpusState:
         epsilon, delta = self.committed
         raise BudgetExhaustedError(
             f"Account {terms.name!r} (epsilon {terms.epsilon:g}, delta "
-            f"{terms.delta:g}) can't be opened: corpus {self.terms.name!r} has a cap "
-            f"of {self.terms.promise}, and {len(held)} accounts ({names}"
+            f"{terms.delta:g}) has no room: corpus {self.terms.name!r} has a cap of "
+            f"{self.terms.promise}, and {len(held)} accounts ({names}"
             f"{f' and {more} more' if more > 0 else ''}) have committed epsilon "
             f"{epsilon:g} and delta {delta:g} of it. "
             + (
@@ -229,11 +249,8 @@ class CorpusState:
         )
 
     def _counts(self, account: AccountState) -> bool:
-        end = _last_charge(account)
-        if end is not None and end <= self.at and not account.used:
-            return False
         until = self.counts_until(account)
-        return until is None or self.at <= until
+        return account.used > 0 and (until is None or self.at <= until)
 
     def _fits(self, terms: AccountTerms, held: Iterable[str]) -> bool:
         names = set(held)

@@ -101,7 +101,7 @@ class MemoryLedger(Ledger):
             state = self._accounts.get(terms.name)
             if state is None:
                 if terms.corpus is not None:
-                    self._note_time(self._corpus(terms.corpus)).require_room(terms)
+                    self._note_time(self._corpus(terms.corpus)).require_opening(terms)
                 state = AccountState(terms, None, 0, closed=False)
                 self._accounts[terms.name] = state
                 self._journal[terms.name] = []
@@ -163,6 +163,8 @@ class MemoryLedger(Ledger):
         with self._lock:
             held = self._account(name)
             require_unit_known(held)
+            if held.terms.corpus is not None and not held.used:
+                self._corpus(held.terms.corpus).require_room(held.terms)
             before = 0
             if within is not None:
                 before = self._callers.get((name, within.allowance.caller), 0)

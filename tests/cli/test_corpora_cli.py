@@ -14,6 +14,7 @@ from support.corpora import (
     PER_UNIT,
     Clock,
     clock_for,
+    of_month,
     opened_in,
     pay,
 )
@@ -54,6 +55,7 @@ def test_corpora_are_shown_with_what_counts_for_them(
     run: Run, ledger: SQLLedger
 ) -> None:
     ledger.create_corpus(FOR_EVER)
+    pay(ledger)
     status, text = run("corpora", "--json")
     archive, clinic = json.loads(text)
     assert status == 0
@@ -87,11 +89,13 @@ def test_a_late_renewal_opens_the_period_that_is_now(run: Run, clock: Clock) -> 
 
 
 def test_a_renewal_without_room_says_why_and_from_when_on(
-    run: Run, ledger: SQLLedger
+    run: Run, ledger: SQLLedger, clock: Clock
 ) -> None:
     pay(ledger)
-    for month in ("2026-12", "2027-01"):
+    for month, after in (("2026-12", "2027-01"), ("2027-01", "2027-02")):
         assert run("renew", f"clinic/{month}")[0] == 0
+        clock.set(f"{after}-10")
+        pay(ledger, opened_in(ledger, of_month(after)))
     status, text = run("renew", "clinic/2027-02", "--json")
     found = json.loads(text)
     assert (status, found["error"]) == (1, "BudgetExhaustedError")

@@ -74,7 +74,7 @@ def test_a_cap_is_a_usable_promise(terms: dict[str, Any]) -> None:
 
 def test_accounts_are_opened_up_to_the_cap_and_no_further(clinic: Ledger) -> None:
     for number in range(3):
-        clinic.open(replace(DECEMBER, name=f"account {number}"))
+        pay(clinic, opened_in(clinic, replace(DECEMBER, name=f"account {number}")))
     assert clinic.corpus("clinic").committed == (24.0, 3e-6)
     with pytest.raises(BudgetExhaustedError) as caught:
         clinic.open(replace(DECEMBER, epsilon=1e-9, delta=1e-12))
@@ -83,7 +83,7 @@ def test_accounts_are_opened_up_to_the_cap_and_no_further(clinic: Ledger) -> Non
     assert "'account 0', 'account 1', 'account 2'" in said
     assert "There is room after 2028-01-01 00:00 UTC" in said
     # What is open is found, however full the cap is.
-    assert clinic.open(replace(DECEMBER, name="account 1")).used == 0
+    assert clinic.open(replace(DECEMBER, name="account 1")).used == 1
     assert len(clinic.accounts()) == 3
 
 
@@ -97,10 +97,10 @@ def test_epsilon_and_delta_are_both_capped(
 
 def test_terms_add_up_in_decimals(ledger: Ledger) -> None:
     """In floats three times 0.1 is more than 0.3."""
-    ledger.create_corpus(CorpusTerms("tenths", None, 0.3, 3e-7))
+    ledger.create_corpus(CorpusTerms("tenths", "patient", 0.3, 3e-7))
     tenth = AccountTerms("a", 0.1, 1e-7, 1, corpus="tenths")
     for name in "abc":
-        ledger.open(replace(tenth, name=name))
+        pay(ledger, opened_in(ledger, replace(tenth, name=name)))
     with pytest.raises(BudgetExhaustedError, match="will never be room"):
         ledger.open(replace(tenth, name="d", epsilon=1e-15, delta=1e-20))
 
@@ -115,7 +115,8 @@ def test_an_account_counts_until_a_window_after_its_period(
     with pytest.raises(BudgetExhaustedError, match="after 2028-01-01 00:00 UTC"):
         clinic.open(of_month("2028-01", **whole))
     clock.wait(microseconds=1)
-    clinic.open(of_month("2028-01", **whole))
+    later = of_month("2028-01", **whole)
+    pay(clinic, opened_in(clinic, later))
     assert [one.terms.period for one in clinic.corpus("clinic").counted] == ["2028-01"]
 
 
@@ -150,17 +151,20 @@ def test_without_a_window_an_account_counts_for_ever(
         ledger.open(of_month("2999-12", corpus="archive"))
 
 
-def test_an_account_that_ended_unused_counts_for_nothing(
-    clinic: Ledger, clock: Clock
-) -> None:
+def test_an_account_counts_from_its_first_charge(clinic: Ledger) -> None:
+    """Both are open; the first that is charged takes the room, and keeps it."""
     whole: dict[str, Any] = {"epsilon": 24.0, "delta": 3e-6}
-    clinic.open(of_month("2026-12", **whole))
-    clinic.close_account("clinic/2026-12")
-    clinic.open(replace(DECEMBER, name="second", **whole))
-    clock.set("2027-01-01")
-    clinic.open(of_month("2027-01", **whole))
-    with pytest.raises(BudgetExhaustedError):
-        clinic.open(of_month("2027-02"))
+    first = opened_in(clinic, of_month("2026-12", **whole))
+    second = opened_in(clinic, replace(first, name="second"))
+    assert clinic.corpus("clinic").committed == (0.0, 0.0)
+    pay(clinic, second)
+    for _ in range(2):
+        with pytest.raises(BudgetExhaustedError, match=r"2026-12' .* has no room"):
+            pay(clinic, first)
+    assert clinic.state(first.name).used == 0
+    assert pay(clinic, second).sequence == 2
+    assert clinic.corpus("clinic").committed == (24.0, 3e-6)
+    clinic.verify(first.name)
 
 
 def test_an_account_pays_within_its_period_alone(ledger: Ledger, clock: Clock) -> None:

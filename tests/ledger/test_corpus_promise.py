@@ -142,11 +142,15 @@ def forget_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CorpusState, "_counts", counts)
 
 
-def forget_unused(patch: pytest.MonkeyPatch) -> None:
-    right = CorpusState._counts
-    patch.setattr(
-        CorpusState, "_counts", lambda self, one: one.used > 0 and right(self, one)
-    )
+def look_at_openings_alone(patch: pytest.MonkeyPatch) -> None:
+    """Accounts that are open at the same time all find room, and then are charged."""
+    right = CorpusState.require_room
+
+    def require_room(self: CorpusState, terms: AccountTerms) -> None:
+        if terms.name not in {one.terms.name for one in self.accounts}:
+            right(self, terms)
+
+    patch.setattr(CorpusState, "require_room", require_room)
 
 
 def forget_the_time(patch: pytest.MonkeyPatch) -> None:
@@ -159,7 +163,7 @@ def forget_the_time(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "twin", [forget_closed, forget_ended, forget_unused, forget_the_time]
+    "twin", [forget_closed, forget_ended, look_at_openings_alone, forget_the_time]
 )
 def test_twin_what_counts_too_little_is_found(clock: Clock, twin: Any) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(BrokenPromiseError):

@@ -68,6 +68,7 @@ from langchain_dpicl.ledger.sql.rows import (
     bind_salt,
     caller_spent,
     close_account,
+    corpus_of,
     find_account,
     read_account,
     read_events,
@@ -261,7 +262,7 @@ class SQLLedger(Ledger):
         before = self._last.before(name)
 
         def write(connection: Connection) -> Charge:
-            held = self._timed(connection, name)
+            held = self._with_room(connection, name)
             charge = write_charge(connection, *held, events, within)
             if starts is not None:
                 account, last = self._locked(connection, name)
@@ -494,6 +495,22 @@ class SQLLedger(Ledger):
         account, last = self._locked(connection, name)
         state = corpus_rows.timed(connection, account.state, keep=True)
         return replace(account, state=state), last
+
+    def _with_room(self, connection: Connection, name: str) -> tuple[Account, Last]:
+        """Lock an account for a charge; its first one needs room under the cap."""
+        corpus = corpus_of(self._checked[name])
+        if corpus is None:
+            return self._locked(connection, name)
+        if not require_account(connection, name).state.used:
+            # Before the account's row, as where accounts are opened.
+            lock_registry(connection)
+            require_registry(connection)
+        account, last = self._timed(connection, name)
+        if not account.state.used:
+            # Its row is locked: no other account of it is charged meanwhile.
+            found = corpus_rows.corpus_state(connection, corpus)
+            found.require_room(account.state.terms)
+        return account, last
 
     def _whole(self, connection: Connection, account: Account) -> AccountState:
         require_chain(connection, account)

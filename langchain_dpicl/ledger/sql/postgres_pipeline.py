@@ -50,8 +50,9 @@ def charge(
 
     The connection is outside a transaction; `opening` is what the account's journal was
     found to start with, and `begun` is called before anything is written. Returns None
-    if the account starts with something else or is unknown, its corpus is gone, or the
-    driver has no pipeline: then nothing was done, and the ordinary way is left.
+    if the account starts with something else or is unknown, its corpus is gone, it is
+    the first charge under a corpus's cap, or the driver has no pipeline: then nothing
+    was done, and the ordinary way is left.
     """
     # A PostgreSQL ledger needs this driver anyway.
     import psycopg
@@ -130,6 +131,8 @@ def _read(
     begun()
     account = None if found is None else account_of(found)
     if account is None or account.opening != opening:
+        return None
+    if known_as is not None and not account.state.used:
         return None
     end, kept = end_of(account, last.fetchone()), None
     before = 0 if spent is None else spent_of(account, spent.fetchone())

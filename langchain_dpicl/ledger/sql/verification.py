@@ -184,9 +184,8 @@ def add_account(connection: Connection, terms: AccountTerms) -> None:
     head = require_registry(connection)
     corpus = None
     if terms.corpus is not None:
-        # Its row stays locked: nobody else opens an account before this one is there.
         held = corpus_state(connection, terms.corpus, lock=True)
-        held.require_room(terms)
+        held.require_opening(terms)
         corpus = hash_chain.corpus_digest(held.terms)
     write_account(connection, terms)
     account = require_account(connection, terms.name)

@@ -23,7 +23,7 @@ from support.races import kept, race
 
 from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import CorpusTerms, SQLLedger
-from langchain_dpicl.ledger.sql import verification
+from langchain_dpicl.ledger.sql import corpus_rows
 from langchain_dpicl.ledger.sql.corpus_rows import corpus_state
 
 Connect = Callable[[], SQLLedger]
@@ -113,6 +113,7 @@ def test_a_corpus_survives_the_process(
     clinic.close_account(DECEMBER.name)
     opened_in(clinic, replace(PER_UNIT))
     clinic.bind_salt("each", "aa")
+    pay(clinic, PER_UNIT)
     clinic.dispose()
     ledger = connect()
     found = ledger.corpus("clinic")
@@ -129,22 +130,23 @@ def test_a_corpus_survives_the_process(
 CAP = 10
 
 
-def _open(url: str, turn: int) -> object:
-    """Open accounts of one corpus as fast as others do, a new one each time."""
-    terms = replace(DECEMBER, period=None, epsilon=0.1, delta=1e-9)
+def _begin(url: str, turn: int) -> object:
+    """Charge accounts of one corpus as fast as others do, a new one each time."""
+    name = f"{os.getpid()}-{turn}"
+    terms = replace(DECEMBER, name=name, period=None, epsilon=0.1, delta=1e-9)
     try:
-        kept(url).open(replace(terms, name=f"{os.getpid()}-{turn}", corpus="race"))
+        pay(kept(url), opened_in(kept(url), replace(terms, corpus="race")))
     except BudgetExhaustedError:
         return 0
     return 1
 
 
-def test_processes_that_open_at_once_never_pass_the_cap(
+def test_processes_that_begin_at_once_never_pass_the_cap(
     database: Database, connect: Connect
 ) -> None:
     ledger = connect()
-    ledger.create_corpus(CorpusTerms("race", None, CAP * 0.1, 1e-3))
-    found = race(_open, database.url)
+    ledger.create_corpus(CorpusTerms("race", "patient", CAP * 0.1, 1e-3))
+    found = race(_begin, database.url)
     assert sum(found) == CAP
     assert len(ledger.corpus("race").counted) == CAP
     ledger.verify_accounts()
@@ -160,17 +162,18 @@ def test_twin_a_cap_that_is_read_before_the_lock_is_passed(
     first, second = connect(), connect()
     first.create_corpus(CLINIC)
     whole = replace(DECEMBER, epsilon=24.0, delta=3e-6)
+    opened_in(first, whole)
+    other = opened_in(second, replace(whole, name="second"))
 
-    def before_the_lock(connection: Any, name: str, *, lock: bool) -> Any:
-        assert lock
-        return stale if stale is not None else corpus_state(connection, name, lock=True)
+    def before_the_lock(connection: Any, name: str, **more: Any) -> Any:
+        return stale if stale is not None else corpus_state(connection, name, **more)
 
     stale: Any = first.corpus("clinic")
-    monkeypatch.setattr(verification, "corpus_state", before_the_lock)
-    first.open(whole)
-    second.open(replace(whole, name="second"))
-    assert first.corpus("clinic").committed == (48.0, 6e-6)
+    monkeypatch.setattr(corpus_rows, "corpus_state", before_the_lock)
+    pay(first, whole)
+    pay(second, other)
     stale = None
+    assert first.corpus("clinic").committed == (48.0, 6e-6)
     with pytest.raises(BudgetExhaustedError):
         second.open(replace(whole, name="third"))
     assert database.kind in ("sqlite", "postgres")

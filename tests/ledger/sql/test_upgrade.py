@@ -182,7 +182,7 @@ def test_a_ledger_of_schema_1_goes_on_and_gets_corpora(
     ledger.create_corpus(CLINIC)
     clinic = replace(PLANNED, name="clinic", corpus="clinic")
     ledger.open(clinic)
-    assert [one.terms for one in ledger.corpus("clinic").counted] == [clinic]
+    assert [one.terms for one in ledger.corpus("clinic").accounts] == [clinic]
     ledger.verify_accounts()
 
 
