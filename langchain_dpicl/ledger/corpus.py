@@ -215,7 +215,7 @@ class CorpusState:
         self.require_room(terms)
 
     def require_room(self, terms: AccountTerms) -> None:
-        """Refuse the first charge of an account that the cap has no room for.
+        """Refuse an account that the cap has no room for.
 
         Raises:
             BudgetExhaustedError: If its terms and those that count pass the cap.
@@ -247,6 +247,14 @@ class CorpusState:
                 else f"There is room after {_minute(first)}."
             )
         )
+
+    def require_room_for_first(self, account: AccountState) -> None:
+        """Refuse an account's first charge, at the very time that the charge will have.
+
+        Raises:
+            BudgetExhaustedError: If the cap has no room for the account then.
+        """
+        replace(self, at=account.at or self.at).require_room(account.terms)
 
     def _counts(self, account: AccountState) -> bool:
         until = self.counts_until(account)

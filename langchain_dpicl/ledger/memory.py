@@ -164,7 +164,7 @@ class MemoryLedger(Ledger):
             held = self._account(name)
             require_unit_known(held)
             if held.terms.corpus is not None and not held.used:
-                self._corpus(held.terms.corpus).require_room(held.terms)
+                self._corpus(held.terms.corpus).require_room_for_first(held)
             before = 0
             if within is not None:
                 before = self._callers.get((name, within.allowance.caller), 0)

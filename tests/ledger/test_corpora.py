@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from langchain_dpicl.exceptions import (
     PlanMismatchError,
 )
 from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, MemoryLedger
+from langchain_dpicl.ledger import clock as ledger_clock
 
 
 @pytest.fixture
@@ -165,6 +167,33 @@ def test_an_account_counts_from_its_first_charge(clinic: Ledger) -> None:
     assert pay(clinic, second).sequence == 2
     assert clinic.corpus("clinic").committed == (24.0, 3e-6)
     clinic.verify(first.name)
+
+
+def test_a_first_charge_is_held_against_what_counts_at_its_own_time(
+    clinic: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time goes on while the ledger reads: the old account may cease to count."""
+    whole: dict[str, Any] = {"epsilon": 24.0, "delta": 3e-6}
+    terms = AccountTerms("late", **whole, queries=5, corpus="clinic")
+    late = [opened_in(clinic, replace(terms, name=f"late {n}")) for n in range(6)]
+    pay(clinic, opened_in(clinic, of_month("2026-12", **whole)))
+
+    def ticking(_: Any = None) -> datetime:
+        clock.wait(microseconds=1)
+        return clock.now
+
+    monkeypatch.setattr(ledger_clock, "database_time", ticking)
+    until = datetime(2028, 1, 1, tzinfo=timezone.utc)
+    for number, one in reversed(list(enumerate(late))):
+        clock.now = until - timedelta(microseconds=number)
+        with suppress(BudgetExhaustedError):
+            pay(clinic, one)
+    [(paid, at)] = [
+        (name, clinic.charges(name)[-1].at)
+        for name in clinic.accounts()
+        if name.startswith("late") and clinic.charges(name)
+    ]
+    assert at > until, paid
 
 
 def test_an_account_pays_within_its_period_alone(ledger: Ledger, clock: Clock) -> None:

@@ -509,7 +509,7 @@ class SQLLedger(Ledger):
         if not account.state.used:
             # Its row is locked: no other account of it is charged meanwhile.
             found = corpus_rows.corpus_state(connection, corpus)
-            found.require_room(account.state.terms)
+            found.require_room_for_first(account.state)
         return account, last
 
     def _whole(self, connection: Connection, account: Account) -> AccountState:
