@@ -17,6 +17,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from rich.console import Console
 
 from langchain_dpicl.budget import Forecast, PrivacyBudgetHandler, forecast
+from langchain_dpicl.budget.terms import check_delta
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.cli.demo_facts import ask_facts
 from langchain_dpicl.cli.demo_output import (
@@ -170,6 +171,9 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
         choices=_choices(parser),
         drafted=options.parser == "vote" and not options.labels,
     )
+    if not options.corpus:
+        # Before the ledger's folder is made.
+        check_delta(options.delta, options.patients)
     if not plan.is_possible:
         raise InvalidParameterError(plan.advice())
     return plan
