@@ -46,11 +46,35 @@ def objects_in(text: str) -> list[dict[str, Any]]:
         >>> objects_in('{"drug": "a", "side effect": "dry co')
         [{'drug': 'a', 'side effect': 'dry co'}]
     """
+    return _divided(text)[0]
+
+
+def prose_in(text: str) -> str:
+    r"""Return a text without its JSON objects; what stands in braces alone stays.
+
+    Args:
+        text: A reply.
+
+    Example:
+        >>> prose_in('Here: {"note": "a headache clinic"} It is {late}.')
+        'Here:   It is {late}.'
+        >>> prose_in('{"note": "a headache cli')
+        ' '
+    """
+    return _divided(text)[1]
+
+
+def _divided(text: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the objects of a text, and the text without those that name something."""
     reader = _Reader()
+    prose: list[str] = []
     place = 0
     while (begin := text.find("{", place)) >= 0:
+        prose.append(text[place:begin])
+        known = len(reader.objects)
         place = reader.read(text, begin)
-    return reader.objects
+        prose.append(" " if any(reader.objects[known:]) else text[begin:place])
+    return reader.objects, "".join((*prose, text[place:]))
 
 
 @dataclass(repr=False)

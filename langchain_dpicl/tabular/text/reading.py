@@ -3,10 +3,13 @@
 1. Of the JSON objects in the reply the one counts that names most columns; of equals
    the last. Objects within it count as part of it. A list of `{"name": ..., "value":
    ...}` is read as one.
-2. Where there is no such object: what stands behind "condition:", "condition =" or "the
-   condition is", up to the next column's name or the end of the line.
-3. For a column that has neither, where there is no object: the one value that the whole
-   reply names.
+2. Where no object names a column: what stands behind "condition:", "condition =" or
+   "the condition is", up to the next column's name or the end of the line.
+3. For a column that has neither, where no object names a column: the one value that the
+   whole reply names.
+
+Rules 2 and 3 are for prose: an object whose names are other ones tells nothing, also
+where its texts hold a value (`{"note": "Headache clinic"}`).
 
 A name is known by its words, in any case and inflection ("side_effects"), or by some of
 them that only one column has, or by more. Of a list the first item counts that tells
@@ -23,7 +26,7 @@ from langchain_dpicl.parsers.reading.choice import read_choice
 from langchain_dpicl.parsers.reading.text import LONGEST, spelled, word_set
 from langchain_dpicl.tabular.text.card import Card, ColumnNames
 from langchain_dpicl.tabular.text.fields import CategoryField, Field
-from langchain_dpicl.tabular.text.objects import objects_in
+from langchain_dpicl.tabular.text.objects import objects_in, prose_in
 from langchain_dpicl.tabular.text.values import read_names, read_value
 
 _NAMES = word_set("name key column field slot attribute label")
@@ -57,6 +60,7 @@ def read_reply(reply: str, card: Card) -> dict[str, Any]:
     text = spelled(reply)[-LONGEST:]
     told = _from_objects(text, card)
     if told is None:
+        text = prose_in(text)
         told = _from_phrases(text, card)
         for field in card.fields:
             if field.column.name not in told and isinstance(field, CategoryField):
@@ -93,7 +97,8 @@ def read_named(reply: str, card: Card) -> dict[str, list[str]]:
     said = _best_object(text, card)
     if not said:
         # The last one: models think aloud before they answer.
-        said = {field.column.name: [line] for field, line in _phrases(text, card)}
+        phrases = _phrases(prose_in(text), card)
+        said = {field.column.name: [line] for field, line in phrases}
     found = {
         name: read_names(field, said.get(name, ()))
         for name, field in card.opened.items()

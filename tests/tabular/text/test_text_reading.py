@@ -255,6 +255,24 @@ def test_prose_without_names_tells_what_it_alone_can_mean() -> None:
     assert read("Rude staff and a late train in Spain.")[0] == "unknown"
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"note": "Complaints desk for lost luggage"}',
+        '```json\n{"note": "A first class journey.", "place": {"name": "Greece"}}\n```',
+        'Here it is: {"note": "topic: lost luggage"}',
+        '{"note": "Complaints desk for lost luggage, and mo',
+    ],
+)
+def test_an_object_of_other_names_tells_nothing(reply: str) -> None:
+    assert read(reply) == NOTHING
+
+
+def test_prose_beside_an_object_of_other_names_still_counts() -> None:
+    reply = '{"note": "rude staff"} The topic is lost luggage.'
+    assert read(reply)[0] == "lost luggage"
+
+
 @given(st.text(max_size=300))
 def test_no_text_raises_or_gives_a_value_that_is_not_public(text: str) -> None:
     for reply in (text, json.dumps(dict.fromkeys(NAMES, text)), '{"topic": "' + text):
