@@ -8,8 +8,8 @@ What each part closes, measured over LangChain's observers:
   a tracer anew from its environment variables, also from inside a wrapped client.
 * OpenTelemetry is switched off inside the fresh context, which would drop a flag set
   outside: instrumented clients, and those that open spans by themselves.
-* Loggers are off and warnings are not shown: SDKs log request bodies, and even the
-  *number* of records tells of a failure.
+* Loggers are off, and warnings are neither shown nor noted: SDKs log request bodies,
+  and even the *number* of records tells of a failure.
 * LangChain's callbacks and global LLM cache are off, for models and sources that call
   other runnables by `invoke`: debug mode and environment variables reach everywhere.
 * Errors are replaced by one that holds no message, cause or context of the original,

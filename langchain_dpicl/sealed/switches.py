@@ -8,13 +8,15 @@ them does its work, and only in the sealed region: outside they behave as before
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import logging
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.caches import BaseCache
 from langchain_core.callbacks import manager
@@ -44,15 +46,16 @@ def install_switches(is_sealed: IsSealed) -> None:
     with _switching:
         if not _done:
             _switch_off_logging(is_sealed)
+            _switch_off_warnings(is_sealed)
             _switch_off_langchain(is_sealed)
             _done.add("process")
         switch_off_sdk(is_sealed)
+        _come_first(is_sealed)
 
 
 def _switch_off_logging(is_sealed: IsSealed) -> None:
-    """Stop records where every logger makes and hands them on, and warnings."""
+    """Stop records where every logger makes and hands them on."""
     is_enabled, handle = logging.Logger.isEnabledFor, logging.Logger.handle
-    show: Callable[[Any], None] = warnings._showwarnmsg  # type: ignore[attr-defined]  # noqa: SLF001 - catch_warnings replaces the public one
 
     def is_enabled_for(self: logging.Logger, level: int) -> bool:
         return not is_sealed() and is_enabled(self, level)
@@ -61,13 +64,76 @@ def _switch_off_logging(is_sealed: IsSealed) -> None:
         if not is_sealed():
             handle(self, record)
 
-    def show_unless_sealed(message: Any) -> None:
-        if not is_sealed():
-            show(message)
-
     logging.Logger.isEnabledFor = is_enabled_for  # type: ignore[method-assign]
     logging.Logger.handle = handle_unless_sealed  # type: ignore[method-assign]
-    warnings._showwarnmsg = show_unless_sealed  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+
+
+class _Always(type):
+    """A class of warnings to which every warning belongs in the sealed region."""
+
+    is_sealed: IsSealed = staticmethod(lambda: False)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return cls.is_sealed()
+
+
+class _AnyWhereSealed(Warning, metaclass=_Always):
+    """The category of the filter that ignores all warnings in the sealed region."""
+
+
+def _switch_off_warnings(is_sealed: IsSealed) -> None:
+    """Stop warnings where they are made.
+
+    Python notes which warning it has shown from which place, so one that a record
+    causes would keep back a later public one. A warning that a filter ignores is not
+    noted. The filter (see `_come_first`) is asked by C code, and by modules that have
+    imported `warn` themselves. The functions hold also while another thread has put
+    other filters first.
+    """
+    _Always.is_sealed = staticmethod(is_sealed)
+    warn = warnings.warn
+    warnings.warn_explicit = _unless_sealed(warnings.warn_explicit, is_sealed)
+
+    @functools.wraps(warn)
+    def warn_unless_sealed(
+        message: Any,
+        category: Any = None,
+        stacklevel: int = 1,
+        source: Any = None,
+        **more: Any,
+    ) -> None:
+        if is_sealed():
+            return
+        # This function is one more frame between the warning and what it is about.
+        level = max(stacklevel, 1) + 1
+        prefixes = more.get("skip_file_prefixes")
+        if prefixes:  # Python 3.12; frames of these files do not count.
+            caller = cast("Any", inspect.currentframe()).f_back.f_code.co_filename
+            level = max(stacklevel, 2) + (not caller.startswith(prefixes))
+        warn(message, category, level, source, **more)
+
+    warnings.warn = warn_unless_sealed
+
+
+def _unless_sealed(call: Callable[..., None], is_sealed: IsSealed) -> Any:
+    @functools.wraps(call)
+    def call_unless_sealed(*args: Any, **kwargs: Any) -> None:
+        if not is_sealed():
+            call(*args, **kwargs)
+
+    call_unless_sealed.is_switch = True  # type: ignore[attr-defined]
+    return call_unless_sealed
+
+
+def _come_first(is_sealed: IsSealed) -> None:
+    """Put the filter before others, and a switch around what shows warnings.
+
+    Anew where something else was set since: `catch_warnings` takes both away.
+    """
+    if not warnings.filters or warnings.filters[0][2] is not _AnyWhereSealed:
+        warnings.simplefilter("ignore", category=_AnyWhereSealed)
+    if not hasattr(warnings.showwarning, "is_switch"):
+        warnings.showwarning = _unless_sealed(warnings.showwarning, is_sealed)
 
 
 def _switch_off_langchain(is_sealed: IsSealed) -> None:

@@ -108,7 +108,10 @@ def test_the_switches_are_installed_once() -> None:
         return [
             logging.Logger.isEnabledFor,
             logging.Logger.handle,
-            warnings._showwarnmsg,  # type: ignore[attr-defined] # no public name
+            warnings.warn,
+            warnings.warn_explicit,
+            warnings.showwarning,
+            *warnings.filters,
             manager.handle_event,
             manager.ahandle_event,
             chat_models.get_llm_cache,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+from warnings import warn as early_warn
 
+import numpy as np
 import pytest
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import manager
@@ -185,3 +189,95 @@ def test_loggers_and_warnings_speak_outside_alone(
     assert [str(each.message) for each in warned] == ["outside"]
     with caplog.at_level(logging.WARNING):
         assert not log.isEnabledFor(logging.INFO)
+
+
+PLACES: dict[str, Any] = {}
+"""What Python notes of the warnings of one module."""
+
+
+def explicit() -> None:
+    warnings.warn_explicit("same", UserWarning, "some.py", 1, registry=PLACES)
+
+
+WARNED: dict[str, Callable[[], object]] = {
+    "warn": lambda: warnings.warn("same", stacklevel=1),
+    "early": lambda: early_warn("same", stacklevel=1),
+    "explicit": explicit,
+    "numpy": lambda: np.ones(1) / 0,
+    "python": lambda: bool(NotImplemented),
+}
+
+
+@pytest.mark.parametrize("how", WARNED)
+@pytest.mark.parametrize("action", ["default", "module", "once", "error"])
+def test_a_warning_inside_is_not_noted(how: str, action: Any) -> None:
+    """Python shows a warning once a place: one inside would keep back a later one."""
+    warn = WARNED[how]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter(action)
+        run_sealed(warn)
+        assert warned == []
+        if action == "error":
+            with pytest.raises(Warning):
+                warn()
+        else:
+            warn()
+            warn()
+            assert len(warned) == 1
+
+
+@pytest.mark.parametrize("how", WARNED)
+def test_a_warning_of_another_thread_is_shown_meanwhile(how: str) -> None:
+    warn, noted, shown = WARNED[how], threading.Event(), threading.Event()
+
+    def inside() -> None:
+        warn()
+        noted.set()
+        assert shown.wait(20)
+        warn()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("default")
+        thread = threading.Thread(target=run_sealed, args=(inside,))
+        thread.start()
+        assert noted.wait(20)
+        warn()
+        assert len(warned) == 1
+        shown.set()
+        thread.join()
+        assert len(warned) == 1
+
+
+def test_filters_that_another_thread_puts_first_show_nothing_of_the_inside(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def inside() -> None:
+        warnings.simplefilter("always")
+        for warn in WARNED.values():
+            warn()
+
+    with warnings.catch_warnings():
+        run_sealed(inside)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_warning_outside_names_the_place_that_it_is_about() -> None:
+    def warn(**more: Any) -> None:
+        warnings.warn("here", **more)
+
+    frame = sys._getframe()
+    lines = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for level in (-1, 0, 1, 2):
+            warn(stacklevel=level)
+            lines.append(frame.f_lineno - 1)
+        if sys.version_info >= (3, 12):
+            warn(skip_file_prefixes=("elsewhere",))
+            warn(skip_file_prefixes=(str(Path(__file__).parent),))
+    places = [(each.filename, each.lineno) for each in warned]
+    first = warn.__code__.co_firstlineno + 1
+    assert places[:4] == [(__file__, first)] * 3 + [(__file__, lines[-1])]
+    if sys.version_info >= (3, 12):
+        assert places[4] == (__file__, lines[-1] + 3)
+        assert places[5][0] != __file__
