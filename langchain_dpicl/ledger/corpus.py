@@ -157,8 +157,8 @@ class CorpusTerms:
             raise PlanMismatchError(
                 f"Account {account!r} can't be used for releases about the unit "
                 f"{key!r}: corpus {self.name!r} protects {self.unit_key!r}. Ask a "
-                "source of groups with that unit_key, or open the account in another "
-                "corpus."
+                "source of groups, or release a table, with that unit_key; or open the "
+                "account in another corpus."
             )
 
     @property

@@ -135,7 +135,7 @@ class Release:
         return purchase.begun(
             self.terms.event_template(),
             self._header,
-            unit_key=self.terms.unit_key,
+            unit_key=self.terms.charged_unit,
         )
 
     def _header(self, paid: PaidCharge[Any]) -> dict[str, Any]:
@@ -302,10 +302,8 @@ class Release:
                 **_noise_of(*paid),
                 **found,
             },
-            unit="one row"
-            if terms.unit_key is None
-            else f"all rows with the same {terms.unit_key!r}",
-            unit_key=terms.unit_key,
+            unit=terms.unit,
+            unit_key=terms.charged_unit,
             relation=Relation.ADD_REMOVE.value,
             neighbors=NEIGHBORS,
             random=self.random,

@@ -41,6 +41,7 @@ from langchain_dpicl.tabular.released_table import (
     require_account,
 )
 from langchain_dpicl.tabular.row_text import RowText
+from langchain_dpicl.tabular.rows.chunks import NamedRows
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns, check_extra_columns
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import Split
@@ -79,7 +80,8 @@ class GDPTable(ReleasedTable):
             exact than all of them, which are read and checked anyway; with `unit_key`
             it saves memory.
         unit_key: The column that says whose a row is; it may stand outside the schema.
-            None: each row is a unit.
+            None: each row is a unit, which the account and the record call by the
+            `unit_key` of `TextRows`.
         rows_per_unit: Most rows of a unit that take part, chosen at random. The noise
             grows with it.
         split: How epsilon is shared: `even`, or a mapping from each released column
@@ -164,6 +166,15 @@ class GDPTable(ReleasedTable):
                 "measure= counts all rows, and group_by= cuts them into groups: give "
                 "one of them. A pair of measure= counts by groups too."
             )
+        row_unit = None
+        if isinstance(self._data.value, NamedRows):
+            row_unit = self._data.value.unit_key
+            if unit_key not in (None, row_unit):
+                raise InvalidParameterError(
+                    f"unit_key must be left out, or be {row_unit!r}: each of these "
+                    "rows was read from all records of one unit."
+                )
+            unit_key = None
         self._terms = GDPTerms(
             schema=schema,
             group_by=() if measure is not None else read_group_by(group_by, schema),
@@ -175,6 +186,7 @@ class GDPTable(ReleasedTable):
             split=cast("Split", split),  # Pairs are called by one name there.
             numeric=numeric,
             epsilon=epsilon,
+            row_unit=row_unit,
         )
         self._terms.check()
         if not isinstance(small_groups, str) or small_groups not in _SMALL:

@@ -111,6 +111,8 @@ class GDPTerms:
         epsilon: Of the release, before sampling; None leaves it to the budget.
         measure: The columns of each histogram; None: one for each column, by groups.
         noise: Which; "auto" is settled by the account, or by a charge.
+        row_unit: The `unit_key` of the records that rows were read from, one row a unit
+            (`TextRows`); None: a row is not known to be more than a row.
     """
 
     schema: TableSchema
@@ -123,6 +125,7 @@ class GDPTerms:
     epsilon: float | None
     measure: tuple[tuple[str, ...], ...] | None = None
     noise: Noise = "auto"
+    row_unit: str | None = None
 
     def __post_init__(self) -> None:
         # Whatever kind of number was given, and whatever becomes of a mapping: from
@@ -234,6 +237,20 @@ class GDPTerms:
         return tuple(
             one for one in named if isinstance(one, CategoricalColumn) and one.open
         )
+
+    @property
+    def charged_unit(self) -> str | None:
+        """What names the protected unit for the account; None: a row."""
+        return self.unit_key or self.row_unit
+
+    @property
+    def unit(self) -> str:
+        """What is protected, for the record."""
+        if self.unit_key is not None:
+            return f"all rows with the same {self.unit_key!r}"
+        if self.row_unit is not None:
+            return f"all records with the same {self.row_unit!r}, read as one row"
+        return "one row"
 
     @property
     def most_named(self) -> int:
@@ -389,7 +406,7 @@ class GDPTerms:
         public = {
             **self.described(),
             **({} if sample is None else {"sample": sample}),
-            "unit_key": self.unit_key,
+            "unit_key": self.charged_unit,
             "epsilon": self.epsilon,
             "is_secure": is_secure,
         }

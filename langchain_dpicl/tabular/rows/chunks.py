@@ -53,6 +53,11 @@ class NamedRows(ABC):
     would make one person's names those of everybody with the same cell.
     """
 
+    @property
+    @abstractmethod
+    def unit_key(self) -> str:
+        """The metadata key of the units that the rows are, one row each."""
+
     @abstractmethod
     def _named_rows(self) -> Iterator[tuple[Mapping[str, Any], Names]]:
         """Yield each row with its names."""

@@ -54,7 +54,10 @@ class TextRows(NamedRows, Frozen):
     A unit's records are read in one call, by themselves. The model is asked for a JSON
     object of values that the schema lists, and its reply is read leniently. The rows
     are then counted by `GDPTable(rows, rows.schema)` or reported by `LDPTable`: each
-    row is a unit, so neither needs a `unit_key`.
+    row is a unit, so neither needs a `unit_key`. `GDPTable` charges for the units that
+    `unit_key` names, so that its account can stand in the corpus of the same people's
+    questions. (`LDPTable` protects something else: what a row says, not that it is
+    there.)
 
     Args:
         documents: The private records; those of one unit may stand anywhere.
@@ -175,6 +178,12 @@ class TextRows(NamedRows, Frozen):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Private rows are not pickled.")
+
+    @property
+    @override
+    def unit_key(self) -> str:
+        """The metadata key that holds the unit id."""
+        return self._unit_key
 
     @property
     def schema(self) -> TableSchema:

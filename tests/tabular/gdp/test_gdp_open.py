@@ -54,6 +54,8 @@ BESIDE = "what a row names beside its cells"
 class Read(NamedRows):
     """Rows as `TextRows` hands them to a table."""
 
+    unit_key = "patient"
+
     def __init__(self, data: Any) -> None:
         self.data = data
 
@@ -281,7 +283,7 @@ def test_a_counts_epsilon_leaves_the_rest_to_the_names() -> None:
     ("terms", "error", "match"),
     [
         ({"measure": None}, InvalidParameterError, "with the tables of measure="),
-        ({"unit_key": "who"}, InvalidParameterError, "rows that are people"),
+        ({"unit_key": "who"}, InvalidParameterError, "must be left out"),
         ({"sampling_rate": 0.5}, InvalidParameterError, "rows that are people"),
         (
             {"budget": account(accounting="pure")},

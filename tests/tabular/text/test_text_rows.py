@@ -22,13 +22,23 @@ from support.text_parts import (
     text_rows,
 )
 
+from langchain_dpicl import (
+    DPChain,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+    VoteOutputParser,
+)
 from langchain_dpicl.exceptions import (
+    BudgetExhaustedError,
     ImmutableError,
     InvalidParameterError,
     PublicCallError,
     UnitError,
     UnsealableModelError,
 )
+from langchain_dpicl.ledger import MemoryLedger
+from langchain_dpicl.ledger.corpus import CorpusTerms
+from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
@@ -296,3 +306,35 @@ def test_twin_a_schema_of_the_rows_takes_them() -> None:
     rows = text_rows(complaints(3), Reader(reply=lambda _: ""))
     assert isinstance(rows.schema, TableSchema)
     GDPTable(rows, rows.schema, budget=account(1)).release()
+
+
+def test_questions_and_facts_about_the_same_people_stand_under_one_cap() -> None:
+    ledger, documents = MemoryLedger(), complaints(40)
+    cap = CorpusTerms("complaints", "who", epsilon=8, delta=2e-6)
+
+    def opened(name: str, epsilon: float) -> PrivacyBudgetHandler:
+        terms: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-6, "queries": 1}
+        return PrivacyBudgetHandler(ledger=ledger, account=name, corpus=cap, **terms)
+
+    questions, facts = opened("questions", 5), opened("facts", 3)
+    groups = RetrievedGroups.from_documents(
+        documents, HashingEmbeddings(), unit_key="who", n_groups=20
+    )
+    parser = VoteOutputParser(labels=("late train", "ticket price"))
+    chain = DPChain(groups=groups, model=OfflineChatModel(), parser=parser)
+    chain.invoke("What is it about?", {"callbacks": [questions]})
+    rows = text_rows(documents)
+    table = GDPTable(rows, rows.schema, measure=["topic"], budget=facts).release()
+    assert (questions.spent().queries, facts.spent().queries) == (1, 1)
+    assert table.record()["unit_key"] == "who"
+    assert table.record()["unit"].startswith("all records with the same 'who'")
+    with pytest.raises(BudgetExhaustedError, match="has a cap of epsilon 8"):
+        opened("more", 1)
+
+
+def test_a_table_of_rows_that_were_read_has_their_unit() -> None:
+    rows = text_rows(complaints(20))
+    named = GDPTable(rows, rows.schema, unit_key="who", budget=account(epsilon=4.0))
+    assert named.release().record()["unit_key"] == "who"
+    with pytest.raises(InvalidParameterError, match="or be 'who'"):
+        GDPTable(rows, rows.schema, unit_key="topic")
