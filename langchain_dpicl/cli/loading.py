@@ -62,7 +62,7 @@ def read_corpus(path: str, *, unit_key: str, text_key: str) -> list[Document]:
 
 def _object(line: bytes, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line.decode())
+        record = json.loads(line.decode().lstrip("\ufeff"))
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):

@@ -14,6 +14,7 @@ from support.extremes import soon
 
 from langchain_dpicl.accounting import GaussianEvent
 from langchain_dpicl.cli import main
+from langchain_dpicl.cli.loading import read_corpus
 from langchain_dpicl.ledger import AccountTerms, Plan, SQLLedger
 
 DEMO = ["demo", "--patients=300", "--groups=50", "--epsilon=20", "--first=1"]
@@ -157,6 +158,13 @@ def test_files_that_are_no_corpus(
     report = strict(capsys.readouterr().out)
     assert named in report["message"]
     assert "canary" not in report["message"]
+
+
+def test_a_byte_order_mark_before_a_record_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes((b"\xef\xbb\xbf" + RECORD % 1) * 2)
+    records = read_corpus(str(path), unit_key="who", text_key="text")
+    assert [one.page_content for one in records] == ["A dry cough."] * 2
 
 
 def test_a_question_that_is_no_text(

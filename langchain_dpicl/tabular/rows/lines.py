@@ -1,12 +1,16 @@
 """A text file line by line: of a path or an open file, plain or gzip, in any encoding.
 
 Privacy:
-    Nothing here looks at two lines at once. In UTF-8 and in the encodings of one byte a
-    byte that is no text spoils the line that it stands in, and no other.
+    Nothing here looks at two lines at once. In UTF-8, and in the other encodings in
+    which a line break is one byte, a byte that is no text spoils the line that it
+    stands in, and no other: encodings of two or four bytes, and those in which a byte
+    changes what later ones mean, are refused. Byte order marks are left out at the
+    beginning of each line: whether a record is the first of its file depends on others.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import os
@@ -30,6 +34,8 @@ MAX_LINE = 1 << 24
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 16
 _UNDECODED = re.compile("[\ud800-\udfff]")
+_MARK = "\ufeff"
+_STATEFUL = ("utf-7", "hz", "iso2022")
 _BROKEN = (OSError, EOFError, ValueError, zlib.error)
 
 
@@ -43,7 +49,8 @@ class TextSource:
         kind: What the file is, for messages.
 
     Raises:
-        InvalidParameterError: If it is neither, or there is no such encoding.
+        InvalidParameterError: If it is neither, there is no such encoding, or it does
+            not keep lines apart.
     """
 
     def __init__(self, path_or_file: Any, encoding: str, kind: str) -> None:
@@ -68,6 +75,13 @@ class TextSource:
                 "encoding must be the name of a text encoding, such as 'utf-8' or "
                 f"'cp1252', not {encoding!r:.40}."
             )
+        for name in (encoding, getattr(self._file, "encoding", None)):
+            if isinstance(name, str) and not _keeps_lines_apart(name):
+                raise InvalidParameterError(
+                    f"A {kind} can't be read in the encoding {name!r:.40}: there one "
+                    "byte can change how later lines are read. Save it in UTF-8, and "
+                    "pass encoding='utf-8'."
+                )
 
     @property
     def come_once(self) -> bool:
@@ -128,7 +142,6 @@ class Lines:
     def __init__(self, file: Any, kind: str) -> None:
         self._file = file
         self._kind = kind
-        self._is_first = True
         self._failed = ""
         self.problem = ""
 
@@ -151,11 +164,12 @@ class Lines:
             line = ""
         if not line:
             raise StopIteration
-        if self._is_first:
-            # A byte order mark.
-            line, self._is_first = line.removeprefix("\ufeff"), False
+        line = line.lstrip(_MARK)
         if "\0" in line:
-            self.problem = "it holds a character of code 0"
+            self.problem = (
+                "it holds a character of code 0 (if the file is in UTF-16, save it in "
+                "UTF-8)"
+            )
         elif not line.isascii() and _UNDECODED.search(line):
             self.problem = "it holds bytes that are no text in this encoding"
         return line
@@ -213,6 +227,16 @@ def _is_encoding(name: Any) -> bool:
     except (LookupError, TypeError, ValueError):
         return False
     return isinstance(name, str)  # None is what the machine happens to prefer.
+
+
+def _keeps_lines_apart(encoding: str) -> bool:
+    """Return whether a line break is one byte, whatever stands before it."""
+    try:
+        name = codecs.lookup(encoding).name
+        length = len("\n".encode(name.removesuffix("-sig")))
+    except (LookupError, ValueError):
+        return False
+    return length == 1 and not name.startswith(_STATEFUL)
 
 
 def _place(file: Any) -> int | None:

@@ -89,7 +89,8 @@ class CSVRows(_FileRows):
             and quoted.
         delimiter: What divides cells, instead of the dialect's.
         quotechar: What quotes them, instead of the dialect's.
-        encoding: Of a path or binary file. A byte order mark is left out.
+        encoding: Of a path or binary file: UTF-8, or another one in which a line break
+            is one byte (not UTF-16). Byte order marks before a line are left out.
         header: The columns' names, if the file has no row of them.
         missing: Texts that stand for a missing cell, besides blank ones ("NA").
         multiline: Whether a quoted cell may hold line breaks. `False`: each line is a
@@ -251,7 +252,7 @@ class JSONRows(_FileRows):
 
     Args:
         path_or_file: As of `CSVRows`.
-        encoding: Of a path or binary file. A byte order mark is left out.
+        encoding: As of `CSVRows`.
         invalid: What to do about a line that can't be read: `refuse` the file, or
             `drop` the line.
 

@@ -70,7 +70,7 @@ def cells(data: Any, names: list[str], **options: Any) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "gb18030"])
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 def test_compressed_encoded_marked(
     tmp_path: Path, compress: Callable[[bytes], bytes], encoding: str, ending: str
@@ -91,10 +91,48 @@ def test_compressed_encoded_marked(
 def test_text_files_have_their_own_encoding(tmp_path: Path) -> None:
     assert list(CSVRows(io.StringIO("\ufeff" + SAMPLE))) == READ
     path = tmp_path / "people.csv"
-    path.write_text(SAMPLE, encoding="utf-16")
-    with path.open(encoding="utf-16", newline="") as file:
+    path.write_text(SAMPLE, encoding="cp500")
+    with path.open(encoding="cp500", newline="") as file:
         assert list(CSVRows(file)) == READ
         assert not file.closed
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_byte_order_mark_before_a_row_is_no_text_wherever_the_row_stands(
+    kind: str, encoding: str
+) -> None:
+    line = {"csv": "\ufeff01000,37\n", "json": '\ufeff{"who": "01000", "age": 37}\n'}
+    data = (line[kind] * 3 + "\ufeff\n").encode(encoding)
+    files = io.BytesIO(data), io.TextIOWrapper(io.BytesIO(data), encoding=encoding)
+    for file in files:
+        rows: list[Any] = (
+            list(CSVRows(file, header=["who", "age"]))
+            if kind == "csv"
+            else list(JSONRows(file))
+        )
+        assert rows == [{"who": "01000", "age": rows[0]["age"]}] * 3
+
+
+@pytest.mark.parametrize("kind", [CSVRows, JSONRows])
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "UTF-16LE", "utf-32", "U32", "utf-7", "iso2022_jp", "hz"]
+)
+def test_encodings_that_do_not_keep_lines_apart_are_refused(
+    kind: Any, encoding: str
+) -> None:
+    for file, named in (
+        (io.BytesIO(), encoding),
+        (io.TextIOWrapper(io.BytesIO(), encoding=encoding), "utf-8"),
+    ):
+        with pytest.raises(InvalidParameterError, match="pass encoding='utf-8'"):
+            kind(file, encoding=named)
+
+
+def test_a_file_in_utf_16_that_is_read_as_utf_8_is_told_what_to_do() -> None:
+    for encoding in ("utf-16", "utf-16-be"):
+        with pytest.raises(InvalidParameterError, match="save it in UTF-8"):
+            list(CSVRows(io.BytesIO(SAMPLE.encode(encoding))))
 
 
 @pytest.mark.parametrize("kind", ["path", "bytes", "text", "gzip"])
