@@ -38,6 +38,20 @@ POSTGRES_LIMITS: dict[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+POSTGRES_VALUES = ", ".join(
+    f"set_config('{name}', '{value}', true)"
+    for name, value in {
+        "datestyle": "ISO, YMD",
+        "intervalstyle": "postgres",
+        "timezone": "UTC",
+        "bytea_output": "hex",
+        "extra_float_digits": "3",
+    }.items()
+)
+"""How values are written, for one transaction, whatever server and role say.
+
+The driver reads no time in other styles, and what is read must not depend on them.
+"""
 _SECRETS = ("password", "sslpassword")
 """What libpq takes from a URL's query that nobody else may read."""
 
@@ -81,7 +95,8 @@ def _begin_writing(synchronous_commit: str) -> tuple[str, str]:
     settings = (
         "SELECT set_config('lock_timeout', '30s', true), "
         "set_config('statement_timeout', '60s', true), "
-        f"set_config('synchronous_commit', {synchronous_commit}, true)"
+        f"set_config('synchronous_commit', {synchronous_commit}, true), "
+        f"{POSTGRES_VALUES}"
     )
     return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE", settings
 
@@ -94,7 +109,7 @@ _FLUSH = (
 POSTGRES_BEGIN: dict[Mode, tuple[str, ...]] = {
     Mode.READ: (
         "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-        "SELECT set_config('statement_timeout', '600s', true)",
+        f"SELECT set_config('statement_timeout', '600s', true), {POSTGRES_VALUES}",
     ),
     # Whatever the default of server, database and role is.
     Mode.WRITE: _begin_writing(_SYNCHRONOUS),
@@ -143,9 +158,13 @@ def open_engine(url: URL, file: LedgerFile | None = None) -> Engine:
         engine = create_engine(
             url,
             connect_args={
-                name: value
-                for name, value in POSTGRES_LIMITS.items()
-                if name not in url.query
+                # Not per transaction: a pipeline encodes before the server answers.
+                "client_encoding": "UTF8",
+                **{
+                    name: value
+                    for name, value in POSTGRES_LIMITS.items()
+                    if name not in url.query
+                },
             },
             hide_parameters=True,
         )
@@ -235,6 +254,8 @@ def _begin_sqlite(file: LedgerFile) -> Callable[[Connection], None]:
 def _prepare_postgres(connection: Any, _record: object) -> None:
     # The driver would send a BEGIN of its own; its commit and rollback stay in use.
     connection.autocommit = True
+    # In a pipeline the driver hears of a transaction's own style when it is over.
+    connection.execute("SET datestyle TO 'ISO, YMD'")
 
 
 def _begin_postgres(connection: Connection) -> None:

@@ -139,7 +139,12 @@ class _Pass:
         del parameters
 
         def connect() -> None:
-            self._connection = self._engine.connect().execution_options(
+            self._connection = self._engine.connect()
+            if self._engine.dialect.name == "postgresql":
+                # psycopg reads times in this style alone. The order of day and month
+                # stays: the statement may hold dates.
+                self._connection.exec_driver_sql("SET LOCAL datestyle TO ISO")
+            self._connection = self._connection.execution_options(
                 stream_results=True, yield_per=self._size
             )
 

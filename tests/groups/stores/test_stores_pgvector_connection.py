@@ -19,6 +19,7 @@ from test_stores_chain import chain_over
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.stores.pgvector.connection import Database, _libpq
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 
@@ -152,6 +153,55 @@ def test_the_stores_engine_and_the_loggers_see_nothing(
     assert seen == []
     assert PRIVATE not in caplog.text
     assert "SELECT" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("datestyle=SQL,DMY", "datestyle=German", "timezone=Asia/Kolkata"),
+        *("intervalstyle=sql_standard", "bytea_output=escape"),
+        *("extra_float_digits=-15", "client_encoding=LATIN1"),
+    ],
+)
+def test_a_servers_ways_of_writing_values_change_nothing(
+    vectors: VectorServer, setting: str
+) -> None:
+    kinds = {
+        "day": "DATE",
+        "seen": "TIMESTAMPTZ",
+        "stay": "INTERVAL",
+        "scan": "BYTEA",
+        "weight": "FLOAT8",
+    }
+    store = vectors.by_column(
+        [Document(f"\u20ac {n}", metadata={"unit": f"\u0142-{n}"}) for n in range(3)],
+        further=[Column(name, kind) for name, kind in kinds.items()],
+    )
+    vectors.run(
+        f"UPDATE {table_of(store)} SET day = '2026-04-05', seen = "
+        "'2026-04-05 06:07:08+00', stay = '1 day 2 hours', scan = '\\xff00', "
+        "weight = 0.1::float8 + 0.2::float8"
+    )
+    # As the columns are written where nothing was set.
+    only = {
+        "day": "2026-04-05",
+        "seen": "2026-04-05 06:07:08+00",
+        "stay": "1 day 02:00:00",
+        "scan": "\\xff00",
+        "weight": "0.30000000000000004",
+    }
+    found = []
+    for url in (vectors.url, f"{vectors.url}%20-c{setting}"):
+        with shards_of(store, connection=url) as shards:
+            shards.assign(dict.fromkeys(shards.unit_values(), 0), 1)
+            filtered = shards.where(UnitFilter.of(only))
+            hits = filtered.best(QUESTION, 9, 1)
+            found.append(sorted(hits, key=lambda hit: str(hit.document.id)))
+    assert len(found[0]) == 3
+    assert [repr(hit.document.metadata) for hit in found[0]] == [
+        repr(hit.document.metadata) for hit in found[1]
+    ]
+    assert found[0] == found[1]
 
 
 def test_a_server_that_is_not_there(vectors: VectorServer, store: Any) -> None:

@@ -48,6 +48,34 @@ def stoppable(postgres: PostgresServer) -> Iterator[PostgresServer]:
     postgres.start()
 
 
+STYLES = {
+    "datestyle": ("SQL,DMY", "German", "Postgres,MDY"),
+    "timezone": ("Asia/Kolkata",),
+    "intervalstyle": ("sql_standard",),
+    "bytea_output": ("escape",),
+    "extra_float_digits": ("-15",),
+    "client_encoding": ("LATIN1",),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, one) for name in STYLES for one in STYLES[name]]
+)
+def test_a_servers_ways_of_writing_values_change_nothing(
+    database: Database, name: str, value: str
+) -> None:
+    terms = replace(UNIT_PLANNED, name="\u20ac notes")
+    ledger = opened(SQLLedger(f"{database.url}%20-c{name}%3D{value}"), terms)
+    charge = ledger.charge(terms.name)
+    ledger.charge_units(charge, ["one", "two"])
+    plain = SQLLedger(database.url)
+    assert ledger.state(terms.name) == plain.state(terms.name)
+    assert ledger.charges(terms.name) == plain.charges(terms.name)
+    assert ledger.verify(terms.name) == plain.verify(terms.name)
+    for each in (ledger, plain):
+        each.dispose()
+
+
 def refused_soon(ledger: SQLLedger) -> None:
     start = time.monotonic()
     for use in (ledger.charge, ledger.state, ledger.verify):

@@ -7,6 +7,7 @@ import sqlite3
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,9 @@ def test_rows_are_not_fetched_all_at_once(url: str) -> None:
         assert connection.execute(text(f"{endless} LIMIT 1")).fetchone() is not None
     fetched: list[Any] = []
 
-    def note(_connection: Any, cursor: Any, *_: Any) -> None:
-        fetched.append(cursor)
+    def note(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if not statement.startswith("SET"):
+            fetched.append(cursor)
 
     event.listen(engine, "after_cursor_execute", note)
     chunks = read_chunks(SQLRows(engine, endless), ["age", "job"], chunk_size=100)
@@ -134,6 +136,19 @@ def test_rows_are_not_fetched_all_at_once(url: str) -> None:
     chunks.close()
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined] # a queue
     engine.dispose()
+
+
+@pytest.mark.parametrize("style", ["SQL,DMY", "German", "Postgres,MDY"])
+def test_times_are_read_in_whatever_style_a_server_shows_them(
+    postgres: PostgresServer, style: str
+) -> None:
+    url = f"{postgres.new_database()}%20-cdatestyle%3D{style}"
+    statement = "SELECT timestamptz '2026-04-05 06:07:08+00' AS age, 'x' AS job"
+    [age] = ages(SQLRows(url, statement))
+    assert age == datetime(2026, 4, 5, 6, 7, 8, tzinfo=timezone.utc)
+    # What a date in the statement means is the server's to say.
+    (day,) = ages(SQLRows(url, "SELECT date '04/05/2026' AS age, 'x' AS job"))
+    assert day == (date(2026, 4, 5) if style.endswith("MDY") else date(2026, 5, 4))
 
 
 def test_what_a_statement_writes_is_undone(url: str) -> None:

@@ -22,7 +22,11 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import hiding_errors
-from langchain_dpicl.ledger.sql.engine import POSTGRES_DRIVER, POSTGRES_LIMITS
+from langchain_dpicl.ledger.sql.engine import (
+    POSTGRES_DRIVER,
+    POSTGRES_LIMITS,
+    POSTGRES_VALUES,
+)
 
 # Drivers whose URLs have the same form as ours.
 _LIBPQ = ("postgresql", "psycopg", "psycopg_async", "psycopg2", "psycopg2cffi")
@@ -43,11 +47,12 @@ _SAY_WHERE = (
     "its parameters."
 )
 
+# A record's cells are texts in prompts and filters: they must not depend on what server
+# or role say, and a sign that a role's encoding lacks must not fail a query.
+_VALUES = f"SELECT {POSTGRES_VALUES}, set_config('client_encoding', 'UTF8', true)"
 # Where the statistics are old, the planner expects few rows and compares each unit with
 # each record; and it compiles for longer than the query takes.
-_PLANNING = text(
-    "SELECT set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)"
-)
+_PLANNING = "set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true)"
 
 _DATES = ("date", "timestamp", "timestamptz", "interval", "time", "timetz")
 
@@ -78,7 +83,7 @@ class Database:
         with self._transaction(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         ) as connection:
-            connection.execute(_PLANNING)
+            connection.execute(text(f"{_VALUES}, {_PLANNING}"))
             yield connection
 
     @contextmanager
@@ -94,6 +99,7 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """Open one transaction that is committed at the end."""
         with self._transaction(isolation_level="READ COMMITTED") as connection:
+            connection.execute(text(_VALUES))
             yield connection
 
     def close(self) -> None:
