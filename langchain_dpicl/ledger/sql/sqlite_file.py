@@ -173,12 +173,13 @@ def place_copy(
     target: Path,
     check: Callable[[Path], None],
     *,
-    mode: int | None = None,
+    mode: int = 0o600,
 ) -> None:
     """Write a copy of a database that appears under its name when it is complete.
 
     The database may be in use. `check` is called with the copy's passing name before it
-    gets its own; a `mode` of None gives it the permissions of any new file.
+    gets its own. `mode` is its permissions, whatever the umask; SQLite gives its
+    journals the same.
 
     Raises:
         FileExistsError: If something is there, or came meanwhile.
@@ -199,12 +200,11 @@ def place_copy(
             )
     draft = target.with_name(f".{secrets.token_hex(8)}.draft")
     try:
-        draft.touch(mode=0o666 if mode is None else 0o600, exist_ok=False)
+        draft.touch(mode=0o600, exist_ok=False)
         with closing(sqlite3.connect(draft)) as copy:
             copy.execute("PRAGMA synchronous=FULL")
             source.backup(copy)
-        if mode is not None:
-            draft.chmod(mode)
+        draft.chmod(mode)
         check(draft)
         link(draft, target)
     finally:

@@ -15,6 +15,7 @@ from sqlalchemy import make_url
 from support.ledgers import made
 
 from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.ledger.sql import sqlite_file
 from langchain_dpicl.ledger.sql.sqlite_file import (
     JOURNALS,
@@ -219,6 +220,46 @@ def test_charges_are_in_the_file_and_nowhere_else_first(mode: str, ours: bool) -
         require_journal(connection)
 
 
+# -- permissions ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_a_new_ledger_and_its_journal_are_its_owners_alone(
+    tmp_path: Path, umask: int
+) -> None:
+    path = tmp_path / "new.db"
+    before = os.umask(umask)
+    try:
+        ledger = made(path)
+        ledger.charge("notes")
+        # What another program's log would be.
+        with closing(sqlite3.connect(path)) as other:
+            journals = [name.name for name in tmp_path.iterdir()]
+            other.execute("PRAGMA journal_mode=wal")
+            other.execute("SELECT * FROM dpicl_account").fetchall()
+            modes = {
+                found.name: found.stat().st_mode & 0o777 for found in tmp_path.iterdir()
+            }
+    finally:
+        os.umask(before)
+    assert "new.db-journal" in journals
+    assert {"new.db", "new.db-wal", "new.db-shm"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    ledger.dispose()
+
+
+def test_an_existing_ledger_keeps_the_permissions_that_it_was_given(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "shared.db"
+    made(path).dispose()
+    path.chmod(0o660)
+    ledger = SQLLedger(f"sqlite:///{path}")
+    ledger.charge("notes")
+    ledger.dispose()
+    assert path.stat().st_mode & 0o777 == 0o660
+
+
 # -- copies ----------------------------------------------------------------------------
 
 
@@ -228,9 +269,9 @@ def source(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o600, None])
+@pytest.mark.parametrize("mode", [0o640, 0o600])
 def test_a_copy_appears_whole_with_its_permissions(
-    source: sqlite3.Connection, tmp_path: Path, mode: int | None
+    source: sqlite3.Connection, tmp_path: Path, mode: int
 ) -> None:
     to = tmp_path / "b.db"
     seen: list[tuple[str, int, bool]] = []
@@ -246,17 +287,15 @@ def test_a_copy_appears_whole_with_its_permissions(
         )
     finally:
         os.umask(mask)
-    expected = 0o644 if mode is None else mode
-    assert seen == [(".draft", expected, False)]
-    assert to.stat().st_mode & 0o777 == expected
+    assert seen == [(".draft", mode, False)]
+    assert to.stat().st_mode & 0o777 == mode
     with closing(sqlite3.connect(to)) as copy:
         assert copy.execute("SELECT count(*) FROM dpicl_account").fetchone() == (1,)
     assert not [found for found in tmp_path.iterdir() if ".draft" in found.name]
 
 
-@pytest.mark.parametrize("mode", [0o640, None])
 def test_nobody_else_reads_a_draft_before_it_has_its_permissions(
-    source: sqlite3.Connection, tmp_path: Path, mode: int | None
+    source: sqlite3.Connection, tmp_path: Path
 ) -> None:
     seen: list[int] = []
 
@@ -270,10 +309,10 @@ def test_nobody_else_reads_a_draft_before_it_has_its_permissions(
     watched: Any = Watched()
     mask = os.umask(0o027)
     try:
-        place_copy(watched, tmp_path / "b.db", lambda _: None, mode=mode)
+        place_copy(watched, tmp_path / "b.db", lambda _: None, mode=0o640)
     finally:
         os.umask(mask)
-    assert seen == [0o640 if mode is None else 0o600]
+    assert seen == [0o600]
 
 
 def test_a_copy_that_is_not_whole_leaves_nothing(
