@@ -213,8 +213,9 @@ class DPChain(
     terminal, not for a service."""
 
     max_question_chars: int | None = Field(default=20_000, ge=1)
-    """Longest question that is charged for; None: any. A question that is too long for
-    the model would fail in every group, and be paid for."""
+    """Most characters of an input that is charged for: of the question, its filter and
+    the prompt's other variables together; None: any number. What is too long for the
+    model would fail in every group, and be paid for."""
 
     filter_keys: tuple[str, ...] = ()
     """Metadata keys that a question may filter people by: `chain.invoke({"question":

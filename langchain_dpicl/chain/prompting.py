@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import (
     BasePromptTemplate,
@@ -76,10 +77,11 @@ def read_question(value: Any, longest: int | None = None) -> Question:
     Args:
         value: A string, or a mapping with `question`, or else `input`. Its `filter` is
             no variable of the prompt; see `filter_of`.
-        longest: Most characters of a question; None: any number.
+        longest: Most characters of the question, its filter and its variables together;
+            None: any number.
 
     Raises:
-        InvalidParameterError: If there is no question in it, or a longer one.
+        InvalidParameterError: If there is no question in it, or it is longer.
 
     Example:
         >>> read_question({"question": "Why?", "language": "French"}).variables
@@ -95,7 +97,7 @@ def read_question(value: Any, longest: int | None = None) -> Question:
                 "question under 'question' or 'input'."
             )
         text = variables.pop("question")
-    variables.pop(FILTER, None)
+    only = variables.pop(FILTER, ())
     if not isinstance(text, str) or not text.strip():
         raise InvalidParameterError(
             "The question is empty."
@@ -105,11 +107,11 @@ def read_question(value: Any, longest: int | None = None) -> Question:
             "text. Where FactsChain | DPChain stands behind something else, put it in "
             "parentheses: first | (facts | chain)."
         )
-    if longest is not None and len(text) > longest:
+    if longest is not None and (length := _length([text, only, variables])) > longest:
         raise InvalidParameterError(
-            f"The question has {len(text)} characters and may have {longest}: a model "
-            "that can't read it would fail in every group, and the budget be spent. "
-            "Shorten it, or raise max_question_chars=."
+            f"The question, with its filter and variables, has {length} characters and "
+            f"may have {longest}: a model that can't read it would fail in every "
+            "group, and the budget be spent. Shorten it, or raise max_question_chars=."
         )
     taken = {"context", "keywords"} & set(variables)
     if taken:
@@ -118,6 +120,17 @@ def read_question(value: Any, longest: int | None = None) -> Question:
             "with each group's records and 'keywords' with the released words."
         )
     return Question(text, variables)
+
+
+def _length(value: Any) -> int:
+    """Return how many characters an input's value has, with all that it holds."""
+    if isinstance(value, Mapping):
+        return sum(_length(key) + _length(own) for key, own in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(map(_length, value))
+    if isinstance(value, BaseMessage):
+        return _length(value.content)
+    return len(value if isinstance(value, str | bytes) else str(value))
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class QueryRunner:
         on_failure: What is given where the groups do not agree.
         abstain_text: The refusal.
         cache: Whether answers that were paid for are stored and given again.
-        longest: Most characters of a question; None: any number.
+        longest: Most characters of an input; None: any number.
         filter_keys: What a question may filter people by.
         cost_limit: What a question may take of the model, at most.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
 from support.fakes import ScriptedModel, notes
@@ -108,6 +108,33 @@ async def test_a_question_no_model_can_read_is_refused_before_the_charge(
         await chain.ainvoke(question)
     with pytest.raises(InvalidParameterError, match="20000"):
         list(chain.stream(question))
+    assert not model.asked
+    assert not budget.ledger.charges("default")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"filter": {"patient": LONG}},
+        {"filter": {"patient": ["p-1", *map(str, range(10_000))]}},
+        {"language": LONG},
+        {"history": [HumanMessage(LONG), ("ai", "Yes.")]},
+        {"language": LONG[:15_000], "filter": {"patient": LONG[:15_000]}},
+    ],
+)
+def test_filters_and_variables_no_model_can_read_are_refused_before_the_charge(
+    more: dict[str, Any],
+) -> None:
+    budget, model = rich(), ScriptedModel(reply=reply)
+    chain = DPChain(
+        groups=GROUPS,
+        model=model,
+        parser=PARSERS["vote"](),
+        budget=budget,
+        filter_keys=("patient",),
+    )
+    with pytest.raises(InvalidParameterError, match="max_question_chars"):
+        chain.invoke({"question": QUESTION, **more})
     assert not model.asked
     assert not budget.ledger.charges("default")
 
