@@ -147,6 +147,7 @@ class Release:
             **_noise_of(*noise),
             "record": self._record(trial, noise),
             "terms": described(self.terms),
+            "row_unit": self.terms.row_unit,
             "schema": self.terms.schema.describe(),
         }
 
@@ -319,7 +320,8 @@ def stored_release(entry: Entry) -> Released:
     """
     header, terms = entry.header, None
     with suppress(InvalidParameterError, KeyError, TypeError):
-        terms = terms_of(TableSchema(**header["schema"]), header["terms"])
+        found = terms_of(TableSchema(**header["schema"]), header["terms"])
+        terms = replace(found, row_unit=header["row_unit"])
     if terms is None:
         raise damaged()
     own = Release(terms, entry.store.budget, SecureRandom(), "refuse", None)

@@ -328,6 +328,7 @@ def test_questions_and_facts_about_the_same_people_stand_under_one_cap() -> None
     assert (questions.spent().queries, facts.spent().queries) == (1, 1)
     assert table.record()["unit_key"] == "who"
     assert table.record()["unit"].startswith("all records with the same 'who'")
+    assert table.documents(people="people").verify(ledger) == ("wording",)
     with pytest.raises(BudgetExhaustedError, match="has a cap of epsilon 8"):
         opened("more", 1)
 
