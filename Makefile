@@ -2,17 +2,29 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The versions that the tests are known to pass with; `make constraints` raises them.
+PINS := -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
+NEWEST := .venv-newest
 
-.PHONY: demo test lint format docs bench mutations clean
+.PHONY: demo test test-newest constraints lint format docs bench mutations clean
 
 demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
 	$(BIN)/dpicl demo
 
 test: $(DEV)  ## Run all tests.
 	$(BIN)/python -m pytest -n auto -q
+
+test-newest:  ## Run all tests with the newest versions that pyproject.toml allows.
+	rm -rf $(NEWEST)
+	$(MAKE) test VENV=$(NEWEST) PINS=
+
+constraints: test-newest  ## Raise constraints.txt to what test-newest has passed with.
+	$(MAKE) lint docs VENV=$(NEWEST) PINS=
+	$(NEWEST)/bin/python tests/support/write_constraints.py constraints.txt
 
 lint: $(DEV)  ## Check style and types.
 	$(BIN)/ruff check .
@@ -32,7 +44,7 @@ bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 	$(BIN)/python -m benchmarks run --speed
 
 mutations: $(DEV)  ## Break the code in a sample of places, and see whether the tests notice: half an hour or more.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group mutations
+	@$(PIP) $(PINS) --group mutations
 	$(BIN)/python tests/support/mutations $(MUTATIONS)
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
@@ -45,21 +57,21 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 10) <= v < (3, 14) else "langchain-dpicl needs Python 3.10 to 3.13, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install it (python3-venv on Debian)."; exit 1; }
 
-$(RUN): pyproject.toml | $(BIN)/python
+$(RUN): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing langchain-dpicl into $(VENV) (a minute or two, once) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(PIP) --upgrade 'pip>=25.1'
+	@$(PIP) $(PINS) --editable .
 	@touch $@
 
-$(DEV): pyproject.toml $(RUN)
+$(DEV): pyproject.toml constraints.txt $(RUN)
 	@echo "Installing the test and lint tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test --group lint
+	@$(PIP) $(PINS) --group test --group lint
 	@touch $@
 
-$(DOCS): pyproject.toml $(RUN)
+$(DOCS): pyproject.toml constraints.txt $(RUN)
 	@echo "Installing Sphinx into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@$(PIP) $(PINS) --group docs
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo
+	rm -rf $(VENV) $(NEWEST) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo

@@ -6,6 +6,7 @@ import ast
 import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,17 @@ def test_every_error_is_ours_and_travels(name: str) -> None:
     vetoes = name != "InvalidParameterError"
     assert isinstance(error, ValueError) is not vetoes
     assert str(pickle.loads(pickle.dumps(error))) == "what and the way out"
+
+
+def warn_as(module: str) -> None:
+    code = "import warnings; warnings.warn('gone soon', DeprecationWarning)"
+    exec(code, {"__name__": module})  # noqa: S102 - Python reads the module's name.
+
+
+def test_warnings_are_errors_where_our_modules_cause_them() -> None:
+    for ours in ("langchain_dpicl", "langchain_dpicl.chain.x", "support.x", "test_x"):
+        with pytest.raises(DeprecationWarning, match="gone soon"):
+            warn_as(ours)
+    with warnings.catch_warnings(record=True) as shown:
+        warn_as("transformers.models.x")
+    assert [str(one.message) for one in shown] == ["gone soon"]

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import threading
+import warnings
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -172,6 +173,19 @@ def test_a_failing_model_is_none_in_private_and_an_error_in_public() -> None:
         asked.top_tokens([PROMPT], 1)
     assert "Lisinopril" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+@pytest.mark.filterwarnings("error:gone soon:FutureWarning")
+def test_a_warning_is_not_told_as_a_failure_of_the_model() -> None:
+    model = own_model()
+
+    def warn(_module: Any, _given: Any) -> None:
+        warnings.warn("gone soon", FutureWarning, stacklevel=2)
+
+    asked = asked_model(model)
+    model.register_forward_pre_hook(warn)
+    with pytest.raises(FutureWarning, match="gone soon"):
+        asked.top_tokens([PROMPT], 1)
 
 
 def test_equal_prompts_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,8 @@ def test_a_prefix_that_is_not_the_prompts_own_is_seen(
     assert deviation("llama", public=[PUBLIC], batching="single") > 100 * TOLERANCE
 
 
+# What transformers is about to remove, it tells as if torch had used it.
+@pytest.mark.filterwarnings("error::FutureWarning")
 def test_the_prefix_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     right = ForwardPasses.logits

@@ -11,6 +11,7 @@ padded: one row's length would change the arithmetic of all the others.)
 from __future__ import annotations
 
 import copy
+import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ class ForwardPasses:
         ids = torch.tensor(padded, dtype=torch.long, device=device)
         mask = torch.ones(len(rows), length, dtype=torch.long, device=device)
         last = [len(row) - shared - 1 for row in rows]
-        given = {} if cache is None else {"past_key_values": cache}
+        given = {} if cache is None else {_cache_argument(self.model): cache}
         with torch.no_grad(), _only(self.model, last, length - shared):
             out = self.model(
                 input_ids=ids,
@@ -123,8 +124,24 @@ class ForwardPasses:
         logits = out.logits
         if logits.shape[1] != 1:
             logits = logits[torch.arange(len(rows)), torch.tensor(last)]
-        kept = out.past_key_values if keep else None
+        # As the output calls it, which need not be the argument's name.
+        named = "cache" if hasattr(out, "cache") else "past_key_values"
+        kept = getattr(out, named) if keep else None
         return logits.reshape(len(rows), -1).cpu().double(), kept
+
+
+def _cache_argument(model: Any) -> str:
+    """Return the name under which a model takes its cache.
+
+    transformers renamed `past_key_values` to `cache` in 5.24. A model with code of its
+    own may have the old name still, and a wrapper may pass on whatever it is given.
+    """
+    from transformers.modeling_outputs import CausalLMOutputWithPast
+
+    old = "past_key_values"
+    if old in inspect.signature(model.forward).parameters:
+        return old
+    return "cache" if hasattr(CausalLMOutputWithPast, "cache") else old
 
 
 @contextmanager
@@ -231,10 +248,8 @@ def _shared(row: Sequence[int], other: Sequence[int]) -> int:
 
 def is_plain(cache: Any, length: int) -> bool:
     """Tell whether a cache is keys and values of all tokens and nothing else."""
-    try:
-        from transformers.cache_utils import DynamicCache, DynamicLayer
-    except ImportError:
-        return False
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
     return (
         type(cache) is DynamicCache
         and bool(cache.layers)
