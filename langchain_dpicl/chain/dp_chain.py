@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.messages import AIMessage
 from langchain_core.prompts import BasePromptTemplate
@@ -238,8 +238,14 @@ class DPChain(
 
     _query: QueryRunner = PrivateAttr()
 
-    def __init__(self, **kwargs: Any) -> None:
-        construct(type(self).__name__, partial(super().__init__, **kwargs))
+    if not TYPE_CHECKING:  # A type checker makes a constructor of the fields above.
+
+        def __init__(self, **kwargs: Any) -> None:
+            construct(type(self).__name__, partial(super().__init__, **kwargs))
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Refuse parts that do not fit together, and put the others together."""
         for name, kind in (("groups", GroupSource), ("parser", DPOutputParser)):
             if not isinstance(getattr(self, name), kind):
                 raise InvalidParameterError(

@@ -1,5 +1,7 @@
 """Check the types of the examples and of the Python blocks of all pages, by mypy.
 
+And that it refuses the wrong calls of `wrong_calls.py`.
+
 Twice, strictly: as this repository is checked, and as a project without settings is,
 which has not got pydantic's plugin.
 """
@@ -25,6 +27,7 @@ PLAIN = [
     *("--config-file=", "--strict", "--ignore-missing-imports"),
     *("--follow-imports=silent", "--cache-dir=.mypy_cache/plain"),
 ]
+WRONG = "wrong_calls.py"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -53,5 +56,5 @@ def check(options: Sequence[str], pages: Sequence[Path], *files: Path) -> int:
 
 
 if __name__ == "__main__":
-    examples = sorted((ROOT / "examples").glob("*.py"))
-    sys.exit(max(check(options, PAGES, *examples) for options in (OURS, PLAIN)))
+    files = [*sorted((ROOT / "examples").glob("*.py")), Path(__file__).with_name(WRONG)]
+    sys.exit(max(check(options, PAGES, *files) for options in (OURS, PLAIN)))

@@ -18,11 +18,8 @@ _COPY = b"dpicl.tablecopy"
 _INDEX_BYTES = 8
 
 _BLOCK_ROWS = 1 << 16
-_NARROW = (
-    np.dtype(kind)
-    for kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)
-)
-_KINDS = tuple((kind, np.iinfo(kind)) for kind in _NARROW)
+_NARROW = ("int8", "uint8", "int16", "uint16", "int32", "uint32")
+_KINDS = tuple((np.dtype(kind), np.iinfo(kind)) for kind in _NARROW)
 
 
 class CappedRows:
