@@ -86,8 +86,7 @@ def create_mcp_server(tool: BaseTool) -> Server[Any]:
         types: Any = import_module("mcp_types")
     except ImportError:
         raise InvalidParameterError(
-            "The MCP server needs the SDK, version 2 or later: pip install "
-            "'langchain-dpicl[mcp]'."
+            "The MCP server needs the SDK, version 2: pip install 'mcp>=2,<3'."
         ) from None
     schema: Any = tool.get_input_schema()
     listed = types.Tool(

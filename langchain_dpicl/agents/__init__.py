@@ -2,7 +2,7 @@
 
 `PrivacyBudgetMiddleware` brings the tool into the agent, and tells the agent, or ends
 its run, when the budget can't pay for another question. It needs the `langchain`
-package: `pip install "langchain-dpicl[agents]"`.
+package: `pip install langchain`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
         return getattr(middleware, name)
     raise ImportError(
         f"{name} is made for LangChain's agents, and {missing!r} is not installed: "
-        'pip install "langchain-dpicl[agents]".',
+        "pip install langchain.",
         name=missing,
     )
 

@@ -306,7 +306,7 @@ def _plot(options: argparse.Namespace) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         raise InvalidParameterError(
-            "--plot needs matplotlib: pip install 'langchain-dpicl[plots]'."
+            "--plot needs matplotlib: pip install matplotlib."
         ) from None
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot()

@@ -277,8 +277,8 @@ def open_columns(source: Any) -> Arrays | ArrowColumns:
         from pyarrow import dataset as data
     except ImportError:
         refused = InvalidParameterError(
-            "Parquet and Arrow need pyarrow: install langchain-dpicl[arrow]. Columns "
-            "as NumPy arrays need nothing."
+            "Parquet and Arrow need pyarrow: pip install pyarrow. Columns as "
+            "NumPy arrays need nothing."
         )
     else:
         with _hiding():

@@ -57,6 +57,11 @@ def test_the_readme_starts_with_the_two_commands_and_shows_a_real_answer(
     assert f"# {status}" in example
 
 
+def test_nothing_is_installed_by_a_name_that_others_may_take() -> None:
+    texts = [*PAGES, *(ROOT / "langchain_dpicl").rglob("*.py")]
+    assert [path for path in texts if "langchain-dpicl[" in path.read_text()] == []
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and the site make them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -171,7 +171,7 @@ def open_engine(url: URL, file: LedgerFile | None = None) -> Engine:
     except (SQLAlchemyError, ImportError) as error:
         raise LedgerError(
             f"No driver for the ledger's URL ({type(error).__name__}). Install "
-            "one, for instance langchain-dpicl[postgres] for PostgreSQL."
+            "one: for PostgreSQL, pip install 'psycopg[binary]'."
         ) from None
     event.listen(engine, "connect", _prepare_postgres)
     event.listen(engine, "begin", _begin_postgres)

@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 class ArrowRows:
     """The rows of a table in Arrow's form, streamed and encoded column by column.
 
-    Needs `langchain-dpicl[arrow]`. Every pass reads the source anew, but for a reader
+    Needs pyarrow. Every pass reads the source anew, but for a reader
     or an iterator, which comes once (`come_once`). In memory is one chunk of rows, and
     what a Parquet file decodes with it.
 
@@ -61,7 +61,7 @@ class ArrowRows:
             from pyarrow.parquet import ParquetFile
         except ImportError:
             raise InvalidParameterError(
-                'ArrowRows needs pyarrow: pip install "langchain-dpicl[arrow]".'
+                "ArrowRows needs pyarrow: pip install pyarrow."
             ) from None
         self._stream, self._dataset = pa.RecordBatchReader.from_stream, ds.dataset
         self._file = ParquetFile

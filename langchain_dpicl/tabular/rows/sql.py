@@ -224,8 +224,8 @@ def _engine(source: Any) -> Engine:
         kind = type(error).__name__
     raise InvalidParameterError(
         f"source: the URL can't be used ({kind}). It looks like 'sqlite:///clinic.db' "
-        f"or '{_PSYCOPG}://user@host/db', and its driver must be installed, for "
-        "instance langchain-dpicl[postgres]."
+        f"or '{_PSYCOPG}://user@host/db', and its driver must be installed: "
+        "for PostgreSQL, pip install 'psycopg[binary]'."
     )
 
 

@@ -381,8 +381,8 @@ def test_a_driver_that_is_missing_is_named_with_what_installs_it(
     with pytest.raises(LedgerError) as caught:
         open_engine(make_url(url))
     assert str(caught.value) == (
-        f"No driver for the ledger's URL ({error.__name__}). Install one, for instance "
-        "langchain-dpicl[postgres] for PostgreSQL."
+        f"No driver for the ledger's URL ({error.__name__}). Install one: for "
+        "PostgreSQL, pip install 'psycopg[binary]'."
     )
     assert caught.value.__cause__ is None
 

@@ -1,6 +1,6 @@
 """Next-token probabilities of a Hugging Face model in this process.
 
-It needs torch and transformers: `pip install "langchain-dpicl[hf]"`. Importing this
+It needs torch and transformers: `pip install ".[hf]"`. Importing this
 module loads neither.
 """
 
@@ -192,7 +192,7 @@ class TransformersNextToken(NextTokenModel):
         except ImportError as error:
             raise ImportError(
                 "TransformersNextToken needs torch and transformers: "
-                'pip install "langchain-dpicl[hf]".'
+                "pip install torch 'transformers>=5'."
             ) from error
         given = dict(model_kwargs or {})
         common = {key: given[key] for key in (*_LOADING, *_TRUSTING) if key in given}

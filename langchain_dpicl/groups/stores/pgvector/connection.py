@@ -145,7 +145,7 @@ def _open(url: URL) -> Engine:
     except (ImportError, SQLAlchemyError) as error:
         refused = InvalidParameterError(
             f"The store's database can't be opened ({type(error).__name__}): this "
-            "needs psycopg 3. Install langchain-dpicl[postgres]."
+            "needs psycopg 3, pip install 'psycopg[binary]'."
         )
     else:
         # At DEBUG, SQLAlchemy would log the rows, whatever is hidden otherwise.
