@@ -187,8 +187,10 @@ def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     how.add_argument(
         "--embedding",
         default="offline",
-        metavar="PROVIDER:NAME",
-        help="an embedding model (default: offline stand-in)",
+        metavar="openai:NAME|MODULE:NAME",
+        help="an embedding model, such as openai:text-embedding-3-small (with "
+        "OPENAI_BASE_URL, of your own server), or an object of a module of yours "
+        "(default: offline stand-in)",
     )
     how.add_argument(
         "--first", type=int, metavar="N", help="ask only the first N questions"

@@ -47,6 +47,7 @@ from langchain_dpicl.common.prompts import (
 from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
+    DPError,
     InvalidParameterError,
     UnitError,
 )
@@ -221,14 +222,22 @@ def _private_chain(
     model: Any,
     embedding: Embeddings,
 ) -> DPChain:
-    with console.status(f"Embedding {len(task.documents)} records ..."):
-        groups = RetrievedGroups.from_documents(
-            task.documents,
-            embedding,
-            unit_key=task.unit_key,
-            n_groups=options.groups,
-            docs_per_group=options.docs_per_group,
-        )
+    try:
+        with console.status(f"Embedding {len(task.documents)} records ..."):
+            groups = RetrievedGroups.from_documents(
+                task.documents,
+                embedding,
+                unit_key=task.unit_key,
+                n_groups=options.groups,
+                docs_per_group=options.docs_per_group,
+            )
+    except DPError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a provider raises what it likes
+        raise InvalidParameterError(
+            f"--embedding {options.embedding} failed ({type(error).__name__}). Does its "
+            "server answer, and does it have this model?"
+        ) from None
     return DPChain(
         groups=groups,
         model=model,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,8 @@ def load_model(name: str) -> Any:
     except ImportError:
         raise InvalidParameterError(
             f"--model {name} needs LangChain itself and the provider's package: pip "
-            "install 'langchain-dpicl[agents]' langchain-PROVIDER. Without them there "
-            "are openai:NAME and offline."
+            "install langchain langchain-PROVIDER. Without them there are openai:NAME "
+            "and offline."
         ) from None
     return _made(lambda: init_chat_model(name, temperature=0), name)
 
@@ -148,18 +149,23 @@ def load_chain(name: str) -> tuple[DPChain, list[Any]]:
 
 
 def load_embedding(name: str) -> Embeddings:
-    """Return the embedding model that `provider:name` names."""
+    """Return the embedding model that `openai:name` or `module:name` names."""
     if name == "offline":
         return HashingEmbeddings()
     provider, _, model = name.partition(":")
-    if provider == "openai" and model:
-        from langchain_openai import OpenAIEmbeddings
-
-        found: Embeddings = _made(lambda: OpenAIEmbeddings(model=model), name)
+    if provider != "openai" or not model:
+        found = load_object(name, Embeddings, "offline, openai:NAME or app:embedding")
+        if not isinstance(found, Embeddings):
+            raise InvalidParameterError(f"{name} is no embedding model of LangChain.")
         return found
-    raise InvalidParameterError(
-        f"--embedding {name} is not known: give offline or openai:NAME."
-    )
+    from langchain_openai import OpenAIEmbeddings
+
+    # Other servers than OpenAI's read texts, not the token numbers of OpenAI's models,
+    # for which a vocabulary would be downloaded as well.
+    own = os.environ.get("OPENAI_API_BASE") or os.environ.get("OPENAI_BASE_URL")
+    make = partial(OpenAIEmbeddings, model=model, check_embedding_ctx_length=not own)
+    made: Embeddings = _made(make, name)
+    return made
 
 
 def _made(make: Any, name: str) -> Any:
