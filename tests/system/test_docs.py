@@ -30,6 +30,7 @@ def test_the_code_of_a_page_runs(
         # A first page whose example is refused would teach the wrong lesson.
         assert namespace["record"]["status"] == "released"  # type: ignore[index]
         assert namespace["answer"].content in page.read_text()  # type: ignore[attr-defined]
+        assert namespace["in_ward"].content == "nausea"  # type: ignore[attr-defined]
 
 
 def test_twin_a_page_with_a_wrong_call_fails_the_type_check(
