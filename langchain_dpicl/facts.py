@@ -33,7 +33,7 @@ from langchain_dpicl.chain import DPChain
 from langchain_dpicl.chain.prompting import Question, filter_of, read_question
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR, FACTS_PROMPT
-from langchain_dpicl.common.replies import answer_of
+from langchain_dpicl.common.replies import answer_of, usage_of
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers.reading.refusal import says_nothing
@@ -200,7 +200,7 @@ class FactsChain(FrozenModel, RunnableSerializable[str | dict[str, Any], AIMessa
         return AIMessage(
             content=answer_of(reply).strip(),
             response_metadata={"privacy": {**record, "details": details}},
-            usage_metadata=getattr(reply, "usage_metadata", None),
+            usage_metadata=usage_of(reply),
         )
 
 

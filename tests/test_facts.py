@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_core.globals import set_llm_cache
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
@@ -65,6 +67,15 @@ async def test_facts_answer_for_nothing() -> None:
         public = record(answer)
         assert public["details"]["facts"] == [CORPUS[0].page_content]
         assert public["epsilon"] == CORPUS.record["epsilon"]
+
+
+def test_facts_are_told_again_from_a_global_cache() -> None:
+    set_llm_cache(InMemoryCache())
+    try:
+        answers = [facts().invoke(TOLD) for _ in range(2)]
+    finally:
+        set_llm_cache(None)
+    assert [answer.content for answer in answers] == ["Salbutamol."] * 2
 
 
 @pytest.mark.parametrize("silence", ["I don't know.", "The facts do not say."])

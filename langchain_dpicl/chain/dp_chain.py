@@ -325,6 +325,7 @@ class DPChain(
         **kwargs: Any,
     ) -> AIMessage:
         """Answer one question; see the class."""
+        _take_none(kwargs)
         return self._call_with_config(
             self._query.answer, input, config, run_type="chain"
         )
@@ -337,6 +338,7 @@ class DPChain(
         **kwargs: Any,
     ) -> AIMessage:
         """Answer one question; see the class."""
+        _take_none(kwargs)
         return await self._acall_with_config(
             self._query.aanswer, input, config, run_type="chain"
         )
@@ -384,6 +386,7 @@ class DPChain(
         **kwargs: Any,
     ) -> Iterator[AIMessage]:
         """Stream in a chain: the question is collected, then the answer streams."""
+        _take_none(kwargs)
         yield from self._transform_stream_with_config(
             input, self._query.stream, config, run_type="chain"
         )
@@ -396,9 +399,21 @@ class DPChain(
         **kwargs: Any,
     ) -> AsyncGenerator[AIMessage, None]:
         """Stream in a chain: the question is collected, then the answer streams."""
+        _take_none(kwargs)
         streaming: Any = self._atransform_stream_with_config(
             input, self._query.astream, config, run_type="chain"
         )
         async with aclosing(streaming) as chunks:
             async for chunk in chunks:
                 yield chunk
+
+
+def _take_none(arguments: dict[str, Any]) -> None:
+    """Refuse arguments beside the input: a filter that is ignored is no filter."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise InvalidParameterError(
+                f"A question takes no argument {name!r}. A filter and the prompt's "
+                "variables stand in the input: chain.invoke({'question': ..., "
+                "'filter': ...}). model_copy(update={...}) changes the chain's parts."
+            )

@@ -13,13 +13,13 @@ from functools import partial, wraps
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import BaseMessage
 from langchain_core.messages.ai import UsageMetadata, add_usage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
-from langchain_dpicl.common.replies import AnswerPieces, answer_of
+from langchain_dpicl.common.replies import AnswerPieces, answer_of, usage_of
 from langchain_dpicl.exceptions import PublicCallError
 from langchain_dpicl.sealed.calls import calls_asynchronously, unwrap
 from langchain_dpicl.sealed.model_loop import (
@@ -50,8 +50,8 @@ class Use:
 
     def add(self, output: Any) -> None:
         """Add up the tokens of a public call's output, or of a piece of it."""
-        if isinstance(output, AIMessage) and output.usage_metadata:
-            self.usage = add_usage(self.usage, output.usage_metadata)
+        if (usage := usage_of(output)) is not None:
+            self.usage = add_usage(self.usage, usage)
 
 
 class PublicModel:
@@ -97,13 +97,14 @@ class PublicModel:
         use.calls += count
         try:
             found = model.batch([prompt] * count, _tagged(config))
+            answers = tuple(answer_of(answer) for answer in found)
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             self.has_answered = True
             for answer in found:
                 use.add(answer)
-            return tuple(answer_of(answer) for answer in found)
+            return answers
         raise _public_call_error(failure)
 
     async def aanswers(
@@ -122,13 +123,14 @@ class PublicModel:
         use.calls += count
         try:
             found = await model.abatch([prompt] * count, _tagged(config))
+            answers = tuple(answer_of(answer) for answer in found)
         except Exception as error:  # noqa: BLE001 - replaced by an error of ours
             failure = type(error).__name__
         else:
             self.has_answered = True
             for answer in found:
                 use.add(answer)
-            return tuple(answer_of(answer) for answer in found)
+            return answers
         raise _public_call_error(failure)
 
     def _asked(self, count: int, *, drafted: bool) -> Any:

@@ -1,12 +1,15 @@
-"""What of a model's reply is its answer: not what it thought before."""
+"""What of a model's reply counts: its answer without its thinking, and its tokens."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
+from langchain_core.messages.ai import UsageMetadata
 
+_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
 _TAGS = ("<think>", "<thinking>", "[think]")
 _THOUGHTS = re.compile(
     r"(?:\s*(?:<(think|thinking)>.*?(?:</\1>|\Z)|\[think\].*?(?:\[/think\]|\Z)))+\s*",
@@ -38,6 +41,28 @@ def answer_of(reply: Any) -> str:
     if end and not _START.search(text, 0, end.start()):
         return text[end.end() :]
     return text
+
+
+def usage_of(reply: Any) -> UsageMetadata | None:
+    """Return a reply's three counts of tokens; None where they are not all there.
+
+    What else a model or a cache writes there is left out: LangChain's global cache
+    gives a repeated call the usage `{"total_cost": 0}`, which no message can hold.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> usage_of(AIMessage("Hello."))
+        >>> counts = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+        >>> usage_of(AIMessage("Hello.", usage_metadata=counts)) == counts
+        True
+    """
+    told = getattr(reply, "usage_metadata", None)
+    if not isinstance(told, Mapping):
+        return None
+    counts = {name: told.get(name) for name in _COUNTS}
+    if not all(type(count) is int and count >= 0 for count in counts.values()):
+        return None
+    return cast("UsageMetadata", counts)
 
 
 class AnswerPieces:

@@ -1,0 +1,196 @@
+"""What LangChain can switch on for a whole process, or wrap around a chain or a model.
+
+Each either answers or refuses by an error of this library before the charge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import set_debug, set_llm_cache, set_verbose
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.rate_limiters import InMemoryRateLimiter
+from langchain_core.runnables import ConfigurableField
+from support.chain_parts import EMBEDDING, PARSERS, QUESTION, every_way, record
+from support.fakes import ScriptedModel, notes
+
+from langchain_dpicl import (
+    DPChain,
+    InvalidParameterError,
+    KSAThresholdOutputParser,
+    PrivacyBudgetHandler,
+    RetrievedGroups,
+    UnsealableModelError,
+    VoteOutputParser,
+)
+
+GROUPS = RetrievedGroups.from_documents(
+    notes(200), EMBEDDING, unit_key="patient", n_groups=10
+)
+EACH = {
+    **PARSERS,
+    "draft": lambda: VoteOutputParser(labels="draft"),
+    "threshold": KSAThresholdOutputParser,
+}
+COUNTS = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+
+
+def reply(text: str) -> str:
+    if "Possible answers" in text:
+        return "cough\nrash"
+    if "word suggestions" in text:
+        return "They had a cough."
+    return "cough" if "Lisinopril" in text else "I don't know."
+
+
+class CountingModel(ScriptedModel):
+    """Says of a call's tokens what it is given, or nothing, as servers may do."""
+
+    temperature: float = 0.0
+    usage: Any = None
+
+    def _generate(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> ChatResult:
+        found = super()._generate(messages, *args, **kwargs)
+        message = AIMessage(found.generations[0].text)
+        # As a client may set it: without pydantic's validation.
+        message = message.model_copy(update={"usage_metadata": self.usage})
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+def made(name: str, model: Any = None) -> DPChain:
+    return DPChain(
+        groups=GROUPS, model=model or CountingModel(reply=reply), parser=EACH[name]()
+    )
+
+
+def budget() -> PrivacyBudgetHandler:
+    return PrivacyBudgetHandler(
+        epsilon=200, delta=1e-6, queries=12, ledger=":memory:", account="globals"
+    )
+
+
+@pytest.fixture(autouse=True)
+def unset() -> Iterator[None]:
+    yield
+    set_debug(False)
+    set_verbose(False)
+    set_llm_cache(None)
+
+
+GLOBALS: dict[str, Callable[[], None]] = {
+    "debug": lambda: set_debug(True),
+    "verbose": lambda: set_verbose(True),
+    "cache": lambda: set_llm_cache(InMemoryCache()),
+}
+MODELS: dict[str, Callable[[Any], Any]] = {
+    "rate limiter": lambda model: model.model_copy(
+        update={"rate_limiter": InMemoryRateLimiter(requests_per_second=1e6)}
+    ),
+    "bind": lambda model: model.bind(stop=["\n\n"]),
+    "with_config": lambda model: model.with_config(tags=["public"]),
+}
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "with_retry": lambda model: model.with_retry(),
+    "with_fallbacks": lambda model: model.with_fallbacks([model]),
+    "configurable_fields": lambda model: model.configurable_fields(
+        temperature=ConfigurableField(id="temperature")
+    ),
+    "configurable_alternatives": lambda model: model.configurable_alternatives(
+        ConfigurableField(id="model"), other=model
+    ),
+}
+CHAINS: dict[str, Callable[[Any], Any]] = {
+    "with_retry": lambda chain: chain.with_retry(),
+    "with_fallbacks": lambda chain: chain.with_fallbacks([chain]),
+    "configurable_fields": lambda chain: chain.configurable_fields(
+        on_failure=ConfigurableField(id="on_failure")
+    ).with_config(configurable={"on_failure": "abstain"}),
+    "configurable_alternatives": lambda chain: chain.configurable_alternatives(
+        ConfigurableField(id="chain"), other=chain
+    ).with_config(configurable={"chain": "other"}),
+    "bind": lambda chain: chain.bind(),
+}
+
+
+async def answered(chain: Any, times: int = 1) -> list[Any]:
+    """Ask the same question by each way; every answer is paid for, and given."""
+    account = budget()
+    answers = [one for _ in range(times) for one in await every_way(chain, account)]
+    assert account.spent().queries == len(answers)
+    for answer in answers:
+        assert "cough" in str(answer.content)
+        assert record(answer)["status"] == "released"
+    return answers
+
+
+@pytest.mark.parametrize("name", sorted(EACH))
+@pytest.mark.parametrize("switch", GLOBALS)
+async def test_a_global_changes_no_answer(switch: str, name: str) -> None:
+    GLOBALS[switch]()
+    await answered(made(name), times=2)
+
+
+@pytest.mark.parametrize("name", sorted(EACH))
+@pytest.mark.parametrize("way", MODELS)
+async def test_a_model_is_wrapped(way: str, name: str) -> None:
+    await answered(made(name, MODELS[way](CountingModel(reply=reply))))
+
+
+@pytest.mark.parametrize("way", REFUSED)
+def test_a_model_that_would_be_asked_in_sight_is_refused(way: str) -> None:
+    for name in EACH:
+        with pytest.raises(UnsealableModelError):
+            made(name, REFUSED[way](CountingModel(reply=reply)))
+
+
+@pytest.mark.parametrize("name", sorted(EACH))
+@pytest.mark.parametrize("way", CHAINS)
+async def test_a_chain_is_wrapped(way: str, name: str) -> None:
+    await answered(CHAINS[way](made(name)))
+
+
+async def test_a_bound_argument_is_refused_before_the_charge() -> None:
+    account = budget()
+    chain: Any = made("vote").bind(filter={"patient": "unit-1"})
+    for ask in (chain.invoke, lambda *asked: list(chain.stream(*asked))):
+        with pytest.raises(InvalidParameterError, match="no argument 'filter'"):
+            ask(QUESTION, {"callbacks": [account]})
+    with pytest.raises(InvalidParameterError, match="no argument 'filter'"):
+        await chain.ainvoke(QUESTION, {"callbacks": [account]})
+    with pytest.raises(InvalidParameterError, match="no argument 'filter'"):
+        _ = [one async for one in chain.astream(QUESTION, {"callbacks": [account]})]
+    assert account.spent().queries == 0
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"total_cost": 0},
+        {**COUNTS, "total_cost": 0},
+        {**COUNTS, "input_token_details": {"cache_read": None}},
+        {**COUNTS, "input_tokens": None},
+        {**COUNTS, "input_tokens": 3.5},
+        {**COUNTS, "input_tokens": "3"},
+        {**COUNTS, "output_tokens": -2},
+        {**COUNTS, "output_tokens": True},
+        {"input_tokens": 3, "output_tokens": 2},
+        "five",
+    ],
+    ids=str,
+)
+async def test_no_usage_that_a_model_tells_stops_a_paid_answer(usage: Any) -> None:
+    chain = made("ptr", CountingModel(reply=reply, usage=usage))
+    is_told = isinstance(usage, dict) and usage.items() >= COUNTS.items()
+    for answer in await answered(chain):
+        # One call a question without records, and one more for the first of all.
+        calls = record(answer)["calls"] - 10
+        told = {kind: count * calls for kind, count in COUNTS.items()}
+        assert answer.usage_metadata == (told if is_told else None)
