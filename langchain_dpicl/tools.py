@@ -23,6 +23,7 @@ from typing_extensions import override
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
+from langchain_dpicl.chain.prompting import RECORDS, takes_records
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
@@ -48,7 +49,7 @@ _QUESTION = (
     "One complete question in plain words, about groups of people, not about one person"
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FILLED = frozenset({"question", "context", "keywords"})
+_FILLED = frozenset({"question", "context", "keywords", "format_instructions"})
 _TAKEN = frozenset({"self", "config", "callbacks", "filter", "run_manager"})
 
 
@@ -339,7 +340,8 @@ def _further_variables(chain: DPChain) -> list[str]:
     for prompt in (chain.prompt, chain.public_prompt, chain.parser.rewrite_prompt):
         if prompt is None:
             continue
-        wanted = set(prompt.input_variables) - _FILLED
+        filled = {*_FILLED, RECORDS} if takes_records(prompt) else _FILLED
+        wanted = set(prompt.input_variables) - filled
         messages = sorted(wanted & set(prompt.input_types))
         if messages:
             raise InvalidParameterError(

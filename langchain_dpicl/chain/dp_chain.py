@@ -63,7 +63,8 @@ class DPChain(
         groups: Where the groups of records come from.
         model: A chat or completion model; it sees the private prompts of the groups.
         parser: The mechanism that merges the groups' answers.
-        prompt: The group prompt, with `context` and `question`.
+        prompt: The group prompt, with `context` or `MessagesPlaceholder("records")`,
+            and `question`.
         budget: Who pays, unless the run's config names a handler.
         on_failure: What is given where the groups do not agree: the public zero-shot
             answer, labeled so, or a refusal.
@@ -142,7 +143,9 @@ class DPChain(
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
         default=None, exclude=True, repr=False
     )
-    """The group prompt, with `context` and `question`; None is the library's."""
+    """The group prompt, with `context` and `question`; None is the library's. Where
+    `document_prompt` writes messages, `MessagesPlaceholder("records")` takes them in
+    place of `context`."""
 
     public_prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
         default=None, exclude=True, repr=False
@@ -150,10 +153,11 @@ class DPChain(
     """The zero-shot prompt; None is the library's, or the group prompt with an empty
     context where that is your own."""
 
-    document_prompt: SkipValidation[BasePromptTemplate[str]] = Field(
+    document_prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=DOCUMENT_PROMPT, exclude=True, repr=False
     )
-    """How one record is written into the context, from its text and metadata."""
+    """How one record is written into the prompt, from its text and metadata: as a text,
+    or by a `ChatPromptTemplate` as messages, such as a human and an AI turn."""
 
     document_separator: str = Field(default=DOCUMENT_SEPARATOR, repr=False)
     """What stands between two records."""
@@ -228,7 +232,8 @@ class DPChain(
     )
     """A function from text to text, or a Runnable, that each record goes through before
     the model's provider sees it. It is called in the sealed region, with one record at
-    a time, and has to depend on that text alone: see `sealed.redaction`. A group whose
+    a time (or one message of it), and has to depend on that text alone: see
+    `sealed.redaction`. A group whose
     record fails abstains. It is no part of the guarantee. What a Runnable stores by
     itself, such as a model's own cache, is not sealed."""
 

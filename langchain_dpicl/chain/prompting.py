@@ -5,13 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import cycle
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import (
+    BaseChatPromptTemplate,
     BasePromptTemplate,
     PromptTemplate,
     format_document,
@@ -25,6 +27,9 @@ from langchain_dpicl.sealed import attempt
 
 FILTER = "filter"
 """Where a chain's input says who takes part."""
+
+RECORDS = "records"
+"""Where a group prompt takes a group's records as messages."""
 
 
 class UnseenLabelsWarning(UserWarning):
@@ -138,17 +143,41 @@ class Prompting:
     """The templates of a chain.
 
     Attributes:
-        prompt: The group prompt, with `context` and `question`; None is the default.
+        prompt: The group prompt, with `question`, and with `context` or a
+            `MessagesPlaceholder("records")`; None is the default.
         public_prompt: The zero-shot prompt; None is the default one, or the group
             prompt with an empty context where that is the user's own.
-        document_prompt: How one record is written.
+        document_prompt: How one record is written: as a text, or as messages.
         document_separator: What stands between records.
     """
 
     prompt: BasePromptTemplate[Any] | None
     public_prompt: BasePromptTemplate[Any] | None
-    document_prompt: BasePromptTemplate[str]
+    document_prompt: BasePromptTemplate[Any]
     document_separator: str
+
+    @cached_property
+    def turns(self) -> tuple[BaseMessage, ...]:
+        """The messages of a record without its text; none where it is a text.
+
+        Raises:
+            InvalidParameterError: If the document prompt makes anything but messages
+                of one text each, always the same number of them.
+        """
+        if not isinstance(self.document_prompt, BaseChatPromptTemplate):
+            return ()
+        blank = dict.fromkeys(self.document_prompt.input_variables, "")
+        try:
+            turns = tuple(self.document_prompt.format_messages(**blank))
+        except Exception:  # noqa: BLE001 - replaced by an error of ours
+            turns = ()
+        if turns and all(isinstance(turn.content, str) for turn in turns):
+            return turns
+        raise InvalidParameterError(
+            "document_prompt= must write each record as messages of one text each, "
+            "without a MessagesPlaceholder, such as ChatPromptTemplate.from_messages("
+            "[('human', '{page_content}'), ('ai', '{label}')])."
+        )
 
     def check(
         self,
@@ -166,10 +195,11 @@ class Prompting:
                 can't name all of it is warned of; see `UnseenLabelsWarning`.
 
         Raises:
-            InvalidParameterError: If the group prompt has no place for the records,
-                the question, or drafted options, or the document prompt wants what no
-                record has.
+            InvalidParameterError: If the group prompt has no place for the records as
+                they are written, the question, or drafted options, or the document
+                prompt wants what no record has.
         """
+        self._check_place()
         unknown = set(self.document_prompt.input_variables) - {"page_content"}
         if metadata_keys is not None and not unknown <= metadata_keys:
             raise InvalidParameterError(
@@ -184,8 +214,8 @@ class Prompting:
                 "The prompt has a variable filter, which in an input says who takes "
                 "part: give it another name."
             )
-        missing = {"context", "question"}.difference(self.prompt.input_variables)
-        if missing:
+        needed = {"question"} if self.turns else {"context", "question"}
+        if missing := needed.difference(self.prompt.input_variables):
             raise InvalidParameterError(
                 f"The prompt has no variable {' or '.join(sorted(missing))}: "
                 "{context} takes a group's records, {question} the question."
@@ -209,8 +239,33 @@ class Prompting:
                     stacklevel=4,
                 )
 
+    def _check_place(self) -> None:
+        """Refuse messages without a `MessagesPlaceholder`, and one without messages."""
+        has_place = takes_records(self.prompt)
+        if self.turns and not has_place:
+            raise InvalidParameterError(
+                "document_prompt= writes each record as messages, and the group prompt "
+                "has no place for them. Pass prompt=ChatPromptTemplate.from_messages("
+                "[..., MessagesPlaceholder('records'), ('human', '{question}')])."
+            )
+        if has_place and not self.turns:
+            raise InvalidParameterError(
+                "The prompt takes the records as messages, and document_prompt= writes "
+                "each as a text. Pass a ChatPromptTemplate as document_prompt=, or put "
+                "{context} in place of MessagesPlaceholder('records')."
+            )
+        if self.prompt and self.turns and "context" in self.prompt.input_variables:
+            raise InvalidParameterError(
+                "The prompt takes the records as messages: leave {context} out of it."
+            )
+
     def texts(self, documents: Sequence[Document]) -> list[str]:
-        """Return records as they are written into a prompt."""
+        """Return records as they are written into a prompt.
+
+        A record that is written as messages makes a text for each of them.
+        """
+        if self.turns:
+            return [text for document in documents for text in self._said(document)]
         # Hundreds of records a query: a template costs more than all else of a prompt.
         if _is_text_alone(self.document_prompt):
             return [document.page_content for document in documents]
@@ -220,8 +275,23 @@ class Prompting:
 
     def group(self, question: Question, texts: Sequence[str]) -> PromptValue:
         """Return the prompt for one group's written records; see `texts`."""
-        context = self.document_separator.join(texts)
-        return _filled(self.prompt or GROUP_PROMPT, question, context=context)
+        return _filled(self.prompt or GROUP_PROMPT, question, **self._records(texts))
+
+    def _said(self, document: Document) -> list[str]:
+        """Return the texts of a record's messages."""
+        known = {"page_content": document.page_content, **document.metadata}
+        names = self.document_prompt.input_variables
+        written = self.document_prompt.format_prompt(**{n: known[n] for n in names})
+        messages = written.to_messages()
+        return [str(m.content) for m, _ in zip(messages, self.turns, strict=True)]
+
+    def _records(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Return what a prompt is filled with for written records."""
+        if not self.turns:
+            return {"context": self.document_separator.join(texts)}
+        spoken = zip(cycle(self.turns), texts, strict=False)
+        copies = [turn.model_copy(update={"content": text}) for turn, text in spoken]
+        return {RECORDS: copies}
 
     def public(self, question: Question) -> PromptValue:
         """Return the zero-shot prompt.
@@ -234,7 +304,8 @@ class Prompting:
             template = PUBLIC_PROMPT if self.prompt is None else self.prompt
         # How groups answer is no matter of the public answer: it has no records that
         # could support "none of these".
-        return _filled(template, replace(question, instructions=""), context="")
+        asked = replace(question, instructions="")
+        return _filled(template, asked, **self._records(()))
 
     def draft(
         self, template: BasePromptTemplate[Any] | None, question: Question
@@ -263,8 +334,9 @@ class Prompting:
         """Return what tells these prompts from others: all are public."""
         document = Document(page_content="{page_content}")
         written = attempt(partial(format_document, document, self.document_prompt))
+        marks = ["{page_content}"] * max(len(self.turns), 1)
         return [
-            self.fixed_text(question),
+            self.group(question, marks).to_string(),
             self.public(question).to_string(),
             written or repr(self.document_prompt),
             self.document_separator,
@@ -282,8 +354,13 @@ class Prompting:
         return self.group(question, ()).to_string()
 
 
+def takes_records(prompt: BasePromptTemplate[Any] | None) -> bool:
+    """Return whether a prompt has a `MessagesPlaceholder("records")`."""
+    return prompt is not None and RECORDS in prompt.input_types
+
+
 def _filled(
-    template: BasePromptTemplate[Any], question: Question, **values: str
+    template: BasePromptTemplate[Any], question: Question, **values: Any
 ) -> PromptValue:
     """Fill a public template; it ignores what it does not use."""
     given = {_INSTRUCTIONS: question.instructions}

@@ -35,9 +35,9 @@ NONE_OF_THESE = "none of these"
 """The last option of every choice."""
 
 CHOICE_INSTRUCTIONS = (
-    "Choose the one of the options below that the records support best. Reply with "
-    "that option alone, word for word, without any explanation. If the records "
-    f'support none of them, reply "{NONE_OF_THESE}".\n\nOptions:\n{{options}}'
+    "Choose one option: the one that the records support best. Answer with that option "
+    f'alone. If the records support none of them, answer "{NONE_OF_THESE}".\n\n'
+    "Options:\n{options}"
 )
 """How to choose; `options` are lines."""
 

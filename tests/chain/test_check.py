@@ -148,7 +148,7 @@ def test_a_good_chain_is_ready_and_the_source_is_never_looked_at() -> None:
     assert (report.group_calls, report.public_calls) == (40, 1)
     assert report.records_per_group == 3
     assert "Ready" in str(report)
-    assert all("Choose the one" in text for text in model.asked if "Plot" in text)
+    assert all("Choose one option" in text for text in model.asked if "Plot" in text)
 
 
 def test_twin_the_source_tells_of_every_look(
