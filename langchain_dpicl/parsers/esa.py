@@ -69,9 +69,9 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.embedding`, of rows around a public center, Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
-        public candidates and the noisy sum. So are the order of the candidates, and
-        whether they reach `min_score` or the score that noise alone reaches. With
-        `select="vote"` each answer votes for its nearest candidate:
+        public candidates and the noisy sum. So are their `scores` in the record, their
+        order, and whether they reach `min_score` or the score that noise alone reaches.
+        With `select="vote"` each answer votes for its nearest candidate:
         `mechanisms.voting`, the same event. Asked in stages: `mechanisms.stages`. Each
         answer is embedded by a call of its own; one that can't be embedded, or whose
         vector is zero, not finite or of another length, abstains, and no other does. A
@@ -292,8 +292,10 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         nothing = float((prepared.nothing @ mean).max())
         best, *_ = places = np.argsort(-scores, kind="stable").tolist()
         lead = prepared.lead(slots * mean) / asked.deviation(one, self.radius)
+        told = zip((*prepared.texts, NOTHING[1]), (*scores, nothing), strict=True)
+        details = {"scores": {text: round(float(score), 3) for text, score in told}}
         if nothing >= scores[best]:
-            return Said(_fallback(_TELL), lead, is_answer=True)
+            return Said(_fallback(_TELL, **details), lead, is_answer=True)
         if self.min_score is not None:
             places = [place for place in places if scores[place] >= self.min_score]
             is_far = not places
@@ -304,9 +306,9 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             is_far = float(prepared.direction(best) @ noisy) < least
         if is_far:
             reason = "no candidate is near enough to what the groups say"
-            return Said(_fallback(reason), lead)
+            return Said(_fallback(reason, **details), lead)
         ranking = tuple(prepared.texts[place] for place in places)
-        outcome = Outcome(Status.RELEASED, ranking[0], ranking=ranking)
+        outcome = Outcome(Status.RELEASED, ranking[0], ranking=ranking, details=details)
         return Said(outcome, lead, is_answer=True)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:

@@ -257,3 +257,17 @@ def test_groups_that_say_nothing_outweigh_a_few_that_say_something(
     found = release(PARSERS[name](), [Slot(said)] * 40 + [Slot("A dry cough.")] * 20)
     assert found.status is Status.FALLBACK
     assert "do not tell" in found.details["reason"]
+
+
+def test_the_record_has_the_noisy_score_of_each_candidate() -> None:
+    parser, slots = PARSERS["esa"](), [Slot(ANSWERS[0])] * 80
+    found, again = (release(parser, slots, paid=paid(parser, 2.9)) for _ in range(2))
+    scores = found.details["scores"]
+    *candidates, nothing = scores
+    assert sorted(candidates, key=scores.get, reverse=True) == list(found.ranking)
+    assert nothing == "The records do not say."
+    assert all(-2 < score == round(score, 3) < 2 for score in scores.values())
+    # They are those of the noisy sum: without its noise they would be the same.
+    assert scores != again.details["scores"]
+    silent = release(PARSERS["esa"](), [Slot("I don't know.")] * 80)
+    assert max(silent.details["scores"], key=silent.details["scores"].get) == nothing
