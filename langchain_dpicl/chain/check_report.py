@@ -11,15 +11,24 @@ Severity = Literal["error", "warning", "info"]
 FINDINGS: dict[str, tuple[Severity, str]] = {
     "no-answer": ("error", "Make model.invoke('Hello') work: key, URL, name, network."),
     "some-failed": ("warning", "Lower max_group_concurrency; raise max_retries."),
-    "context": ("error", "Lower docs_per_group, or give the model a larger context."),
+    "context": (
+        "error",
+        "Show each group fewer or shorter records, or give the model a larger context.",
+    ),
     "truncated": ("warning", "Raise the server's context (num_ctx in Ollama)."),
     "cut": ("warning", "Raise the model's max_tokens, or let it think less."),
     "empty": ("error", "Raise the model's max_tokens, or let it think less."),
     "format": ("warning", "Use a model that does as told, or another prompt=."),
     "says-nothing": ("info", "Pass public records= that answer the question."),
-    "no-options": ("error", "Give labels=, extra_labels= or candidates=."),
+    "no-options": (
+        "error",
+        "Name the possible answers yourself, or ask for one that a few words can say.",
+    ),
     "preparation": ("error", "Mend the prompt, the parser, its embedding or redact=."),
-    "sealed": ("error", "Use a model that needs no callbacks or context variables."),
+    "sealed": (
+        "error",
+        "Mend the model's _generate, or use one that needs no callbacks or context.",
+    ),
     "boilerplate": (
         "info",
         "Pass those of a check() without arguments to parser.without().",

@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_core.outputs import LLMResult
 from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables import RunnableConfig
+from typing_extensions import override
 
 from langchain_dpicl import accounting
 from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -38,6 +43,7 @@ from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.progress import Advance, progress_bar
+from langchain_dpicl.common.replies import usage_of
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import DPError, InvalidParameterError
 from langchain_dpicl.parsers import PublicInput
@@ -59,10 +65,27 @@ _TOO_LONG = re.compile(
     r"reduce the length|exceed\w* the (model|maximum|context)",
     re.IGNORECASE,
 )
-_CUT = frozenset({"length", "max_tokens", "MAX_TOKENS"})
-_ENDS = ("finish_reason", "stop_reason", "done_reason")
+_CUT = frozenset({"length", "max_tokens", "MAX_TOKENS", "incomplete"})
+_ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 _MOST_OF_A_TOKEN = 10
 """Characters of a token, in any language, at the most that a whole prompt has."""
+
+
+class _Ends(BaseCallbackHandler):
+    """Notes whether an ordinary call's reply was cut at the model's limit."""
+
+    cut = False
+
+    @override
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        for generation in chain.from_iterable(response.generations):
+            message = getattr(generation, "message", None)
+            told = {
+                **(generation.generation_info or {}),
+                **getattr(message, "response_metadata", {}),
+            }
+            if any(str(told.get(name)) in _CUT for name in _ENDS):
+                self.cut = True
 
 
 @dataclass(repr=False)
@@ -107,7 +130,8 @@ class ChainCheck:
                 checked.append(found)
                 known.update((question.text, *found.options))
                 known.update(asked.to_string() for asked in prompts)
-        often = self._often(checked, known)
+        may_drop = hasattr(self.query.private.parser, "without")
+        often = self._often(checked, known) if may_drop else []
         charge = yield in_thread(self._charge)
         yield replace(
             self._report(checked, charge),
@@ -136,7 +160,7 @@ class ChainCheck:
         parser = self.query.private.parser
         nothing = CheckedQuestion(question.text, ())
         try:
-            prepared = yield from self._prepared(question)
+            prepared, drafted = yield from self._prepared(question)
             question = replace(question, instructions=parser.instructions(prepared))
             prompts = yield from self._prompts(question)
         except Exception as error:  # noqa: BLE001 - a prompt, a parser, an embedding
@@ -148,10 +172,11 @@ class ChainCheck:
         outcome = parser.public_outcome(prepared)
         if outcome is not None:
             reason = outcome.details.get("reason", "public input decides")
-            self._found("no-options", f"{question.text!r}: {reason}.")
+            said = f" It said: {drafted[:500]!r}."
+            self._found("no-options", f"{question.text!r}: {reason}.{said}")
             return replace(nothing, options=options), []
         # Before the sealed calls: a server that keeps prompts counts this one whole.
-        message, failure = yield from self._plain(prompts[0])
+        message, failure = yield from self._plain(prompts[0], question)
         slots = yield from self._slots(prompts, done)
         yield from self._failures(prompts, slots, failure)
         return self._read(nothing, options, prepared, slots, prompts[0], message), (
@@ -159,19 +184,24 @@ class ChainCheck:
         )
 
     def _prompts(self, question: Question) -> Flow[list[PromptValue]]:
-        private, prompting = self.query.private, self.query.private.prompting
-        if private.redactor is not None:
-            yield private.redactor.probe()
-        # Anything but a redactor's failure may be shown, and is raised here.
-        written: list[Written] = [prompting.texts(group) for group in self.groups]
-        if private.redactor is not None:
-            written = yield private.redactor.each(written)
-        if None in written:
-            raise InvalidParameterError("redact= failed on made-up records.")
+        prompting, redactor = self.query.private.prompting, self.query.private.redactor
+        if redactor is not None:
+            yield redactor.probe()
+        texts = [prompting.texts(group) for group in self.groups]
+        written: list[Written] = [*texts]
+        if redactor is not None:
+            written = yield redactor.each(written)
+            if None in written:
+                failed = partial(redactor.failure, texts[written.index(None)])
+                why = yield in_thread(failed)
+                raise InvalidParameterError(f"redact= failed on made-up records: {why}")
         return [prompting.group(question, texts or ()) for texts in written]
 
-    def _prepared(self, question: Question) -> Flow[Any]:
-        """Do the public part; return None where the model fails in it."""
+    def _prepared(self, question: Question) -> Flow[tuple[Any, str]]:
+        """Do the public part; return it, and what the model said for it.
+
+        What it prepared is None where the model fails in it.
+        """
         parser, prompting = self.query.private.parser, self.query.private.prompting
         template = parser.draft_prompt
         prompting.rewrite(parser.rewrite_prompt, question, "")
@@ -183,10 +213,10 @@ class ChainCheck:
         for prompt, count in asked:
             found: tuple[str, ...] = ()
             if prompt is not None and count:
-                found, error = yield from self._public(prompt, count)
+                found, error = yield from self._public(prompt, count, question)
                 if error is not None:
                     self._failed(error)
-                    return None
+                    return None, ""
             answers.append(found)
         public = PublicInput(
             question=question.text,
@@ -194,9 +224,10 @@ class ChainCheck:
             zero_shot=answers[0],
             draft="".join(answers[1]),
         )
-        return (
-            yield Do(partial(parser.prepare, public), partial(parser.aprepare, public))
+        prepared = yield Do(
+            partial(parser.prepare, public), partial(parser.aprepare, public)
         )
+        return prepared, public.draft or "\n".join(public.zero_shot)
 
     def _slots(self, prompts: list[PromptValue], done: Advance) -> Flow[list[Slot]]:
         model = self.query.private.sealed
@@ -212,27 +243,46 @@ class ChainCheck:
         return slots
 
     def _public(
-        self, prompt: PromptValue, count: int
+        self, prompt: PromptValue, count: int, question: Question
     ) -> Flow[tuple[tuple[str, ...], str | None]]:
         """Ask as the chain asks in public; return the answers, or the error's text."""
-        public = self.query.public
+        public, ends = self.query.public, _Ends()
+        asked = prompt, count, RunnableConfig(callbacks=[ends]), Use()
         try:
             answers = yield Do(
-                partial(public.answers, prompt, count, {}, Use()),
-                partial(public.aanswers, prompt, count, {}, Use()),
+                partial(public.answers, *asked), partial(public.aanswers, *asked)
             )
         except DPError as error:
-            _, raw = yield from self._plain(prompt)
+            _, raw = yield from self._plain(prompt, question)
             return (), raw or str(error)
+        self._ended(ends, "a reply to the question alone", question)
         return answers, None
 
-    def _plain(self, prompt: PromptValue) -> Flow[tuple[Any, str | None]]:
+    def _plain(
+        self, prompt: PromptValue, question: Question
+    ) -> Flow[tuple[Any, str | None]]:
         """Ask by an ordinary call; return the reply, or the error's text."""
+        ends = _Ends()
+        call = partial(self.model.invoke, prompt, RunnableConfig(callbacks=[ends]))
         try:
-            reply = yield in_thread(partial(self.model.invoke, prompt))
+            reply = yield in_thread(call)
         except Exception as error:  # noqa: BLE001 - shown, whatever it is
             return None, _told(error)
+        self._ended(ends, "the reply", question)
         return reply, None
+
+    def _openly(self, prompt: PromptValue) -> Flow[str | None]:
+        """Make a group's call with a public prompt; return the error's text."""
+        try:
+            yield self.query.private.sealed.openly(prompt)
+        except Exception as error:  # noqa: BLE001 - shown, whatever it is
+            return _told(error)
+        return None
+
+    def _ended(self, ends: _Ends, what: str, question: Question) -> None:
+        if ends.cut:
+            told = f"{what} was cut at the model's limit of tokens"
+            self._found("cut", f"{question.text!r}: {told}.")
 
     # -- what is found -----------------------------------------------------------------
 
@@ -248,12 +298,13 @@ class ChainCheck:
         if len(failed) == len(slots):
             if error is not None:
                 self._failed(error)
-            else:
-                what = "Every group call failed, and an ordinary one was answered."
-                self._found("sealed", what)
+                return
+            why = yield from self._openly(prompts[0])
+            what = "Every group call failed, and an ordinary one was answered."
+            self._found("sealed", f"{what} {why}" if why else what)
             return
         if failed:
-            _, error = yield from self._plain(prompts[failed[0]])
+            error = yield from self._openly(prompts[failed[0]])
             if error is not None and _TOO_LONG.search(error):
                 self._found("context", error)
         again = error or "asked again, the model answered"
@@ -275,7 +326,7 @@ class ChainCheck:
         kinds = [(r, parser.reads(r, prepared)) for r in replies if r is not None]
         count = Counter(kind for _, kind in kinds)
         failed = sum(slot.failed for slot in slots)
-        usage = getattr(message, "usage_metadata", None) or {}
+        usage: Mapping[str, Any] = usage_of(message) or {}
         found = replace(
             blank,
             options=options,
@@ -299,9 +350,6 @@ class ChainCheck:
             self._found("format", f"{what} {odd[0][:200]!r}.", severity)
         if said and found.says_nothing == said:
             self._found("says-nothing", f"{asked}all replies say so.")
-        metadata = getattr(message, "response_metadata", {})
-        if any(metadata.get(name) in _CUT for name in _ENDS):
-            self._found("cut", f"{asked}the reply was cut at the model's limit.")
         text = prompt.to_string()
         if found.input_tokens and len(text) > _MOST_OF_A_TOKEN * found.input_tokens:
             self._found(
@@ -416,4 +464,10 @@ def _forms(texts: Iterable[str]) -> frozenset[str]:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:500]}"
+    told = f"{type(error).__name__}: {str(error)[:500]}"
+    if isinstance(error, TypeError) and "generate" in told:
+        told += (
+            " LangChain calls _generate(messages, stop=..., run_manager=..., **bound) "
+            "and _agenerate alike."
+        )
+    return told

@@ -9,7 +9,7 @@ and keeps the provider's own retries, time-outs and bound arguments.
 from __future__ import annotations
 
 # ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.language_models import (
@@ -29,9 +29,9 @@ from langchain_dpicl.exceptions import (
     UnsealableModelError,
 )
 from langchain_dpicl.release.fan_out import fan_out
-from langchain_dpicl.release.flow import Do, Flow, aresult, result
+from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
 from langchain_dpicl.sealed.call_limit import CallLimit
-from langchain_dpicl.sealed.lists import aask_list, ask_list, require_lists
+from langchain_dpicl.sealed.lists import aask_list, arguments, ask_list, require_lists
 from langchain_dpicl.sealed.model_loop import ModelLoop, model_loop, on_model_loop
 from langchain_dpicl.sealed.region import (
     aattempt,
@@ -124,6 +124,17 @@ class SealedModel:
         """
         return await aresult(self._steps(prompts, done))
 
+    def openly(self, prompt: PromptValue) -> Do:
+        """Return a group's call with a public prompt, whose errors may be shown."""
+
+        def blocking() -> None:
+            self._generate([prompt])
+
+        async def awaiting() -> None:
+            await on_model_loop(lambda: self._agenerate([prompt]))
+
+        return Do(blocking, awaiting) if self._is_async else in_thread(blocking)
+
     def _steps(
         self, prompts: Sequence[PromptValue | None], done: Advance
     ) -> Flow[list[Slot]]:
@@ -195,12 +206,12 @@ class SealedModel:
             texts = [prompt.to_string() for prompt in prompts]
             if len(texts) > 1:
                 return ask_list(model, texts, self._stop, self._bound)
-            many = model._generate(texts, self._stop, None, **self._bound)
+            many = model._generate(texts, **self._given(model._generate))
             return [_only(many.generations)]
         if model.rate_limiter is not None:
             model.rate_limiter.acquire(blocking=True)
         messages = prompts[0].to_messages()
-        result = model._generate(messages, self._stop, None, **self._bound)
+        result = model._generate(messages, **self._given(model._generate))
         return [_slot(result.generations)]
 
     async def _agenerate(self, prompts: list[PromptValue]) -> list[Slot]:
@@ -209,13 +220,16 @@ class SealedModel:
             texts = [prompt.to_string() for prompt in prompts]
             if len(texts) > 1:
                 return await aask_list(model, texts, self._stop, self._bound)
-            many = await model._agenerate(texts, self._stop, None, **self._bound)
+            many = await model._agenerate(texts, **self._given(model._agenerate))
             return [_only(many.generations)]
         if model.rate_limiter is not None:
             await model.rate_limiter.aacquire(blocking=True)
         messages = prompts[0].to_messages()
-        result = await model._agenerate(messages, self._stop, None, **self._bound)
+        result = await model._agenerate(messages, **self._given(model._agenerate))
         return [_slot(result.generations)]
+
+    def _given(self, method: Callable[..., Any]) -> dict[str, Any]:
+        return arguments(method, self._stop, self._bound)
 
 
 def unwrap(model: Any) -> tuple[BaseChatModel | BaseLLM, dict[str, Any]]:

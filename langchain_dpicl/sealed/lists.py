@@ -17,8 +17,9 @@ from __future__ import annotations
 
 # ruff: noqa: SLF001 - `_generate` and the invocation's parameters are what providers
 # implement; nothing public makes a call that no observer sees.
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.language_models import LLM, BaseChatModel, BaseLLM
@@ -46,6 +47,22 @@ def require_lists(model: BaseChatModel | BaseLLM) -> None:
     )
 
 
+def arguments(
+    method: Callable[..., Any], stop: list[str] | None, bound: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what LangChain gives a model's method beside the prompt, in its way.
+
+    It passes everything by name, and a run manager only to methods that name one. So a
+    model that works in an ordinary call works in a group call.
+
+    Example:
+        >>> arguments(lambda messages, stop=None, **more: None, ["."], {"seed": 3})
+        {'stop': ['.'], 'seed': 3}
+    """
+    takes_one = "run_manager" in inspect.signature(method).parameters
+    return {"stop": stop, **({"run_manager": None} if takes_one else {}), **bound}
+
+
 def ask_list(
     model: Any, texts: list[str], stop: list[str] | None, bound: dict[str, Any]
 ) -> list[Slot]:
@@ -55,7 +72,8 @@ def ask_list(
     raises.
     """
     if not _is_numbered(model):
-        found = model._generate(texts, stop, None, **bound)
+        given = arguments(model._generate, stop, bound)
+        found = model._generate(texts, **given)
         return _in_order(found.generations, len(texts))
     params = _params(model, texts, stop, bound)
     return _by_number(model.client.create(prompt=texts, **params), len(texts), params)
@@ -66,7 +84,8 @@ async def aask_list(
 ) -> list[Slot]:
     """Ask for several answers in one call; see `ask_list`."""
     if not _is_numbered(model):
-        found = await model._agenerate(texts, stop, None, **bound)
+        given = arguments(model._agenerate, stop, bound)
+        found = await model._agenerate(texts, **given)
         return _in_order(found.generations, len(texts))
     params = _params(model, texts, stop, bound)
     reply = await model.async_client.create(prompt=texts, **params)

@@ -95,6 +95,15 @@ class Redactor:
 
         return Do(blocking, awaiting)
 
+    def failure(self, texts: Sequence[str]) -> str:
+        """Return why public texts can't be redacted; empty if they can."""
+        try:
+            for text in texts:
+                _require_text(self._text(text))
+        except Exception as error:  # noqa: BLE001 - shown: the texts are public
+            return f"{type(error).__name__}: {str(error)[:500]}"
+        return ""
+
     def each(self, written: Sequence[Written]) -> Do:
         """Return the call that redacts groups' records, for the sealed region.
 

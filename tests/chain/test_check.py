@@ -261,6 +261,72 @@ def test_the_real_reason_is_shown(code: str, shown: str) -> None:
     assert shown in found.what
 
 
+class Draft(Telling):
+    """Drafts in prose, and is cut off in it."""
+
+    def _generate(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> ChatResult:
+        found = super()._generate(messages, *args, **kwargs)
+        if "Possible answers" in str(messages[-1].content):
+            found.generations[0].message.content = "<think>I might list peas"
+        return found
+
+
+def test_a_draft_without_options_is_shown_and_told_to_be_cut() -> None:
+    report = chain(Draft(), VoteOutputParser(labels="draft")).check(QUESTION)
+    assert {"no-options", "cut"} <= codes(report)
+
+    def prose(_: str) -> str:
+        return "I would rather not say."
+
+    esa = ESAOutputParser(embedding=EMBEDDING, n_candidates=2)
+    text = str(chain(ScriptedModel(reply=prose), esa).check(QUESTION))
+    assert "I would rather not say." in text
+    assert "labels=" not in text
+
+
+def test_boilerplate_is_no_matter_of_a_parser_that_drops_no_words() -> None:
+    report = chain(said("Happily sharing insight: it prevails.")).check()
+    assert "boilerplate" not in codes(report)
+
+
+class Short(ScriptedModel):
+    """Names what it takes, as LangChain allows: no run manager."""
+
+    def _generate(
+        self, messages: list[BaseMessage], stop: Any = None, **bound: Any
+    ) -> ChatResult:
+        assert not bound
+        return super()._generate(messages)
+
+
+class NoStop(AsyncScriptedModel):
+    """Takes no stop words where it is awaited."""
+
+    async def _agenerate(  # type: ignore[override]
+        self, messages: list[BaseMessage]
+    ) -> ChatResult:
+        return self._generate(messages)
+
+
+async def test_a_model_is_called_in_a_group_as_langchain_calls_it() -> None:
+    report = chain(Short(reply=lambda _: "beans")).check(QUESTION)
+    assert report.questions[0].readable == 8
+    broken = await chain(NoStop(reply=lambda _: "beans")).acheck(QUESTION)
+    (sealed,) = [one for one in broken.findings if one.code == "sealed"]
+    assert "_agenerate() got an unexpected keyword argument" in sealed.what
+    assert "_generate(messages, stop=..., run_manager=..., **bound)" in sealed.what
+
+
+def test_an_error_of_made_up_records_is_shown() -> None:
+    def redact(text: str) -> str:
+        return text if "public sentence" in text else text + {}["Plot"]  # type: ignore[index]
+
+    report = chain(said("beans"), redact=redact).check()
+    assert "KeyError: 'Plot'" in str(report)
+
+
 FRAMED = "Happily sharing insight: beans prevail."
 OTHER = "beans", "cough"
 
