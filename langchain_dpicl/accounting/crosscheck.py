@@ -11,9 +11,10 @@ Its numerics, and what is done about them: the grid step must be eps_error divid
 sqrt(n / 2 * log(12 / delta_error)), so eps_error is set to what a grid of fixed
 size can prove. Noise far below the sensitivity, tiny rates and tiny deltas end in
 overflows, empty Renyi bounds, violated assertions or loops that take seconds; the range
-where it works is checked first, and any exception is reported in the result. Losses
-above a hundred are beyond its precision (noise 10 at rate 0.5, 100,000 times: it says
-168 at most, the truth is 191); such a plan is refused although our figure is right.
+where it works is checked first. Outside of it, and where it raises or gives no
+interval, it judges nothing: the figure is an upper bound without it. Losses above a
+hundred are beyond its precision (noise 10 at rate 0.5, 100,000 times: it says 168 at
+most, the truth is 191); such a plan is refused although our figure is right.
 
 A list with a `RenyiEvent` is composed at Renyi orders alone, of which prv-accountant
 knows nothing. The second opinion is then dp-accounting's conversion, of divergences
@@ -63,7 +64,7 @@ _BETWEEN, _MAX_ORDER = 1e-3, 5_000.0
 class CrossCheck:
     """Two independent figures for the Gaussian part of a plan, and Renyi events.
 
-    A plan is to be refused unless `agrees`.
+    A plan is to be refused where `agrees` is False.
 
     Example:
         >>> result = cross_check([GaussianEvent(2.0, 0.1, 10)], 1e-5)
@@ -82,11 +83,11 @@ class CrossCheck:
     """Proven upper end; with Renyi events what dp-accounting finds where a sampled
     Gaussian is known at whole orders only; infinite where there is none."""
 
-    agrees: bool
-    """Whether the two are compatible; False where the second can't compute."""
+    agrees: bool | None
+    """Whether the two are compatible; None where the second can't judge."""
 
     reason: str = ""
-    """Why it could not compute, or what disagrees; empty if all is well."""
+    """Why it can't judge, or what disagrees; empty if all is well."""
 
 
 def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
@@ -100,18 +101,18 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     small, and not a Poisson figure in its place. `agrees` means that the figure is not
     below the interval (it would not be an upper bound) and not more than 2 % above it
     (it would be of something else; of fixed size 50 %). With `ParallelEvent`s each
-    branch (each way to take one of each) is compared by itself; the result is the one
-    of the largest figure, or else the first that does not agree.
+    branch (each way to take one of each) is compared by itself; the result is the first
+    that does not agree, else one that was not judged, else that of the largest figure.
 
-    Nothing is raised for what prv-accountant can't compute: the result says why, and
-    does not agree. A list without Gaussians agrees, as there is nothing to compare.
+    Nothing is raised for what prv-accountant can't compute: `agrees` is None, and the
+    result says why. A list without Gaussians agrees: there is nothing to compare.
 
     Raises:
         ParameterError: If `delta` is out of its range, or an event is unknown.
 
     Example:
-        >>> cross_check([GaussianEvent(0.01, 0.1)], 1e-5).agrees
-        False
+        >>> cross_check([GaussianEvent(0.01, 0.1)], 1e-5).agrees is None
+        True
     """
     delta = parameters.delta(delta)
     own = own_events(events)
@@ -120,13 +121,13 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     if ways(own) > _MAX_WAYS:
         reason = f"more than {_MAX_WAYS} different branches to compare"
         figure = compose(own, delta)
-        return CrossCheck(figure, 0.0, math.inf, agrees=False, reason=reason)
+        return CrossCheck(figure, 0.0, math.inf, agrees=None, reason=reason)
     found: list[CrossCheck] = []
     for plain in one_by_one(own):
         found.append(_cross_check(plain, delta))
-        if not found[-1].agrees:
+        if found[-1].agrees is False:
             return found[-1]
-    return max(found, key=lambda check: check.pld)
+    return max(found, key=lambda check: (check.agrees is None, check.pld))
 
 
 def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
@@ -145,35 +146,40 @@ def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
         return CrossCheck(
             math.inf, 0.0, math.inf, agrees=False, reason="delta is used up by delta0"
         )
-    if curves:
-        pld = compose([*releases, *curves], rest)
-        reason = _out_of_reach(gaussians, curves, pld)
-        lower, upper = 0.0, math.inf
-        if not reason:
-            lower, upper = _renyi_interval(gaussians, curves, rest)
-            reason = _disagreement(pld, lower, upper, margin, "dp-accounting")
-        return CrossCheck(pld, lower, upper, agrees=not reason, reason=reason)
-    if not releases:
+    if not (releases or curves):
         return CrossCheck(0.0, 0.0, 0.0, agrees=True)
-    pld = compose(releases, rest)
-    reason = _out_of_range(gaussians, rest, pld)
+    pld = compose([*releases, *curves], rest)
+    if not math.isfinite(pld):
+        reason = "there is no finite figure to compare"
+        return CrossCheck(pld, 0.0, math.inf, agrees=False, reason=reason)
+    who = "dp-accounting" if curves else "prv-accountant"
+    reason = (
+        _out_of_reach(gaussians, curves) if curves else _out_of_range(gaussians, rest)
+    )
     lower, upper = 0.0, math.inf
     if not reason:
         try:
-            lower, upper = _prv_interval(gaussians, rest, pld)
+            lower, upper = (
+                _renyi_interval(gaussians, curves, rest)
+                if curves
+                else _prv_interval(gaussians, rest, pld)
+            )
         except Exception as error:  # noqa: BLE001 - it raises almost anything
-            reason = f"prv-accountant can't compute this plan: {type(error).__name__}"
-    if not reason:
-        reason = _disagreement(pld, lower, upper, margin)
+            reason = f"{who} can't compute this plan: {type(error).__name__}"
+        else:
+            # A proven lower end contradicts a smaller figure, whatever the upper one.
+            if not lower <= upper or (upper == math.inf and pld >= lower):
+                reason = f"{who}'s interval is empty or has no end"
+    if reason:
+        return CrossCheck(pld, lower, upper, agrees=None, reason=reason)
+    reason = _disagreement(pld, lower, upper, margin, who)
     return CrossCheck(pld, lower, upper, agrees=not reason, reason=reason)
 
 
 def _disagreement(
-    pld: float, lower: float, upper: float, margin: float, who: str = "prv-accountant"
+    pld: float, lower: float, upper: float, margin: float, who: str
 ) -> str:
     """Return what is wrong with a figure beside a proven interval, or nothing."""
-    if not lower <= upper < math.inf:
-        return f"{who}'s interval is empty or has no end"
     if pld < lower:
         return f"the figure is below {who}'s interval"
     if pld > upper + margin * max(upper, _LEAST_ERROR):
@@ -227,12 +233,8 @@ def _log_moments(z: float, q: float, orders: Floats) -> Floats:
     return np.array([np.logaddexp.reduce(density + a * ratio) for a in orders])
 
 
-def _out_of_reach(
-    gaussians: list[GaussianEvent], curves: list[RenyiEvent], pld: float
-) -> str:
+def _out_of_reach(gaussians: list[GaussianEvent], curves: list[RenyiEvent]) -> str:
     """Return why a list with Renyi events can't be computed twice, or nothing."""
-    if not math.isfinite(pld):
-        return "there is no finite figure to compare"
     last = min(event.order for event in curves)
     if last < 1 + 2 * _LEAST_EXCESS:
         return f"dp-accounting needs an order above {1 + 2 * _LEAST_EXCESS:g}"
@@ -249,7 +251,8 @@ def _out_of_reach(
     return ""
 
 
-def _out_of_range(events: list[GaussianEvent], delta: float, pld: float) -> str:
+def _out_of_range(events: list[GaussianEvent], delta: float) -> str:
+    """Return why prv-accountant can't judge these events, or nothing."""
     if delta < _MIN_DELTA:
         return f"prv-accountant needs a delta of {_MIN_DELTA:g} at least"
     if sum(event.count for event in events if event.sampling_rate < 1) > MAX_USES:
@@ -264,7 +267,7 @@ def _out_of_range(events: list[GaussianEvent], delta: float, pld: float) -> str:
             )
         if q < _MIN_RATE:
             return f"prv-accountant needs a sampling rate of {_MIN_RATE:g} at least"
-    return "" if math.isfinite(pld) else "there is no finite figure to compare"
+    return ""
 
 
 def _distinct(events: list[GaussianEvent]) -> list[tuple[float, float, int]]:

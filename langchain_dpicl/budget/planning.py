@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,11 +64,12 @@ def plan_queries(
         exponential mechanism takes part, and Renyi orders up to that of a release
         curve where one does. A sampled plan is computed twice, by dp-accounting and by
         prv-accountant, and one with a release curve by our own conversion and by
-        dp-accounting's; unless the two agree it is refused.
+        dp-accounting's; where the two contradict each other it is refused. Where the
+        second can't judge a case a warning says so: the first is an upper bound.
 
     Raises:
         PlanMismatchError: If no noise, or not the fixed one, keeps within the budget,
-            or the two accountants disagree.
+            or the two accountants contradict each other.
         InvalidParameterError: If an argument is out of its range or no template.
 
     Example:
@@ -199,7 +201,13 @@ def _require_second_opinion(
     if not in_doubt:
         return
     check = accounting.cross_check(repeat(events, queries), delta)
-    if not check.agrees:
+    if check.agrees is None:
+        warnings.warn(
+            f"The second accountant can't judge this plan: {check.reason}. Its epsilon "
+            f"of {check.pld:.3g} is the first accountant's upper bound, unconfirmed.",
+            stacklevel=2,
+        )
+    elif not check.agrees:
         raise PlanMismatchError(
             f"Two independent accountants disagree on this plan: {check}. Nothing is "
             "released on a figure that is in doubt; change the sampling rate, the "

@@ -283,7 +283,7 @@ def _chosen(options: Sequence[Option], wanted: float) -> Option:
 
 
 def _confirmed(options: Sequence[Option], wanted: float, budget: Budget) -> Option:
-    """Return the best way whose plan both accountants agree on, as an account asks."""
+    """Return the best way whose plan no accountant contradicts, as an account asks."""
     left = list(options)
     while True:
         chosen = _chosen(left, wanted)

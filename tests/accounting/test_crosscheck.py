@@ -89,13 +89,31 @@ def test_an_accountant_that_overflows_to_zero_is_caught(
         (GaussianEvent(0.3, 0.5, 100), 1e-5),
     ],
 )
-def test_what_cannot_be_computed_is_said_and_refused(
+def test_what_cannot_be_computed_is_said_and_is_no_disagreement(
     event: Event, delta: float
 ) -> None:
     result = cross_check([event], delta)
-    assert not result.agrees
+    # Without a finite figure of our own there is nothing to release on.
+    assert result.agrees is (False if math.isinf(result.pld) else None)
     assert result.reason
     assert (result.lower, result.upper) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize("z", [0.01, 0.15, 400.0, 1e5])
+@pytest.mark.parametrize("q", [1e-8, 0.01, 0.5])
+def test_a_figure_that_nobody_confirms_is_an_upper_bound(z: float, q: float) -> None:
+    found = cross_check([GaussianEvent(z, q)], 1e-6)
+    assert found.agrees is None
+    # The exact delta of (1 - q) N(0, 1) + q N(1 / z, 1) against N(0, 1) at the figure.
+    with mp.workdps(50):
+        factor, shift = mp.e**found.pld, mp.mpf(1) / z
+        at = mp.log1p((factor - 1) / q) / shift + shift / 2
+        exact = (1 - q) * _tail(at) + q * _tail(at - shift) - factor * _tail(at)
+    assert exact <= 1e-6
+
+
+def _tail(x: Any) -> Any:
+    return mp.erfc(x / mp.sqrt(2)) / 2
 
 
 def test_any_failure_of_the_other_library_is_a_result(
@@ -108,7 +126,7 @@ def test_any_failure_of_the_other_library_is_a_result(
     fake.PoissonSubsampledGaussianMechanism = broken
     monkeypatch.setitem(sys.modules, "prv_accountant", fake)
     result = cross_check(*PLANS["trec"])
-    assert not result.agrees
+    assert result.agrees is None
     assert "MemoryError" in result.reason
     assert "private" not in result.reason
 
@@ -134,7 +152,7 @@ def test_too_many_kinds_of_events_are_refused(monkeypatch: pytest.MonkeyPatch) -
     assert "different" in cross_check(events, 1e-6).reason
 
 
-def test_too_many_branches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_branches_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     one = CrossCheck(1.0, 0.9, 1.1, agrees=True)
     monkeypatch.setattr(crosscheck, "compose", lambda *_: 1.0)
     monkeypatch.setattr(crosscheck, "_cross_check", lambda *_: one)
@@ -142,7 +160,7 @@ def test_too_many_branches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cross_check([ParallelEvent(each[:100])], 1e-6) == one
     refused = cross_check([ParallelEvent(each)], 1e-6)
     reason = "more than 100 different branches to compare"
-    assert refused == CrossCheck(1.0, 0.0, math.inf, agrees=False, reason=reason)
+    assert refused == CrossCheck(1.0, 0.0, math.inf, agrees=None, reason=reason)
 
 
 def test_bad_arguments_are_refused() -> None:
@@ -295,7 +313,7 @@ def test_a_refused_grid_is_widened_while_the_error_is_small_enough(
         figure,
         0.0,
         math.inf,
-        agrees=False,
+        agrees=None,
         reason="prv-accountant can't compute this plan: RuntimeError",
     )
 
@@ -310,7 +328,7 @@ def test_an_end_that_is_no_number_is_a_failure(
     other.interval = interval
     reason = "prv-accountant can't compute this plan: ArithmeticError"
     assert cross_check(MIXED, 1e-6) == CrossCheck(
-        1.0, 0.0, math.inf, agrees=False, reason=reason
+        1.0, 0.0, math.inf, agrees=None, reason=reason
     )
 
 
@@ -364,8 +382,16 @@ def test_an_interval_must_be_one(
     monkeypatch.setattr(crosscheck, "_prv_interval", lambda *_: interval)
     answers(monkeypatch, 0.95)
     result = cross_check(MIXED, 1e-6)
-    assert not result.agrees
+    assert result.agrees is None
     assert result.reason == "prv-accountant's interval is empty or has no end"
+
+
+def test_a_lower_end_alone_contradicts_a_smaller_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crosscheck, "_prv_interval", lambda *_: (2.0, math.inf))
+    answers(monkeypatch, 1.9)
+    assert cross_check(MIXED, 1e-6).agrees is False
 
 
 def test_nothing_to_compare_agrees_and_nothing_left_of_delta_does_not() -> None:
@@ -391,13 +417,16 @@ def test_the_dearest_branch_is_told_or_the_first_that_does_not_agree(
         (event,) = own
         assert isinstance(event, GaussianEvent)
         z = event.noise_multiplier
-        return CrossCheck(10 - z, 0.0, 10.0, agrees=z < 5, reason=f"of {z}")
+        agrees = None if z == 4 else z < 5
+        return CrossCheck(10 - z, 0.0, 10.0, agrees=agrees, reason=f"of {z}")
 
     monkeypatch.setattr(crosscheck, "_cross_check", one)
     branches = [(GaussianEvent(z),) for z in (3.0, 1.0, 2.0)]
     if not is_first:
         branches.reverse()
     assert cross_check([ParallelEvent(branches)], 1e-6).reason == "of 1.0"
+    branches[1:1] = [(GaussianEvent(4.0),)]
+    assert cross_check([ParallelEvent(branches)], 1e-6).reason == "of 4.0"
     branches[1:1] = [(GaussianEvent(7.0),), (GaussianEvent(6.0),)]
     assert cross_check([ParallelEvent(branches)], 1e-6).reason == "of 7.0"
 
@@ -467,7 +496,7 @@ def test_the_ends_of_what_it_is_asked(
     assert cross_check(inside, delta) == CrossCheck(1.0, 1.0, 1.0, agrees=True)
     delta = math.nextafter(delta, 0) if inside == outside else delta
     assert cross_check(outside, delta) == CrossCheck(
-        1.0, 0.0, math.inf, agrees=False, reason=reason
+        1.0, 0.0, math.inf, agrees=None, reason=reason
     )
 
 
@@ -515,7 +544,7 @@ def test_the_ends_of_what_is_integrated(
     lists = [*events, RenyiEvent(order, 0.1), RenyiEvent(1e4, 0.1)]
     found = cross_check(lists, 1e-6)
     assert found.reason == reason
-    assert found.agrees == (not reason)
+    assert found.agrees is (None if reason else True)
     assert (found.lower, found.upper) == ((0.0, math.inf) if reason else (1.0, 1.0))
 
 

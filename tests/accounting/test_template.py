@@ -77,6 +77,15 @@ def test_disagreeing_accountants_stop_the_plan(monkeypatch: pytest.MonkeyPatch) 
         plan_queries(shape, epsilon=1, delta=1e-5, queries=10)
 
 
+def test_a_plan_that_the_second_accountant_cannot_judge_is_kept() -> None:
+    shape = template("vote", (GaussianPart(),), sampling_rate=0.25)
+    with pytest.warns(UserWarning, match="can't judge this plan: .* noise multiplier"):
+        (event,) = plan_queries(shape, epsilon=0.1, delta=1e-6, queries=10_000)
+    assert isinstance(event, GaussianEvent)
+    assert event.noise_multiplier > 300
+    assert 0.098 <= total((event,), 10_000, 1e-6) <= 0.1
+
+
 def test_fixed_noise_is_checked_not_believed() -> None:
     fixed = template("vote", (GaussianPart(1.0),))
     with pytest.raises(PlanMismatchError, match="more noise or fewer queries"):

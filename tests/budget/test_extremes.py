@@ -73,6 +73,7 @@ def test_orders() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:The second accountant can't judge:UserWarning")
 @pytest.mark.parametrize("name", RELEASES)
 def test_plans(name: str) -> None:
     sweep(lambda **terms: plan_queries(RELEASES[name], **terms), TERMS)
