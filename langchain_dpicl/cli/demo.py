@@ -235,8 +235,8 @@ def _private_chain(
         raise
     except Exception as error:  # noqa: BLE001 - a provider raises what it likes
         raise InvalidParameterError(
-            f"--embedding {options.embedding} failed ({type(error).__name__}). Does its "
-            "server answer, and does it have this model?"
+            f"--embedding {options.embedding} failed ({type(error).__name__}). Does "
+            "its server answer, and does it have this model?"
         ) from None
     return DPChain(
         groups=groups,

@@ -1,4 +1,4 @@
-"""Calls that type checkers must refuse: here an ignore that nothing needs is an error."""
+"""Calls that type checkers must refuse: an ignore that nothing needs is an error."""
 
 from __future__ import annotations
 
