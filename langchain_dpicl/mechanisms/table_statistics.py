@@ -58,7 +58,8 @@ from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.sensitivity import noise_scale, tally_l1, tally_l2
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
-MAX_TALLY = 1 << 61  # Largest entry accepted: entry and noise then fit 64 bits together
+MAX_TALLY = 1 << 61
+"""Entries beyond it, either way, count as it: entry and noise fit 64 bits together."""
 
 MAX_SIGMA = 2.0**50
 """Largest standard deviation of Gaussian noise, for the same reason."""
@@ -227,7 +228,12 @@ def _arrays(tallies: Sequence[npt.ArrayLike]) -> list[npt.NDArray[np.int64]]:
 
 
 def _tally(number: int, tally: Any) -> npt.NDArray[np.int64]:
-    """Return one tally as integers whose noisy values fit 64 bits."""
+    """Return one tally as integers whose noisy values fit 64 bits.
+
+    Entries are clipped to +-`MAX_TALLY` and not refused: an error would tell of the
+    rows, after the charge. Clipping moves no two entries further apart, so that the
+    sensitivity stays what it is.
+    """
     name = f"tallies[{number}]"
     try:
         array = np.asarray(tally)
@@ -239,6 +245,6 @@ def _tally(number: int, tally: Any) -> npt.NDArray[np.int64]:
             f"{name} must be integers of at most 64 bits, not {array.dtype}: put sums "
             "on a public grid of integers first."
         )
-    if array.size and max(-int(array.min()), int(array.max())) > MAX_TALLY:
-        raise ParameterError(f"{name} must be at most 2**61 in magnitude.")
-    return array.astype(np.int64)
+    if array.dtype.kind == "u":
+        array = np.minimum(array.astype(np.uint64), np.uint64(MAX_TALLY))
+    return np.clip(array.astype(np.int64), -MAX_TALLY, MAX_TALLY)
