@@ -15,6 +15,7 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.record import release_record
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.fitting import Distribution, fit
+from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
 from langchain_dpicl.tabular.ldp.reporting import report_texts
 from langchain_dpicl.tabular.ldp.terms import MECHANISM, RELATION, LDPTerms
 
@@ -98,18 +99,23 @@ class Collected:
         return cls(terms, epsilons, counts, distribution, record)
 
     def standard_errors(self) -> Errors:
-        """Return each column's estimated shares with their standard errors."""
+        """Return each column's estimated shares with their standard errors.
+
+        The shares are those of the column's own reports, reconstructed and no more:
+        right on average, and perhaps below 0. The distribution's are not: nothing in it
+        is below 0, which moves every share.
+        """
         found: Errors = {}
-        for place, column in enumerate(self.terms.schema.columns):
-            shares = self.distribution.marginal(place).tolist()
+        singles = zip(self.counts.singles, self.epsilons.values(), strict=True)
+        for place, (reports, epsilon) in enumerate(singles):
+            shares = np.full(reports.size, 1 / reports.size)
+            if self.counts.n:
+                shares = reconstruct(reports / self.counts.n, [epsilon])
             errors = self.distribution.standard_errors(place).tolist()
-            found[column.name] = dict(
-                zip(
-                    report_texts(column, len(shares)),
-                    zip(shares, errors, strict=True),
-                    strict=True,
-                )
-            )
+            column = self.terms.schema.columns[place]
+            texts = report_texts(column, len(shares))
+            pairs = zip(shares.tolist(), errors, strict=True)
+            found[column.name] = dict(zip(texts, pairs, strict=True))
         return found
 
 

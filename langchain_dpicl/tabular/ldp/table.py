@@ -349,8 +349,9 @@ class LDPTable(ReleasedTable):
     def standard_errors(self) -> Errors:
         """Return each column's estimated shares and their standard errors.
 
-        They are by column, then by value (of numbers, a bin's text). The errors are
-        those before negative shares were mended.
+        They are by column, then by value (of numbers, a bin's text). Each share is the
+        unbiased one of its column's reports and may be below 0; the true share is
+        within 1.96 standard errors in 95 % of collections, each taken by itself.
         """
         return self._found().standard_errors()
 

@@ -142,6 +142,22 @@ def test_shares_and_errors_are_of_values_and_bins() -> None:
         assert abs(share - truth[text]) < 6 * error
 
 
+def test_intervals_of_a_joint_tables_errors_hold_in_95_percent() -> None:
+    rows = [ROW] * 900 + [MIXED[1]] * 97 + [MIXED[2]] * 3
+    truth = {
+        "job": {"nurse": 0.9, "clerk": 0.097, "smith": 0.003},
+        "age": {"50 or more": 0.9, "25 to 50": 0.097, "below 25": 0.003},
+        "income": {"high": 0.9, "low": 0.1},
+    }
+    held = []
+    for seed in range(25):
+        table = table_of(rows, epsilon=2.0, model="joint", random=SeededRandom(seed))
+        for name, values in table.release().standard_errors().items():
+            for text, (share, error) in values.items():
+                held.append(abs(share - truth[name][text]) <= 1.96 * error)
+    assert np.mean(held) >= 0.95 - 3 * (0.95 * 0.05 / len(held)) ** 0.5
+
+
 @pytest.mark.parametrize(("k", "each"), [(1, {0, 1}), (6, {3}), (7, {3, 4})])
 def test_balanced_rows_have_labels_alike(k: int, each: set[int]) -> None:
     table = table_of(MIXED * 500).release()
