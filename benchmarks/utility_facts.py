@@ -34,10 +34,10 @@ from langchain_dpicl.demo.visit_notes import visit_note_facts
 from langchain_dpicl.mechanisms import lead_over_a_tie, least_votes
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import GDPTable, TextRows
-from langchain_dpicl.tabular.gdp.facts import UNTOLD
 
 DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
+ASIDE = ("none", "other", "unknown")
 PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
 _COUNTED = re.compile(r"([\w/ -]+?)(?: \(|: )about (\d+) ± (\d+)")
 
@@ -83,7 +83,7 @@ def asked(rows: Sequence[Row]) -> list[Question]:
 def counted(rows: Sequence[Row], question: Question) -> Counter[str]:
     of, by, value = question
     told = (row[of] for row in rows if not by or row[by] == value)
-    return Counter(one for one in told if str(one).casefold() not in UNTOLD)
+    return Counter(one for one in told if str(one).casefold() not in ASIDE)
 
 
 def released(rows: TextRows | Sequence[Row], schema: Any, epsilon: float) -> GDPTable:
@@ -96,7 +96,7 @@ def released(rows: TextRows | Sequence[Row], schema: Any, epsilon: float) -> GDP
 def first_of(table: GDPTable, question: Question) -> str:
     of, by, value = question
     ranked = table.statistics.counts(of, {by: value})
-    return next(one for one, _ in ranked if str(one).casefold() not in UNTOLD)
+    return next(one for one, _ in ranked if str(one).casefold() not in ASIDE)
 
 
 def stated(corpus: ReleasedCorpus, rows: Sequence[Row]) -> tuple[int, int]:
@@ -117,7 +117,7 @@ def stated(corpus: ReleasedCorpus, rows: Sequence[Row]) -> tuple[int, int]:
             wrong += abs(true - int(count)) > int(margin)
         if meta["status"] == "ranked":
             numbers = json.loads(meta["numbers"])
-            ranked = [n for n in numbers if str(n).casefold() not in UNTOLD]
+            ranked = [n for n in numbers if str(n).casefold() not in ASIDE]
             counts = counted(rows, question)
             told += 1
             wrong += counts[ranked[0]] < max(counts.values(), default=0)
@@ -134,7 +134,7 @@ def one_by_one(rows: Sequence[Row], questions: list[Question], total: int) -> An
         for question in questions:
             counts = counted(rows, question)
             labels = visit_note_schema().column(question[0]).values  # type: ignore[union-attr]
-            named = [v for v in labels if str(v).casefold() not in UNTOLD]
+            named = [v for v in labels if str(v).casefold() not in ASIDE]
             exact = np.array([counts[v] for v in named], dtype=float)
             best = named[int(exact.argmax())]
             lead, least = lead_over_a_tie(sigma), least_votes(sigma, len(named))
@@ -186,7 +186,7 @@ def _z_score(row: Row, table: Any) -> float:
         values.index(row[name])
         for name, values in zip(table.columns, table.values, strict=True)
     )
-    return float(table.unbiased[place]) / table.error
+    return float(table.noisy[place]) / table.noise
 
 
 def _auc(scores: Sequence[float], is_in: Sequence[bool]) -> float:
@@ -238,7 +238,9 @@ def _measured(
     right = clear = clear_right = told = wrong = found = 0
     for _ in range(runs):
         table = released(rows, rows.schema, epsilon)
-        corpus = table.documents(people="patients", phrases={"drug": "on {value}"})
+        corpus = table.documents(
+            people="patients", phrases={"drug": "on {value}"}, untold=ASIDE
+        )
         more, not_true = stated(corpus, read)
         told, wrong = told + more, wrong + not_true
         for question in questions:

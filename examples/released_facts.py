@@ -52,7 +52,9 @@ def main() -> None:
     )
     print(table.forecast(240).advice())
     facts = table.documents(
-        people="patients", phrases={"drug": "on {value}", "condition": "with {value}"}
+        people="patients",
+        phrases={"drug": "on {value}", "condition": "with {value}"},
+        untold=["none", "unknown"],
     )
 
     # Any RAG chain can have them; this one pays for a question they don't tell.

@@ -18,11 +18,12 @@ from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import domain_places
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import GDPTable, TextRows
-from langchain_dpicl.tabular.gdp.facts import UNTOLD
 
 ACCOUNT = "visit-notes"
 EPSILON, DELTA = 3.0, 1e-5
 PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
+ASIDE = ("none", "other", "unknown")
+"""Values that are counted and no answer to these questions."""
 QUESTIONS = {
     ("side effect", "drug", "on {} report"): ("lisinopril", "metformin", "sertraline"),
     ("drug", "condition", "with {} take"): ("migraine", "asthma", "depression"),
@@ -46,7 +47,9 @@ def ask_facts(
     )
     table = GDPTable(rows, rows.schema, measure=PAIRS, budget=budget, progress=False)
     corpus = table.release(resume=True).documents(
-        people="patients", phrases={"drug": "on {value}", "condition": "with {value}"}
+        people="patients",
+        phrases={"drug": "on {value}", "condition": "with {value}"},
+        untold=ASIDE,
     )
     console.rule("[bold]Facts: paid for once, asked for nothing")
     console.print(
@@ -79,7 +82,7 @@ def _answered(
     question = f"Which {of} do patients {how.format(value)} most?"
     answer = str(chain.invoke(question).text)
     counts = Counter(row[of] for row in rows if row[by] == value)
-    ranked = [name for name, _ in counts.most_common() if name not in UNTOLD]
+    ranked = [name for name, _ in counts.most_common() if name not in ASIDE]
     if "too close" in answer or "too small" in answer:
         verdict = "too close to tell"
     elif says_nothing(answer):

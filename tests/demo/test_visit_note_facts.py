@@ -16,10 +16,10 @@ from langchain_dpicl.demo.visit_notes import visit_note_facts
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TextRows
-from langchain_dpicl.tabular.gdp.facts import UNTOLD
 
 PAIRS = [("condition", "drug"), ("condition", "trigger"), ("drug", "side effect")]
 WAYS = [("drug", "condition"), ("trigger", "condition"), ("side effect", "drug")]
+ASIDE = ("none", "unknown")
 SEEDS = range(25)
 
 
@@ -44,12 +44,14 @@ def released(epsilon: float, seed: int) -> GDPTable:
 
 def documents(epsilon: float, seed: int) -> ReleasedCorpus:
     phrases = {"drug": "on {value}", "condition": "with {value}"}
-    return released(epsilon, seed).documents(people="patients", phrases=phrases)
+    return released(epsilon, seed).documents(
+        people="patients", phrases=phrases, untold=ASIDE
+    )
 
 
 def ranked(of: str, by: str, value: str) -> list[tuple[str, int]]:
     told = Counter(row[of] for row in read()[1] if row[by] == value)
-    return [one for one in told.most_common() if one[0] not in UNTOLD]
+    return [one for one in told.most_common() if one[0] not in ASIDE]
 
 
 def values(name: str) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ def test_the_largest_released_count_is_the_true_one(epsilon: float, least: int) 
         statistics = released(epsilon, seed).statistics
         for of, by, value in asked:
             counts = [v for v, _ in statistics.counts(of, {by: value})]
-            first = next(one for one in counts if one not in UNTOLD)
+            first = next(one for one in counts if one not in ASIDE)
             right.append(first == ranked(of, by, value)[0][0])
     assert 100 * sum(right) / len(right) >= least
 

@@ -10,17 +10,14 @@ are told several times, with noise of their own. Post-processing in two steps:
    components. So each component alone is averaged over the tables that tell it, weighed
    by one over its variance: table i of D_i cells and noise sigma_i says the component A
    with information 1 / (sigma_i^2 D_i), up to a factor that is the same for all of
-   them. That is the least-squares fit, exactly, and its errors follow in closed form:
-   with W_A the sum of the information, the fit's sums over columns S (D_S values) have
-   variance sum over A in S of rank_A / (W_A D_S^2), rank_A = prod (d_c - 1), and the
-   components are independent. (Qardaji, Yang and Li, *PriView*, 2014, section 4.4,
-   average in the same order; Hay et al. 2010 do so for trees.)
+   them. That is the least-squares fit, exactly. (Qardaji, Yang and Li, *PriView*, 2014,
+   section 4.4, average in the same order; Hay et al. 2010 do so for trees.)
 2. *Nothing below zero.* The nearest tables, in the same weights, that have the first
    step's sum of all rows, agree, and are nowhere negative: Dykstra's alternating
    projections (Boyle and Dykstra 1986). The total is held, because cutting off negative
    cells alone would lift it by the noise of all the empty ones. The truth is such a
-   set of tables, so that a projection brings the fit nearer to it on the whole: the
-   first step's errors stand for both.
+   set of tables, so that a projection brings the fit nearer to it on the whole. Single
+   counts are biased by it: no margin is stated for them.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +44,7 @@ _LEAST_NOISE = 1e-9
 
 @dataclass(frozen=True)
 class Overlap:
-    """Which tables there are, and how exact each is.
+    """Which tables there are, and how much noise each has.
 
     Attributes:
         columns: Each table's columns, one or two.
@@ -60,34 +56,11 @@ class Overlap:
         >>> fitted = two.fit([np.array([[3.0, 1.0], [0.0, 4.0]]), np.array([5.0, 3.0])])
         >>> [table.round(2).tolist() for table in fitted]
         [[[3.67, 0.33], [0.67, 3.33]], [4.33, 3.67]]
-        >>> round(two.error(("a", "b")), 2), round(two.error(("b",)), 2)
-        (0.82, 0.82)
     """
 
     columns: tuple[tuple[str, ...], ...]
     sizes: Mapping[str, int]
     noise: tuple[float, ...]
-
-    def error(self, columns: Sequence[str]) -> float:
-        """Return the standard error of each of the fit's sums over some columns."""
-        cells = self._cells(columns)
-        parts = (
-            math.prod(self.sizes[name] - 1 for name in part) / self._information(part)
-            for part in _subsets(columns)
-        )
-        return math.sqrt(math.fsum(parts)) / cells
-
-    def lead_error(self, columns: Sequence[str], of: str) -> float:
-        """Return that of the difference of two sums that differ in one column alone."""
-        others = [name for name in columns if name != of]
-        parts = []
-        for part in _subsets(others):
-            shares = (
-                (self.sizes[name] - 1 if name in part else 1) / self.sizes[name]
-                for name in others
-            )
-            parts.append(2 * math.prod(shares) / self._information((*part, of)))
-        return math.sqrt(math.fsum(parts) / self._cells(columns))
 
     def fit(self, tables: Sequence[Floats]) -> list[Floats]:
         """Return the tables made to agree, nowhere negative; see the module.
@@ -165,17 +138,5 @@ class Overlap:
             for own, noise in zip(self.columns, self.noise, strict=True)
         ]
 
-    def _information(self, part: Sequence[str]) -> float:
-        return math.fsum(
-            weight
-            for own, weight in zip(self.columns, self._weights(), strict=True)
-            if set(part) <= set(own)
-        )
-
     def _cells(self, columns: Sequence[str]) -> int:
         return math.prod(self.sizes[name] for name in columns)
-
-
-def _subsets(columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for size in range(len(columns) + 1):
-        yield from combinations(columns, size)

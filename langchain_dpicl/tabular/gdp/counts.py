@@ -6,7 +6,7 @@ Everything here is computed from released numbers and public terms: post-process
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.tabular.gdp.consistency import Overlap
+from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.terms import GDPTerms
 from langchain_dpicl.tabular.ldp.dependence import mutual_information
@@ -23,6 +24,9 @@ from langchain_dpicl.tabular.ldp.fitting import heaviest_forest
 from langchain_dpicl.tabular.ldp.tree import TreeDistribution
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
+
+MISSED = 0.05
+"""How often a count's margin does not hold, at most."""
 
 _SHOWN = 5
 """Counts of each table in a summary."""
@@ -45,6 +49,18 @@ class Estimate:
     error: float
 
 
+@dataclass(frozen=True)
+class Count(Estimate):
+    """A count as it was released, with a margin.
+
+    Attributes:
+        margin: The true count is within `value` +- `margin` in 95 % of releases, or in
+            more of them: exactly computed, and said of this count by itself.
+    """
+
+    margin: int
+
+
 # Not compared by value: arrays have no one answer to `==`.
 @dataclass(frozen=True, eq=False)
 class CountTable:
@@ -55,25 +71,29 @@ class CountTable:
         values: Each column's values, in the order of its axis: the declared categories,
             or the texts of the bins.
         noisy: The counts as they were released, whole numbers; some may be negative.
-        noise: The standard deviation of the noise on each of `noisy`.
-        unbiased: The counts made to agree with all other tables: equal sums; shape as
-            `noisy`. Some may be negative; `error` is exactly theirs.
-        counts: The same, none negative. They are nearer to the truth on the whole, and
-            large counts beside many empty ones come out somewhat too small.
-        error: The standard error of each of `counts`, in closed form for the sums made
-            equal. Cutting off negative counts makes errors smaller on the whole.
-        lead_errors: For each column, the standard error of the difference of two of
-            `counts` that differ in this column alone.
+            They are right on average, and `noise` and `margin` are theirs.
+        law: The law of the noise on each of `noisy`.
+        counts: Counts that agree with all other tables (equal sums), none negative:
+            for drawing rows like the table's. They are nearer to the truth on the
+            whole, but large ones beside many empty ones come out too small; no margin
+            is stated for them.
     """
 
     columns: tuple[str, ...]
     values: tuple[tuple[str, ...], ...]
     noisy: NDArray[np.int64] = field(repr=False)
-    noise: float
-    unbiased: NDArray[np.float64] = field(repr=False)
+    law: SummedNoise = field(repr=False)
     counts: NDArray[np.float64] = field(repr=False)
-    error: float
-    lead_errors: tuple[float, ...]
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the noise on each of `noisy`."""
+        return self.law.standard_deviation
+
+    @property
+    def margin(self) -> int:
+        """What each of `noisy` is off by at most, in 95 % of releases or more."""
+        return self.law.margin(MISSED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +103,12 @@ class MeasuredCounts:
     Attributes:
         terms: What was measured.
         tallies: The noisy numbers of each table.
-        noise: The standard deviation of the noise on each table's cells.
+        noises: The law of the noise on each table's cells.
     """
 
     terms: GDPTerms
     tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
-    noise: tuple[float, ...]
+    noises: tuple[WholeNoise, ...]
 
     def table(self, columns: Any) -> CountTable:
         """Return the counts of one measured table, or sums of one."""
@@ -106,23 +126,25 @@ class MeasuredCounts:
                 f"{' with '.join(map(repr, wanted)):.200} was not measured. What was: "
                 f"{known:.500}."
             )
-        # All of them agree after the fit; before, the least noisy sums tell most.
-        noise, place = min((self._summed(place, wanted), place) for place in places)
+        # The least noisy sums tell most.
+        law, place = self._best(wanted, places)
         own = self.measured[place]
         return CountTable(
             wanted,
             tuple(_values(self.terms.schema.column(name)) for name in wanted),
             _summed(self._noisy[place], own, wanted),
-            noise,
-            _summed(self._agreeing[place], own, wanted),
+            law,
             _summed(self._fitted[place], own, wanted),
-            self._overlap.error(wanted),
-            tuple(self._overlap.lead_error(wanted, of=name) for name in wanted),
         )
+
+    def total(self) -> tuple[int, SummedNoise]:
+        """Return the noisy number of rows, and the law of its noise."""
+        law, place = self._best((), range(len(self.measured)))
+        return int(self._noisy[place].sum()), law
 
     def ranked(
         self, of: str, where: Mapping[str, Any] | None = None
-    ) -> list[tuple[str, Estimate]]:
+    ) -> list[tuple[str, Count]]:
         """Return a column's values by their counts, largest first."""
         if where is not None and not isinstance(where, Mapping):
             raise InvalidParameterError(
@@ -131,28 +153,29 @@ class MeasuredCounts:
             )
         given = dict(where or {})
         table = self.table((*given, of))
-        counts = table.counts
+        counts = table.noisy
         for name, value in given.items():
             counts = counts[_code(self.terms.schema.column(name), value)]
         order = np.argsort(-counts, kind="stable").tolist()
+        noise, margin = table.noise, table.margin
         return [
-            (table.values[-1][code], Estimate(float(counts[code]), table.error))
+            (table.values[-1][code], Count(float(counts[code]), noise, margin))
             for code in order
         ]
 
     def largest(self, columns: Sequence[str]) -> str:
-        """Return the largest counts of a table in words, with their error."""
+        """Return the largest counts of a table in words, with their margin."""
         table = self.table(columns)
-        order = np.argsort(-table.counts, axis=None, kind="stable")[:_SHOWN]
+        order = np.argsort(-table.noisy, axis=None, kind="stable")[:_SHOWN]
         shown = []
         for place in order.tolist():
-            codes = np.unravel_index(place, table.counts.shape)
+            codes = np.unravel_index(place, table.noisy.shape)
             texts = (
                 self.terms.schema.column(name).code_text(int(code))
                 for name, code in zip(columns, codes, strict=True)
             )
-            shown.append(f"{' with '.join(texts)} {table.counts.flat[place]:.0f}")
-        return f"{', '.join(shown)}, ... (each +- {table.error:.1f})"
+            shown.append(f"{' with '.join(texts)} {table.noisy.flat[place]}")
+        return f"{', '.join(shown)}, ... (each +- {table.margin})"
 
     @cached_property
     def tree(self) -> TreeDistribution:
@@ -215,26 +238,27 @@ class MeasuredCounts:
     @cached_property
     def _overlap(self) -> Overlap:
         sizes = {n: self.terms.schema.column(n).domain_size for n in self.names}
-        return Overlap(self.measured, sizes, self.noise)
-
-    @cached_property
-    def _agreeing(self) -> list[NDArray[np.float64]]:
-        return self._overlap.agreeing([noisy.astype(float) for noisy in self._noisy])
+        noise = tuple(one.standard_deviation for one in self.noises)
+        return Overlap(self.measured, sizes, noise)
 
     @cached_property
     def _fitted(self) -> list[NDArray[np.float64]]:
-        return self._overlap.fit(self._agreeing)
+        return self._overlap.fit([noisy.astype(float) for noisy in self._noisy])
 
     def _share_error(self, columns: Sequence[str]) -> float:
         table = self.table(columns)
-        return table.error / max(float(table.counts.sum()), 1.0)
+        return table.noise / max(float(table.counts.sum()), 1.0)
 
-    def _summed(self, place: int, wanted: Sequence[str]) -> float:
-        """Return the standard deviation of the noise on a table's sums."""
-        added = self._noisy[place].size // math.prod(
-            self.terms.schema.column(name).domain_size for name in wanted
-        )
-        return self.noise[place] * math.sqrt(added)
+    def _best(
+        self, wanted: Sequence[str], places: Iterable[int]
+    ) -> tuple[SummedNoise, int]:
+        """Return the table whose sums over these columns have the least noise."""
+        cells = math.prod(self.terms.schema.column(n).domain_size for n in wanted)
+        laws = [
+            (SummedNoise(self.noises[place], self._noisy[place].size // cells), place)
+            for place in places
+        ]
+        return min(laws, key=lambda one: one[0].standard_deviation)
 
 
 def _summed(table: Any, own: Sequence[str], wanted: Sequence[str]) -> Any:
@@ -261,8 +285,15 @@ def _code(column: CategoricalColumn | NumericColumn, value: Any) -> int:
     values = _values(column)
     if isinstance(value, str) and value in values:
         return values.index(value)
+    # What the column would count as another value is none of its own.
+    strict: dict[str, Any] = {"missing": None}
+    strict |= (
+        {"outside": "refuse"}
+        if isinstance(column, NumericColumn)
+        else {"other": None, "open": False}
+    )
     try:
-        return int(column.codes([value])[0])
+        return int(column.model_copy(update=strict).codes([value])[0])
     except InvalidParameterError:
         pass
     raise InvalidParameterError(

@@ -1,19 +1,22 @@
 """Released counts as plain sentences, with their margins: documents for any RAG chain.
 
 Everything here is computed from released numbers and public terms: post-processing. The
-counts are the unbiased ones, whose errors are known, and not those that are cut off at
-zero.
+counts are the whole numbers as they were released, of the table that tells them with
+the least noise. So the law of what noise adds to each is known exactly (`margins`), and
+so is how often a sentence is wrong, each taken by itself:
 
-A sentence ranks values only where their counts differ by `CLEAR` standard errors of the
-difference. Of two values with the same true count one is then said to lead in at most
-5 % of releases, by Gaussian noise and by the longer tails of Laplace noise. Where they
-differ by less, it says that they are too close to tell.
+* A margin does not hold in `MISSED` of releases, whether its count is told or not.
+* One or more of the values that nobody has are told in `FALSE` of releases. A group
+  whose own number is not as clear of 0 tells nothing.
+* Of two values with the same true count one is said to lead in `EVEN` of releases. Of
+  those that differ by less, the sentence says that they are too close to tell.
+
+A part is not told "of" a whole where the noise has made the parts larger than it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,27 +25,32 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.exceptions import InvalidParameterError
-from langchain_dpicl.tabular.gdp.counts import Estimate
+from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 
-CLEAR = 2.1
-"""Standard errors of a difference: two draws of Laplace noise of scale b differ by
-4.2 b or more, 2.1 of their standard deviations, in 5 % of cases; Gaussian ones in 4.
-Whole numbers need one more: 2.1 of their deviations may be little more than the step
-before, and without it two equal counts would be ranked in up to 18 % of cases."""
-
-MARGIN = 3.0
-"""Standard errors behind a "±": Laplace noise exceeds them in 1.4 % of cases, Gaussian
-noise in 0.3. A count is told because it is large, so that more of those that are told
-are too large."""
+MISSED = 0.01
+"""How often a margin does not hold, at most."""
 
 FALSE = 0.01
-"""How often one of a document's counts is told though it is 0."""
+"""How often a document tells a value though it has no rows, or a group has none."""
+
+EVEN = 0.05
+"""How often one of two equal counts is said to lead, at most."""
 
 UNTOLD = frozenset(
-    {"none", "no", "nothing", "unknown", "other", "not mentioned", "not known", "n/a"}
+    {
+        "unknown",
+        "not known",
+        "not mentioned",
+        "not stated",
+        "not specified",
+        "unspecified",
+        "not recorded",
+        "n/a",
+    }
 )
-"""Values that answer no question for the most frequent one, whatever their count."""
+"""Values that say that nothing is known: they answer no question for the most frequent
+one, whatever their count. "no" and "none" are answers."""
 
 PHRASE = "whose {column} is {value}"
 _NAMED = 3
@@ -95,54 +103,53 @@ class FactWriter:
 
     def _document(self, of: str, where: tuple[str, Any] | None) -> Document:
         table = self.statistics.table((*(where or ())[:1], of))
-        found = table.unbiased
+        noisy = table.noisy
         if where is not None:
-            found = found[table.values[0].index(where[1])]
+            noisy = noisy[table.values[0].index(where[1])]
         counts = [
-            (table.values[-1][code], Estimate(float(found[code]), table.error))
-            for code in np.argsort(-found, kind="stable").tolist()
+            (table.values[-1][code], int(noisy[code]))
+            for code in np.argsort(-noisy, kind="stable").tolist()
         ]
-        lead = table.lead_errors[-1]
-        size = self._size(of, where)
-        ranked = [one for one in counts if not self._is_untold(one[0])]
-        aside = [one for one in counts if self._is_untold(one[0])]
-        # Laplace noise of k counts of 0 reaches this in `FALSE` of cases at most.
-        shown = math.log(len(counts) / (2 * FALSE)) / math.sqrt(2)
-        told, status = _clear(ranked, lead), "ranked"
-        if not ranked or ranked[0][1].value < shown * ranked[0][1].error:
-            told, status = 0, "few"
-        elif not told:
+        least = table.law.threshold(FALSE, among=len(counts))
+        margin = table.law.margin(MISSED)
+        size, size_law = self._size(where)
+        is_seen = size >= size_law.threshold(FALSE, among=1)
+        size_margin = size_law.margin(MISSED)
+        told: list[tuple[str, int]] = []
+        aside: list[tuple[str, int]] = []
+        for value, count in counts if is_seen else ():
+            if count >= least:
+                (aside if self._is_untold(value) else told).append((value, count))
+        answers = [count for value, count in counts if not self._is_untold(value)]
+        clear = _clear(answers[: len(told)], answers[len(told) :], table.law.lead(EVEN))
+        if clear:
+            told = told[:clear]
+            status, told_as = "ranked", ", then ".join(_said(told, margin))
+        elif told:
+            told = told[:_NAMED]
             status = "close"
-        is_counted = size.value >= MARGIN * size.error
-        of_all = f", of {_about(size)} {self.people}" if is_counted else ""
-        if status == "few":
-            told_as = "the counts are too small to tell"
-        elif status == "close":
-            near = [one for one in ranked if one[1].value >= shown * one[1].error]
-            listed = " or ".join(map(_said, near[:_NAMED]))
-            told_as = f"too close to tell, {listed}"
+            told_as = f"too close to tell, {' or '.join(_said(told, margin))}"
         else:
-            told_as = ", then ".join(map(_said, ranked[:told]))
+            status, told_as = "few", "the counts are too small to tell"
+        parts = sum(count for _, count in (*told, *aside))
+        of_all = ""
+        if is_seen and parts <= size:
+            of_all = f", of {_about(size, size_margin)} {self.people}"
         title = self._title(of)
         head = f"Most frequent {title} of {self._who(where)}"
         sentences = [f"{head}: {told_as}{of_all}."]
         sentences += [
-            f"{title.capitalize()} {value}: {_about(one)}."
-            for value, one in aside
-            if one.value >= shown * one.error
+            f"{title.capitalize()} {value}: {_about(count, margin)}."
+            for value, count in aside
         ]
-        numbers = {
-            str(value): [round(one.value, 2), round(one.error, 2)]
-            for value, one in counts
-        }
         metadata = {
             "of": of,
             "by": where[0] if where else "",
             "value": str(where[1]) if where else "",
             "status": status,
-            "size": round(size.value, 2),
-            "size_error": round(size.error, 2),
-            "numbers": json.dumps(numbers),
+            "size": size,
+            "size_margin": size_margin,
+            "numbers": json.dumps({str(v): [n, margin] for v, n in counts}),
         }
         return Document(" ".join(sentences), metadata=metadata)
 
@@ -153,15 +160,12 @@ class FactWriter:
         said = phrase.replace("{column}", self._title(where[0]))
         return f"{self.people} {said.replace('{value}', str(where[1]))}"
 
-    def _size(self, of: str, where: tuple[str, Any] | None) -> Estimate:
-        """Return how many people a sentence is about."""
-        table = self.statistics.table((where[0] if where else of,))
-        if where is not None:
-            place = table.values[0].index(where[1])
-            return Estimate(float(table.unbiased[place]), table.error)
-        # Every measured column's counts have the same sum after the fit.
-        (size,) = self.statistics.sizes
-        return Estimate(float(table.unbiased.sum()), size.error)
+    def _size(self, where: tuple[str, Any] | None) -> tuple[int, SummedNoise]:
+        """Return how many rows a sentence is about, and the law of the noise on it."""
+        if where is None:
+            return self.statistics.total()
+        table = self.statistics.table((where[0],))
+        return int(table.noisy[table.values[0].index(where[1])]), table.law
 
     def _title(self, name: str) -> str:
         return self.statistics.terms.schema.column(name).title
@@ -215,20 +219,24 @@ def check_words(
     return frozenset(str(value).casefold() for value in untold)
 
 
-def _clear(ranked: Sequence[tuple[str, Estimate]], lead_error: float) -> int:
-    """Return how many of the first values are clearly ahead of the next one."""
-    values = [one.value for _, one in ranked[: _NAMED + 1]]
-    if len(ranked) <= _NAMED:
-        values.append(0.0)
-    for place in range(len(values) - 1):
-        if values[place] - values[place + 1] < CLEAR * lead_error + 1:
+def _clear(told: Sequence[int], rest: Sequence[int], lead: int) -> int:
+    """Return how many of the first counts are clearly ahead of the next one.
+
+    Args:
+        told: Counts that may be told, largest first.
+        rest: Those that may not, largest first.
+        lead: What a count must be ahead by.
+    """
+    after = [*told[1:], *rest[:1]]
+    for place, count in enumerate(told[:_NAMED]):
+        if place < len(after) and count - after[place] < lead:
             return place
-    return len(values) - 1
+    return min(len(told), _NAMED)
 
 
-def _said(counted: tuple[str, Estimate]) -> str:
-    return f"{counted[0]} ({_about(counted[1])})"
+def _said(told: Sequence[tuple[str, int]], margin: int) -> list[str]:
+    return [f"{value} ({_about(count, margin)})" for value, count in told]
 
 
-def _about(count: Estimate) -> str:
-    return f"about {max(count.value, 0):.0f} ± {math.ceil(MARGIN * count.error)}"
+def _about(count: int, margin: int) -> str:
+    return f"about {count} ± {margin}"

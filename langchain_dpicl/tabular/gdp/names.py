@@ -57,7 +57,7 @@ def check_open(
     opened: Sequence[CategoricalColumn],
     *,
     is_measured: bool,
-    is_whole: bool,
+    rows_are_units: bool,
 ) -> None:
     """Refuse open columns that can't be released.
 
@@ -65,7 +65,7 @@ def check_open(
         schema: The columns.
         opened: The open columns that are measured.
         is_measured: Whether tables are asked for by name.
-        is_whole: Whether each row is a unit, and all of them take part.
+        rows_are_units: Whether each row is a unit.
 
     Raises:
         InvalidParameterError: If there are some.
@@ -84,11 +84,10 @@ def check_open(
                 f"{name}: declare the value that cells outside its list count as "
                 "(other=, missing=)."
             )
-    if opened and not is_whole:
+    if opened and not rows_are_units:
         raise InvalidParameterError(
-            "Open columns need rows that are people, all of them: leave out unit_key= "
-            "and sampling_rate=, or take open=False. TextRows makes one row of a "
-            "person's records."
+            "Open columns need rows that are people: leave out unit_key=, or take "
+            "open=False. TextRows makes one row of a person's records."
         )
 
 

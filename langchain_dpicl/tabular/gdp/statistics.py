@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise
-from langchain_dpicl.tabular.gdp.counts import CountTable, Estimate, MeasuredCounts
+from langchain_dpicl.tabular.gdp.counts import (
+    MISSED,
+    Count,
+    CountTable,
+    Estimate,
+    MeasuredCounts,
+)
+from langchain_dpicl.tabular.gdp.margins import SummedNoise
+from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Paid
 from langchain_dpicl.tabular.ldp.tree import TreeDistribution
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
@@ -86,8 +94,8 @@ class NoisyStatistics:
                 column of a measured pair is a table too, of the pair's sums.
 
         Returns:
-            Values, noisy counts, and counts that agree with all other tables, with
-            standard errors.
+            Values, the noisy counts with their margin, and counts that agree with all
+            other tables.
 
         Raises:
             InvalidParameterError: If they were not measured (`measure=`).
@@ -118,7 +126,7 @@ class NoisyStatistics:
             >>> pairs = found.table(("effect", "drug"))
             >>> pairs.columns, pairs.values[0], pairs.counts.shape
             (('effect', 'drug'), ('none', 'nausea'), (2, 2))
-            >>> bool(abs(pairs.counts[1, 1] - 500) < 20 * pairs.error)
+            >>> bool(abs(pairs.noisy[1, 1] - 500) < 20 * pairs.margin)
             True
             >>> first, second = found.counts(of="effect", where={"drug": "codeine"})
             >>> first[0], round(first[1].value, -2)
@@ -129,7 +137,7 @@ class NoisyStatistics:
 
     def counts(
         self, of: str, where: Mapping[str, Any] | None = None
-    ) -> list[tuple[str, Estimate]]:
+    ) -> list[tuple[str, Count]]:
         """Return a column's values by the number of their rows, largest first.
 
         Args:
@@ -139,9 +147,9 @@ class NoisyStatistics:
 
         Returns:
             Each value of `of` (as the schema declares it; a bin by its text) with its
-            count, which agrees with all other tables, and the count's standard error.
-            Equal counts come in the schema's order. The standard error of two counts'
-            *difference* is `table((*where, of)).lead_errors[-1]`.
+            noisy count, which may be below 0, the count's standard error, and a
+            `margin` that holds for it in 95 % of releases. Equal counts come in the
+            schema's order.
 
         Raises:
             InvalidParameterError: If this was not measured, or the column can't have
@@ -165,6 +173,14 @@ class NoisyStatistics:
                 f"{', '.join(map(repr, self.named)) or 'none'} (open=True)."
             )
         return self.named[column]
+
+    def total(self) -> tuple[int, SummedNoise]:
+        """Return the noisy number of rows, and the law of the noise on it.
+
+        Raises:
+            InvalidParameterError: If there are no tables by name (`measure=`).
+        """
+        return self._counted.total()
 
     def noise(self, name: str) -> float:
         """Return the standard deviation of the noise on each number of a quantity."""
@@ -226,7 +242,11 @@ class NoisyStatistics:
         return Estimate(min(max(value, column.lower), column.upper), spread * step)
 
     def share_error(self, group: int, name: str) -> float:
-        """Return the standard error of a group's shares of one column."""
+        """Return the standard error of a value's noisy count over the group's size.
+
+        That is a share before `shares` makes all of them 0 or more, with a sum of one.
+        The size's own error comes on top.
+        """
         return self.noise(name) / max(self.sizes[group].value, 1.0)
 
     def typical(self, group: int) -> dict[str, Any]:
@@ -270,7 +290,14 @@ class NoisyStatistics:
 
     def summary(self) -> str:
         """Return the statistics in a table for people, with their errors."""
+        if self.terms.measure is not None:
+            return self._measured_summary()
         lines: list[str] = []
+        if self.terms.sampling_rate < 1:
+            lines.append(
+                "Of a sample, which each unit was in with probability "
+                f"{self.terms.sampling_rate:g}; all numbers are the sample's:"
+            )
         for group in range(self.terms.n_groups):
             made_of = ", ".join(
                 f"{name} is {text}"
@@ -284,8 +311,22 @@ class NoisyStatistics:
             )
             if self.seen[group]:
                 lines.extend(f"  {line}" for line in self._lines(group))
-        for name, names in self.named.items():
-            lines.append(f"{name}, not listed: {', '.join(names) or 'too few to tell'}")
+        return "\n".join([*lines, "Each +- is a standard error of the noise."])
+
+    def _measured_summary(self) -> str:
+        total, law = self.total()
+        note = "" if self.seen[0] else "  (too small to be told from none)"
+        lines = [f"all rows: {total} rows +- {law.margin(MISSED)}{note}"]
+        lines += [
+            f"  {table_name(columns)}: {self._counted.largest(columns)}"
+            for columns in self._counted.measured
+            if self.seen[0]
+        ]
+        lines += [
+            f"{name}, not listed: {', '.join(names) or 'too few to tell'}"
+            for name, names in self.named.items()
+        ]
+        lines.append("Each +- holds in 95 % of releases, taken by itself.")
         return "\n".join(lines)
 
     def _mean_steps(self, group: int, name: str) -> tuple[NumericColumn, float]:
@@ -301,19 +342,22 @@ class NoisyStatistics:
         for one in self.terms.quantities:
             if one.kind == "rows":
                 continue
-            if self.terms.measure is not None:
-                lines.append(f"{one.name}: {self._counted.largest(one.columns)}")
-                continue
             column = self.terms.schema.column(one.name)
             if one.kind == "sum":
                 mean = self.mean(group, one.name)
                 lines.append(f"{one.name}: mean {mean.value:.6g} +- {mean.error:.2g}")
             else:
                 code = self.most(group, one.name)
-                share = float(self.shares(group, one.name)[code])
+                tally = self.tallies[self._place(one.name)][group, code]
+                size = self.sizes[group]
+                # Not one of `shares`, which are biased by being made to sum to one.
+                share = float(tally) / max(size.value, 1.0)
+                error = math.hypot(
+                    self.share_error(group, one.name),
+                    share * size.error / max(size.value, 1.0),
+                )
                 lines.append(
-                    f"{one.name}: {column.code_text(code)} ({share:.1%} +- "
-                    f"{self.share_error(group, one.name):.1%})"
+                    f"{one.name}: {column.code_text(code)} ({share:.1%} +- {error:.1%})"
                 )
         return lines
 
@@ -362,7 +406,7 @@ class NoisyStatistics:
 
     @cached_property
     def _counted(self) -> MeasuredCounts:
-        return MeasuredCounts(self.terms, self.tallies, self._noise)
+        return MeasuredCounts(self.terms, self.tallies, self.terms.noises(self.paid))
 
 
-__all__ = ["ROWS", "CountTable", "Estimate", "NoisyStatistics"]
+__all__ = ["ROWS", "Count", "CountTable", "Estimate", "NoisyStatistics"]

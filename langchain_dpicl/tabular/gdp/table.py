@@ -76,9 +76,9 @@ class GDPTable(ReleasedTable):
             list is released: `statistics.open_values`. That costs part of delta.
         numeric: `mean`: a number is released as its group's mean; `bins`: as the shares
             of its public bins, so that examples differ.
-        sampling_rate: Takes a Poisson sample of the units. At the same cost it is less
-            exact than all of them, which are read and checked anyway; with `unit_key`
-            it saves memory.
+        sampling_rate: Takes a Poisson sample of the units, and tells of the sample. At
+            the same cost it is less exact than all of them, which are read and checked
+            anyway; with `unit_key` it saves memory. Not with `measure`.
         unit_key: The column that says whose a row is; it may stand outside the schema.
             None: each row is a unit, which the account and the record call by the
             `unit_key` of `TextRows`.
@@ -391,16 +391,21 @@ class GDPTable(ReleasedTable):
 
         One document for each measured column, and one for each value of a measured
         pair's columns, both ways round: "Most frequent side effect of patients on
-        lisinopril: dry cough (about 14 ± 3), then dizziness (about 8 ± 3), of about 29
-        ± 8 patients." Values are ranked only where noise allows it; what is stated
-        holds in 95 % of cases.
+        lisinopril: dry cough (about 14 ± 4), then dizziness (about 8 ± 4), of about 29
+        ± 15 patients." Values are ranked only where noise allows it. Each margin, taken
+        by itself, holds in 99 % of releases, and of two equal counts one is said to
+        lead in at most 5 %. Of all values that a document might tell and nobody has,
+        any is told in at most 1 %.
 
         Args:
-            people: What rows are called.
+            people: What the units are called. Sentences say "rows" instead where a unit
+                may be several rows (`rows_per_unit`) or the table does not know whose a
+                row is (no `unit_key`, and rows that are not `TextRows`).
             phrases: How a column's value is said of them: `{"drug": "on {value}"}`;
                 by default "whose drug is lisinopril".
-            untold: Values that are counted and not ranked: "none" is no answer to
-                which one is the most frequent.
+            untold: Values that are counted and not ranked, in place of those that say
+                that nothing is known ("unknown", "not mentioned", "n/a"). "none" is
+                ranked like other values; `["none", "unknown"]` leaves both aside.
 
         Raises:
             InvalidParameterError: If nothing was measured by name (`measure=`), or an
@@ -414,8 +419,10 @@ class GDPTable(ReleasedTable):
         aside = check_words(self._terms.measured_names, people, said, untold)
         release = self.release()
         # With these words the sentences can be made again, of what the ledger stored.
-        words = {"people": people, "phrases": dict(said), "untold": sorted(aside)}
-        writer = FactWriter(release.statistics, people, dict(said), aside)
+        has_units = self._terms.charged_unit is not None
+        who = people if has_units and self._terms.rows_per_unit == 1 else "rows"
+        words = {"people": who, "phrases": dict(said), "untold": sorted(aside)}
+        writer = FactWriter(release.statistics, who, dict(said), aside)
         return ReleasedCorpus(writer.documents(), {**self.record(), "wording": words})
 
     def _release(self) -> Release:

@@ -50,6 +50,7 @@ from langchain_dpicl.mechanisms import (
 from langchain_dpicl.mechanisms.keyword_threshold import ThresholdNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
 from langchain_dpicl.mechanisms.table_statistics import histogram_noise
+from langchain_dpicl.tabular.gdp.margins import WholeNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.names import check_open
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
@@ -175,12 +176,17 @@ class GDPTerms:
             raise InvalidParameterError("unit_key must be the name of a column.")
         self._check_groups()
         self._check_noise()
-        is_whole = self.unit_key is None and self.sampling_rate == 1
+        if self.measure is not None and self.sampling_rate < 1:
+            raise InvalidParameterError(
+                "measure= counts everybody, and a sample's counts are those of the "
+                "sample: leave out sampling_rate=. All rows are read anyway, and at "
+                "the same cost their counts are more exact."
+            )
         check_open(
             self.schema,
             self.opened,
             is_measured=self.measure is not None,
-            is_whole=is_whole,
+            rows_are_units=self.unit_key is None,
         )
         if self.epsilon is not None:
             self.epsilons(self.epsilon)
@@ -302,22 +308,23 @@ class GDPTerms:
             )
         return found
 
-    def deviations(self, paid: Paid) -> tuple[float, ...]:
-        """Return the standard deviation of the noise on each number of each quantity.
+    def noises(self, paid: Paid) -> tuple[WholeNoise, ...]:
+        """Return the law of the noise on each number of each quantity.
 
         Raises:
             InvalidParameterError: If there is noise among it that can't be drawn.
         """
         if isinstance(paid, GaussianNoise):
-            noise = self.gaussian(paid)
-            return (noise.standard_deviation,) * len(self.quantities)
+            return (self.gaussian(paid),) * len(self.quantities)
         shares = zip(self.quantities, self.epsilons(paid.epsilon), strict=True)
         return tuple(
-            DiscreteLaplace.calibrated(
-                self.rows_per_unit * one.bound, share
-            ).standard_deviation
+            DiscreteLaplace.calibrated(self.rows_per_unit * one.bound, share)
             for one, share in shares
         )
+
+    def deviations(self, paid: Paid) -> tuple[float, ...]:
+        """Return the noises' standard deviations; see `noises`."""
+        return tuple(noise.standard_deviation for noise in self.noises(paid))
 
     def gaussian(self, paid: GaussianNoise) -> RoundedGaussian:
         """Return the Gaussian noise of every number."""

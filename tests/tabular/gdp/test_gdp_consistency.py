@@ -82,41 +82,6 @@ def test_equal_sums_are_those_of_weighted_least_squares(which: str) -> None:
 
 
 @pytest.mark.parametrize("which", OVERLAPS)
-def test_the_stated_errors_are_those_of_least_squares(which: str) -> None:
-    overlap = overlap_of(which)
-    solve = projection(overlap)
-    noise = np.concatenate(
-        [
-            np.full(math.prod(overlap.sizes[n] for n in own), sigma)
-            for own, sigma in zip(overlap.columns, overlap.noise, strict=True)
-        ]
-    )
-    covariance = solve @ np.diag(noise**2) @ solve.T
-    start = 0
-    for own, sigma in zip(overlap.columns, overlap.noise, strict=True):
-        shape = [overlap.sizes[name] for name in own]
-        size = math.prod(shape)
-        part = covariance[start : start + size, start : start + size]
-        assert np.sqrt(np.diag(part)) == pytest.approx(overlap.error(own))
-        assert overlap.error(own) <= sigma + 1e-9
-        for axis, name in enumerate(own):
-            other = [0] * len(own)
-            other[axis] = 1
-            place = int(np.ravel_multi_index(other, shape))
-            variance = part[0, 0] + part[place, place] - 2 * part[0, place]
-            stated = overlap.lead_error(own, of=name)
-            assert stated == pytest.approx(math.sqrt(variance))
-            # The sums over one column, and over all.
-            ones = np.zeros(shape)
-            ones[tuple(0 if n == name else slice(None) for n in own)] = 1
-            summed = float(ones.ravel() @ part @ ones.ravel())
-            assert overlap.error((name,)) == pytest.approx(math.sqrt(summed))
-        total = float(part.sum())
-        assert overlap.error(()) == pytest.approx(math.sqrt(total))
-        start += size
-
-
-@pytest.mark.parametrize("which", OVERLAPS)
 @pytest.mark.parametrize("lift", [0.0, 3.0, -5.0])
 def test_fitted_tables_agree_and_are_nowhere_negative(which: str, lift: float) -> None:
     overlap = overlap_of(which)
@@ -180,33 +145,13 @@ def simulated(seed: int) -> tuple[Overlap, list[Floats], list[Floats]]:
     return overlap, overlap.fit(noisy), truth
 
 
-def test_intervals_of_the_stated_errors_hold_what_they_promise() -> None:
-    held: dict[str, list[float]] = {"all": [], "large": [], "sums": []}
-    squares = []
-    for seed in range(150):
-        overlap, fitted, truth = simulated(seed)
-        for own, found, true in zip(overlap.columns, fitted, truth, strict=True):
-            error = overlap.error(own)
-            inside = np.abs(found - true) <= 1.96 * error
-            held["all"] += inside.ravel().tolist()
-            held["large"] += inside[true >= np.quantile(true, 0.9)].tolist()
-            squares.append(np.mean((found - true) ** 2) / error**2)
-        sums = np.abs(fitted[0].sum(axis=1) - truth[0].sum(axis=1))
-        held["sums"] += (sums <= 1.96 * overlap.error(("a",))).tolist()
-    assert np.mean(held["all"]) > 0.95
-    assert np.mean(held["large"]) > 0.92
-    assert np.mean(held["sums"]) > 0.93
-    # On the whole the fit is better than stated, and far from as good as certain.
-    assert 0.1 < np.mean(squares) < 1
-    # Broken: errors half as large, as if a table had told everything twice.
-    halves = [
-        np.mean(np.abs(found - true) <= 0.98 * overlap.error(own))
-        for overlap, fitted, truth in map(simulated, range(50))
-        for own, found, true in zip(
-            overlap.columns[2:], fitted[2:], truth[2:], strict=True
-        )
+def test_the_fit_is_nearer_to_the_truth_than_the_noisy_tables() -> None:
+    squares = [
+        np.mean((found - true) ** 2) / overlap.noise[0] ** 2
+        for overlap, fitted, truth in map(simulated, range(30))
+        for found, true in zip(fitted, truth, strict=True)
     ]
-    assert np.mean(halves) < 0.9
+    assert 0.05 < np.mean(squares) < 0.7
 
 
 def test_noise_of_nothing_keeps_what_is_there() -> None:

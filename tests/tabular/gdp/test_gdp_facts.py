@@ -37,17 +37,23 @@ SCHEMA = TableSchema(
     ],
 )
 ROWS = [
-    {"drug": drug, "side_effect": effect}
+    {"drug": drug, "side_effect": effect, "patient": f"{drug} {effect} {number}"}
     for drug, each in SHARES.items()
     for effect, tenths in zip(EFFECTS, each, strict=True)
-    for _ in range(tenths * (3 if drug == "zinc" else 12))
+    for number in range(tenths * (3 if drug == "zinc" else 12))
 ]
 PAIR = ("drug", "side_effect")
+ASIDE = ("none", "unknown")
 
 
 def table(epsilon: float = 3, seed: int = 1, **terms: Any) -> GDPTable:
     terms = {"measure": [PAIR], "random": SeededRandom(seed), **terms}
-    return GDPTable(ROWS, SCHEMA, budget=account(epsilon), **terms)
+    terms.setdefault("budget", account(epsilon))
+    return GDPTable(ROWS, SCHEMA, unit_key="patient", **terms)
+
+
+def documents(epsilon: float = 3, seed: int = 1, **terms: Any) -> ReleasedCorpus:
+    return table(epsilon, seed, **terms).documents(people="patients", untold=ASIDE)
 
 
 def about(corpus: ReleasedCorpus, of: str, value: str) -> Any:
@@ -75,13 +81,13 @@ def statements(document: Any) -> list[tuple[str, bool]]:
     if document.metadata["status"] == "ranked":
         named = re.findall(r"([a-z]+) \(about", text)
         real = [counts[name] for name in named]
-        others = [n for v, n in counts.items() if v not in (*named, *facts.UNTOLD)]
+        others = [n for v, n in counts.items() if v not in (*named, *ASIDE)]
         told.append(("first", real[0] >= max([*real, *others])))
     return told
 
 
 def test_a_document_for_each_column_and_each_value_of_a_pair() -> None:
-    corpus = table(epsilon=50).documents(people="patients")
+    corpus = documents(epsilon=50)
     asked = [(d.metadata["of"], d.metadata["by"], d.metadata["value"]) for d in corpus]
     assert asked == [
         ("drug", "", ""),
@@ -92,8 +98,8 @@ def test_a_document_for_each_column_and_each_value_of_a_pair() -> None:
     found = about(corpus, "side_effect", "aspirin")
     assert found.page_content == (
         "Most frequent side effect of patients whose drug is aspirin: nausea (about 84 "
-        "± 1), then rash (about 12 ± 1), of about 120 ± 1 patients. Side effect none: "
-        "about 24 ± 1."
+        "± 0), then rash (about 12 ± 0), of about 120 ± 0 patients. Side effect none: "
+        "about 24 ± 0."
     )
     assert found.metadata["status"] == "ranked"
     numbers = json.loads(found.metadata["numbers"])
@@ -102,7 +108,7 @@ def test_a_document_for_each_column_and_each_value_of_a_pair() -> None:
 
 
 def test_what_is_even_is_too_close_and_what_is_rare_is_too_few() -> None:
-    corpus = table(1).documents()
+    corpus = documents(1)
     close = about(corpus, "side_effect", "codeine")
     assert close.metadata["status"] == "close"
     assert ": too close to tell, " in close.page_content
@@ -117,7 +123,7 @@ def test_what_is_stated_is_true(epsilon: float, noise: Any) -> None:
     told = [
         is_true
         for seed in range(60)
-        for one in table(epsilon, seed, noise=noise).documents()
+        for one in documents(epsilon, seed, noise=noise)
         for _, is_true in statements(one)
     ]
     assert len(told) > 300
@@ -125,22 +131,22 @@ def test_what_is_stated_is_true(epsilon: float, noise: Any) -> None:
 
 
 def test_twin_margins_that_are_too_narrow_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "MARGIN", 0.7)
+    monkeypatch.setattr(facts, "MISSED", 0.4)
     with pytest.raises(AssertionError):
         test_what_is_stated_is_true(1, "laplace")
 
 
 def test_of_two_even_values_one_is_said_to_lead_in_one_of_twenty() -> None:
     ranked = sum(
-        about(table(2, seed).documents(), "side_effect", "codeine").metadata["status"]
+        about(documents(2, seed), "side_effect", "codeine").metadata["status"]
         == "ranked"
-        for seed in range(300)
+        for seed in range(150)
     )
-    assert ranked <= 0.05 * 300 + 3 * (300 * 0.05 * 0.95) ** 0.5
+    assert ranked <= 0.05 * 150 + 3 * (150 * 0.05 * 0.95) ** 0.5
 
 
 def test_twin_a_lead_within_the_noise_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "CLEAR", 1.0)
+    monkeypatch.setattr(facts, "EVEN", 0.6)
     with pytest.raises(AssertionError):
         test_of_two_even_values_one_is_said_to_lead_in_one_of_twenty()
 
@@ -149,12 +155,12 @@ def test_phrases_say_it_in_the_readers_words() -> None:
     corpus = table().documents(people="patients", phrases={"drug": "on {value}"})
     text = about(corpus, "side_effect", "iron").page_content
     assert text.startswith("Most frequent side effect of patients on iron: ")
-    untold = table().documents(untold=()).as_retriever(k=1)
+    untold = table(8).documents(untold=()).as_retriever(k=1)
     assert "none" in untold.invoke("side effect whose drug is zinc")[0].page_content
 
 
 def test_ordinary_retrieval_brings_the_document_of_each_question() -> None:
-    corpus = table().documents(people="patients")
+    corpus = documents()
     retriever = corpus.as_retriever(k=1)
     for drug in DRUGS:
         question = f"Which side effect do patients on {drug} report most?"
@@ -302,3 +308,124 @@ def test_of_hardly_any_people_hardly_anything_is_told() -> None:
         ).documents()
     )
     assert statuses["few"] >= 0.98 * statuses.total()
+
+
+def rows_of(*counts: tuple[str, str, int]) -> list[dict[str, str]]:
+    return [
+        {"drug": drug, "side_effect": effect}
+        for drug, effect, count in counts
+        for _ in range(count)
+    ]
+
+
+def test_no_is_an_answer_and_unknown_is_none() -> None:
+    values = ["yes", "no", "not stated"]
+    schema = TableSchema(
+        label="ill",
+        columns=[
+            CategoricalColumn(name="ill", values=values),
+            CategoricalColumn(name="sex", values=["f", "m"]),
+        ],
+    )
+    counts = {"no": 150, "yes": 50, "not stated": 200}
+    rows = [{"ill": ill, "sex": "f"} for ill, n in counts.items() for _ in range(n)]
+    made = GDPTable(rows, schema, budget=account(8), measure=["ill"])
+    (text,) = (one.page_content for one in made.documents())
+    assert text.startswith("Most frequent ill of rows: no (about 1")
+    assert ", then yes (about " in text
+    assert ". Ill not stated: about " in text
+
+
+@pytest.mark.parametrize(
+    ("terms", "who"),
+    [
+        ({}, "rows"),
+        ({"unit_key": "patient", "rows_per_unit": 2}, "rows"),
+        ({"unit_key": "patient"}, "patients"),
+    ],
+)
+def test_rows_that_may_not_be_people_are_called_rows(
+    terms: dict[str, Any], who: str
+) -> None:
+    data = [{**row, "patient": str(n)} for n, row in enumerate(ROWS)]
+    made = GDPTable(
+        data if terms else [{k: row[k] for k in PAIR} for row in data],
+        SCHEMA,
+        budget=account(50),
+        measure=[PAIR],
+        **terms,
+    )
+    text = made.documents(people="patients")[0].page_content
+    assert text.startswith(f"Most frequent drug of {who}: ")
+    assert text.endswith(f" {who}.")
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    ("epsilon", "size", "measure"), [(3, 40, ["a"]), (8, 3, ["a", "b"])]
+)
+def test_a_value_of_nobody_is_told_in_one_of_a_hundred_documents(
+    epsilon: float, size: int, measure: Any, noise: Any
+) -> None:
+    values = [*(f"v{number}" for number in range(size)), "unknown"]
+    columns = [CategoricalColumn(name=name, values=values) for name in "ab"]
+    told = []
+    for seed in range(120):
+        made = GDPTable(
+            [{"a": "unknown", "b": "unknown"}] * 60,
+            TableSchema(label="a", columns=columns),
+            budget=account(epsilon),
+            measure=measure,
+            noise=noise,
+            random=SeededRandom(seed),
+        )
+        told += [" v" in one.page_content for one in made.documents()]
+    assert sum(told) <= 0.01 * len(told) + 3 * (0.01 * len(told)) ** 0.5
+
+
+def test_a_group_that_may_be_empty_tells_nothing() -> None:
+    data = rows_of(("aspirin", "rash", 60), ("iron", "rash", 9), ("zinc", "none", 9))
+    silent = 0
+    for seed in range(40):
+        made = GDPTable(
+            data,
+            SCHEMA,
+            budget=account(1),
+            measure=[PAIR],
+            random=SeededRandom(seed),
+        )
+        corpus, found = made.documents(), made.statistics
+        clear = found.table("drug").law.threshold(0.01, among=1)
+        least = found.table(PAIR).law.threshold(0.01, among=len(EFFECTS))
+        for drug in DRUGS:
+            one = about(corpus, "side_effect", drug)
+            largest = max(n for n, _ in json.loads(one.metadata["numbers"]).values())
+            if one.metadata["size"] < clear:
+                assert "about" not in one.page_content
+                silent += largest >= least
+    # Some had a count that would have been told of a larger group.
+    assert silent > 5
+
+
+def test_parts_are_never_more_than_the_whole_that_they_are_told_of() -> None:
+    # Everybody with a drug has the same effect: by noise the part is often the larger.
+    data = rows_of(("aspirin", "rash", 40), ("codeine", "nausea", 30))
+    with_whole = without = 0
+    for seed in range(40):
+        made = GDPTable(
+            data,
+            SCHEMA,
+            budget=account(1),
+            measure=[PAIR, "drug"],
+            random=SeededRandom(seed),
+        )
+        for one in made.documents():
+            parts, _, whole = one.page_content.partition(", of about ")
+            counts = map(int, re.findall(r"about (\d+)", parts))
+            if whole and one.metadata["status"] != "few":
+                with_whole += 1
+                aside = map(int, re.findall(r": about (\d+)", whole))
+                assert sum(counts) + sum(aside) <= int(whole.split()[0])
+            without += not whole and one.metadata["status"] != "few"
+    assert with_whole > 20
+    assert without > 20

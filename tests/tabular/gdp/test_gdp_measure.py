@@ -97,7 +97,6 @@ def test_tables_agree_whatever_the_noise() -> None:
         assert pairs[1].counts.sum(axis=1) == pytest.approx(ages.counts, abs=1e-6)
         told = found.sizes[0]
         assert ages.counts.sum() == pytest.approx(max(told.value, 0), abs=1e-6)
-        assert found.table("age").error <= found.noise("age")
         # Noisy counts are as they were released: three tables, three totals.
         totals = {int(one.noisy.sum()) for one in (*pairs, ages)}
         assert len(totals) > 1
@@ -110,10 +109,10 @@ def test_errors_are_stated_for_what_they_belong_to() -> None:
     assert pairs.noise == pytest.approx(scale)
     # Of two pairs that have the column, the one with fewer cells tells it best.
     assert jobs.noise == pytest.approx(scale * math.sqrt(2))
-    assert 0 < pairs.error < pairs.noise
-    assert 0 < jobs.error < jobs.noise
-    assert pairs.lead_errors[1] <= math.sqrt(2) * pairs.noise
-    assert found.counts(of="job")[0][1].error == jobs.error
+    assert scale < pairs.margin < jobs.margin < 3 * jobs.noise
+    first = found.counts(of="job")[0][1]
+    assert (first.value, first.error) == (jobs.noisy.max(), jobs.noise)
+    assert first.margin == jobs.margin
     assert found.noise("job x ill") == pytest.approx(scale)
 
 
@@ -288,6 +287,7 @@ def test_an_epsilon_of_ones_own_is_that_of_laplace_noise() -> None:
         ({"group_by": "job"}, "group_by"),
         ({"group_by": []}, "group_by"),
         ({"noise": "uniform"}, "noise must be"),
+        ({"sampling_rate": 0.5}, "leave out sampling_rate="),
         ({"noise": ["laplace"]}, "noise must be"),
         ({"noise": "gaussian", "epsilon": 1.0}, "epsilon="),
         ({"noise": "gaussian", "measure": None}, "measure="),
@@ -302,6 +302,19 @@ def test_wrong_terms_are_named_before_the_charge(
     with pytest.raises(InvalidParameterError, match=named):
         table_of(**{"budget": budget, **terms}).release()
     assert budget.spent().queries == 0
+
+
+def test_a_value_that_the_column_lacks_is_not_asked_for_as_other() -> None:
+    job = CategoricalColumn(
+        name="job", values=["clerk", "diver", "nurse"], other="nurse", missing="diver"
+    )
+    found = GDPTable(
+        people(60), people_schema(job=job), budget=account(LARGE), measure=MEASURE
+    ).release()
+    for value in ("pilot", None, float("nan")):
+        with pytest.raises(InvalidParameterError, match="no value of column 'job'"):
+            found.statistics.counts("ill", {"job": value})
+    assert found.statistics.counts("ill", {"job": "nurse"})
 
 
 def test_numbers_without_bins_and_too_many_cells_are_refused() -> None:
@@ -349,6 +362,7 @@ def test_names_that_can_not_be_told_apart_are_refused() -> None:
         (lambda found: found.table([["job"]]), "was not measured"),
         (lambda found: found.counts("ill", {"age": 30}), "was not measured"),
         (lambda found: found.counts("ill", {"job": "pilot"}), "names 'pilot'"),
+        (lambda found: found.counts("job", {"age": 81}), "names 81"),
         (lambda found: found.counts("job", "ill"), "where must be"),
         (lambda found: found.mean(0, "age"), "was not released so"),
     ],

@@ -19,7 +19,6 @@ from support.table_parts import JOBS, Measured, account, measured, people, peopl
 
 from langchain_dpicl.accounting import GaussianEvent, PureEvent
 from langchain_dpicl.mechanisms import SeededRandom, table_statistics
-from langchain_dpicl.tabular import GDPTable
 from langchain_dpicl.tabular.gdp import release, tallies
 
 EPSILON = 4.0
@@ -158,30 +157,3 @@ def test_twin_a_row_that_is_counted_twice(
         lambda self, *given: 2 * counted(self, *given),
     )
     assert excess(SAME, noise) == pytest.approx(2, rel=1e-6)
-
-
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_a_sample_is_charged_amplified(noise: Any) -> None:
-    budget = account(EPSILON)
-    made = GDPTable(
-        people(300),
-        people_schema(),
-        budget=budget,
-        measure=MEASURE,
-        noise=noise,
-        sampling_rate=0.3,
-    ).release()
-    record = made.record()
-    parameters = record["parameters"]
-    (event,) = record["events"]
-    if noise == "gaussian":
-        assert event["sampling_rate"] == 0.3
-        assert event["noise_multiplier"] == parameters["noise_multiplier"]
-    else:
-        before = parameters["epsilon_before_sampling"]
-        assert event["epsilon"] == pytest.approx(
-            math.log1p(0.3 * math.expm1(before)), rel=1e-9
-        )
-    assert record["epsilon"] == pytest.approx(EPSILON, rel=1e-2)
-    # Rows of the sample alone are counted.
-    assert made.statistics.sizes[0].value < 250

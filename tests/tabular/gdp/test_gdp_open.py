@@ -284,7 +284,6 @@ def test_a_counts_epsilon_leaves_the_rest_to_the_names() -> None:
     [
         ({"measure": None}, InvalidParameterError, "with the tables of measure="),
         ({"unit_key": "who"}, InvalidParameterError, "must be left out"),
-        ({"sampling_rate": 0.5}, InvalidParameterError, "rows that are people"),
         (
             {"budget": account(accounting="pure")},
             PlanMismatchError,

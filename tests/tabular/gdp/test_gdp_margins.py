@@ -1,0 +1,104 @@
+"""Margins and thresholds of counts: against the exact law, and on known truth."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from support.table_parts import account
+
+from langchain_dpicl.mechanisms import DiscreteLaplace, SeededRandom
+from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
+from langchain_dpicl.tabular.gdp import margins
+from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
+
+NOISES = [
+    DiscreteLaplace.calibrated(1, 0.3),
+    DiscreteLaplace.calibrated(1, 4.0),
+    RoundedGaussian(0.4),
+    RoundedGaussian(6.5),
+]
+
+
+def exact(noise: WholeNoise, draws: int) -> Any:
+    """Return P(sum = k) by convolution, and where k = 0 stands."""
+    reach = math.ceil(50 * noise.standard_deviation) + 2
+    each = -np.diff([noise.tail(k) for k in range(-reach - 1, reach + 1)])
+    law = each
+    for _ in range(draws - 1):
+        law = np.convolve(law, each)
+    return law, draws * reach
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=repr)
+@pytest.mark.parametrize("draws", [1, 2, 7])
+def test_what_follows_from_the_law_is_exact(noise: WholeNoise, draws: int) -> None:
+    (law, zero), told = exact(noise, draws), SummedNoise(noise, draws)
+
+    def reached(t: int) -> float:
+        return float(law[zero + t :].sum())
+
+    for rate in (0.01, 0.05):
+        margin = told.margin(rate)
+        assert 2 * reached(margin + 1) <= rate
+        assert margin == 0 or 2 * reached(margin) > rate
+        t = told.threshold(rate, among=40)
+        assert 1 - (1 - reached(t)) ** 40 <= rate * (1 + 1e-6)
+        assert t == 1 or 1 - (1 - reached(t - 1)) ** 40 > rate
+        twice, middle = exact(noise, 2 * draws)
+        lead = told.lead(rate)
+        assert 2 * float(twice[middle + lead :].sum()) <= rate
+        assert lead == 1 or 2 * float(twice[middle + lead - 1 :].sum()) > rate
+
+
+def test_cells_of_several_numbers_make_no_probability_too_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = SummedNoise(RoundedGaussian(300.0), 9)
+    fine = {t: told.reached(t) for t in (900, 1800, 3600)}
+    margins._tails.cache_clear()
+    monkeypatch.setattr(margins, "_CELLS", 1000)
+    for t, probability in fine.items():
+        assert probability <= told.reached(t) < 1.5 * probability + 1e-10
+    margins._tails.cache_clear()
+
+
+# By true count, how many values have it.
+TRUTH = {0: 10, 3: 10, 30: 10, 300: 3}
+VALUES = {f"{n} {k}": n for n, times in TRUTH.items() for k in range(times)}
+ROWS = [{"a": value, "b": "x"} for value, n in VALUES.items() for _ in range(n)]
+SCHEMA = TableSchema(
+    label="b",
+    columns=[
+        CategoricalColumn(name="a", values=list(VALUES)),
+        CategoricalColumn(name="b", values=["x", "y"]),
+    ],
+)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("epsilon", [0.5, 3])
+def test_margins_hold_in_95_percent_of_releases(epsilon: float, noise: Any) -> None:
+    held: dict[tuple[str, int], list[bool]] = defaultdict(list)
+    for seed in range(20):
+        found = GDPTable(
+            ROWS,
+            SCHEMA,
+            budget=account(epsilon),
+            measure=[("a", "b"), "b"],
+            noise=noise,
+            random=SeededRandom(seed),
+        ).release()
+        for name, where in (("cell", {"b": "x"}), ("sum", None)):
+            for value, count in found.statistics.counts("a", where):
+                is_held = abs(count.value - VALUES[value]) <= count.margin
+                held[name, VALUES[value]].append(is_held)
+    assert len(held) == 2 * len(TRUTH)
+    for each in held.values():
+        slack = 3 * math.sqrt(0.95 * 0.05 / len(each))
+        assert np.mean(each) >= 0.95 - slack
+    assert "Each +- holds in 95 % of releases, taken by itself." in found.summary()
