@@ -3,9 +3,9 @@
     python benchmarks/bench_embedding.py [--quick] [--repeats N]
 
 Ingest: notes of 100 patients, 4 of each, by `RetrievedGroups.from_documents`, and by
-`add_documents` to a Chroma store; the answers of 100 groups, by `ESAOutputParser`. Each
-by default (one patient's notes a call, one answer a call), and beside it with an
-`embedding_batch_size` of 256. Both take turns in one process; medians.
+`add_documents` to a Chroma store. Each by default (one patient's notes a call), and
+beside it with an `embedding_batch_size` of 256. Both take turns in one process.
+Medians.
 
 The embeddings: the offline one; a small BERT of random weights in this process, on one
 thread; `OpenAIEmbeddings` and a server of 20 ms a request and 0.2 ms a text. Time is
@@ -36,22 +36,15 @@ from langchain_openai import OpenAIEmbeddings
 from rich.console import Console
 from rich.table import Table
 
-from langchain_dpicl import ESAOutputParser, RetrievedGroups
-from langchain_dpicl.accounting import GaussianEvent
-from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.demo import clinic
-from langchain_dpicl.mechanisms import GaussianNoise
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.parsers import PublicInput
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document
 
-PATIENTS, NOTES, ANSWERS = 100, 4, 100
+PATIENTS, NOTES = 100, 4
 TOGETHER = 256
-CANDIDATES = ["Most report a dry cough.", "Most report dizziness.", "A rash."]
 
 
 class EncoderEmbeddings(Encoder, Embeddings):
@@ -77,16 +70,6 @@ class Cases:
         self.loop = asyncio.new_event_loop()
         self.client = chromadb.EphemeralClient(Settings(anonymized_telemetry=False))
         self.terms: dict[str, Any] = {"unit_key": "patient_id", "n_groups": 10}
-        self.slots = [Slot(note.page_content) for note in documents][:ANSWERS]
-        prepared = self._parser(1).prepare(PublicInput())
-        self.release: dict[str, Any] = {
-            "paid": PaidCharge(
-                GaussianNoise(1.0), (GaussianEvent(1.0),), "benchmark", 1
-            ),
-            "relation": Relation.REPLACE,
-            "slot_count": len(self.slots),
-            "prepared": prepared,
-        }
 
     def ingest(self, size: int | None) -> None:
         RetrievedGroups.from_documents(
@@ -112,19 +95,6 @@ class Cases:
             self.documents, embedding_batch_size=size
         )
 
-    def esa(self, size: int | None) -> None:
-        self._parser(size or 1).release(self.slots, **self.release)
-
-    def aesa(self, size: int | None) -> None:
-        self.loop.run_until_complete(
-            self._parser(size or 1).arelease(self.slots, **self.release)
-        )
-
-    def _parser(self, size: int) -> ESAOutputParser:
-        return ESAOutputParser(
-            embedding=self.embedding, candidates=CANDIDATES, embedding_batch_size=size
-        )
-
 
 def timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
     start = clock()
@@ -148,8 +118,6 @@ def bench(
         f"ingest of {len(documents)} notes of {units} people": lambda: cases.ingest,
         "the same, async": lambda: cases.aingest,
         "the same notes added to Chroma": cases.adding,
-        f"ESA, {len(cases.slots)} answers": lambda: cases.esa,
-        "the same answers, async": lambda: cases.aesa,
     }
     for what, make in makers.items():
         make()(TOGETHER)

@@ -29,6 +29,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
 from langchain_dpicl.accounting import compose, event_from_dict
+from langchain_dpicl.common.prompts import FALLBACK_NOTE
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.released.checking import pure_epsilon
@@ -143,7 +144,8 @@ def _scored(key: str, score: float | None) -> Feedback:
 
 
 def _answer(outputs: Outputs) -> str:
-    return str(_of(outputs, "answer", "output"))
+    said = str(_of(outputs, "answer", "output"))
+    return said.removeprefix(FALLBACK_NOTE).lstrip()
 
 
 def _record(outputs: Outputs) -> Mapping[str, Any]:

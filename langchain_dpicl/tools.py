@@ -25,25 +25,18 @@ from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.chain.prompting import RECORDS, takes_records
 from langchain_dpicl.common.frozen import FrozenModel
-from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
 
-__all__ = ["FALLBACK_NOTE", "GUIDANCE", "create_dp_tool"]
+__all__ = ["GUIDANCE", "create_dp_tool"]
 
 GUIDANCE = (
     "Ask one complete question about what many of the people in the records have in "
     "common. It can't look anybody up: a question about one person, or for a list or "
-    "an exact number, gets an answer that is not from the records, or none. Each call "
+    "an exact number, gets no answer from the records. Each call "
     "spends part of a privacy budget that is not refilled: don't ask the same thing "
     "twice or in other words."
 )
 """What every such tool can and can't do, for the model."""
-
-FALLBACK_NOTE = (
-    "The records gave no answer that enough people share. From general knowledge, not "
-    "from the records:"
-)
-"""What stands before a fallback answer: the model sees the text, not the record."""
 
 _QUESTION = (
     "One complete question in plain words, about groups of people, not about one person"
@@ -69,7 +62,7 @@ def create_dp_tool(
     The model gives the `question`, and every further variable of the chain's prompts;
     what it should not choose is fixed with `prompt.partial(...)`. The tool message's
     content is the answer, its artifact the public record. An answer that is not from
-    the records says so (`FALLBACK_NOTE`).
+    the records says so, and a refusal says why.
 
     Args:
         chain: A `DPChain`, also one with `.with_config(...)`.
@@ -286,11 +279,7 @@ def _unwrapped(chain: Any) -> DPChain:
 
 
 def _shown(answer: AIMessage) -> tuple[str, dict[str, Any]]:
-    record: dict[str, Any] = answer.response_metadata["privacy"]
-    text = str(answer.text)
-    if record["status"] == Status.FALLBACK.value:
-        text = f"{FALLBACK_NOTE} {text}"
-    return text, record
+    return str(answer.text), answer.response_metadata["privacy"]
 
 
 def advice(cached: bool, *names: str) -> str:  # noqa: FBT001 - of a chain

@@ -7,7 +7,8 @@ code, and not of a formula about it.
 * *Noisy sums* (votes, ESA): the word for no noise shows the sum, the word for six
   deviations shows the deviation. The loss is that of two Gaussians.
 * *Words* (KSA-PTR, threshold): an item comes out from some word on. Bisection over all
-  2^64 words finds where, and so its probability.
+  2^64 words finds where, and so its probability. Where items come out with noisy
+  counts, the loss of the counts is that of two Gaussians, of which less is shown.
 * *Permute-and-flip, a range of k*: the trials' exponents are read off.
 
 What can't be seen in this way is taken from the proofs: words are uniform, and
@@ -42,6 +43,7 @@ from langchain_dpicl.mechanisms import (
     ThresholdCurve,
     ThresholdNoise,
 )
+from langchain_dpicl.mechanisms.sensitivity import keyword_l2, noise_scale
 from langchain_dpicl.parsers import (
     DPOutputParser,
     ESAOutputParser,
@@ -186,7 +188,9 @@ class Laws:
 
     def _sum(self, slots: Sequence[Slot], word: int) -> NDArray[np.float64]:
         self._random.word = word
-        return np.array(result(self._parser.noisy(slots, **self._terms)), np.float64)
+        # Nobody counts the calls of an audit.
+        noisy = self._parser.noisy(slots, slot_count=0, **self._terms)
+        return np.array(result(noisy), np.float64)
 
     # -- words -------------------------------------------------------------------------
 
@@ -199,8 +203,19 @@ class Laws:
             if (without := laws[0].get(word, _NEVER))
             != (own := laws[1].get(word, _NEVER))
         ]
+        counted: list[Loss] = []
+        if isinstance(noise := self._noise, ThresholdNoise):
+            # A word of both worlds shows its noisy count, which one slot moves by 1.
+            new = [(a, b) for a, b in differing if not (a.get("1") and b.get("1"))]
+            shown, differing = len(differing) - len(new), new
+            sensitivity = keyword_l2(self._relation, self._parser.items_per_answer)
+            distance = math.sqrt(shown) / noise_scale(
+                noise.noise_multiplier, sensitivity
+            )
+            counted = gaussian_loss(distance, self._rate)
         if self._rate == 1:
-            return [loss for pair in differing for loss in finite_loss(*pair, 1.0)]
+            words = [loss for pair in differing for loss in finite_loss(*pair, 1.0)]
+            return [*counted, *words]
         if len(differing) > _MOST_WORDS:
             return None
         # In a sample or not, all words of one person switch together.
@@ -212,7 +227,7 @@ class Laws:
                     for before, mass in joint[side].items()
                     for bit, own in law.items()
                 }
-        return finite_loss(joint[0], joint[1], self._rate)
+        return [*counted, *finite_loss(joint[0], joint[1], self._rate)]
 
     def _set(self, slots: Sequence[Slot]) -> dict[Hashable, float]:
         """Return the law of a set that comes out as a whole, for a k that is chosen."""

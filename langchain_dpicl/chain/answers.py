@@ -12,8 +12,8 @@ Privacy:
     draw of their own. A charge whose draw was lost (a crash, an error, a caller that
     stopped) is not drawn for again: the next one to ask pays anew.
 
-    Where no answer came out, that is stored and given again, too, unless most group
-    calls failed: asking for that again is worth its price. Both follow from what was
+    Where no answer came out, that is stored and given again, too, unless too many calls
+    failed: asking for that again is worth its price. Both follow from what was
     released.
 
     The key is made of public things only: the input, the prompts, the names of model
@@ -41,7 +41,7 @@ from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.stages import Stages
 from langchain_dpicl.chain.steps import PreparedQuery, Released
-from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.outcome import CALLS_FAILED, Outcome, Status
 from langchain_dpicl.exceptions import (
     GroupCallError,
     InvalidParameterError,
@@ -50,7 +50,6 @@ from langchain_dpicl.exceptions import (
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.parsers.vote import CALLS_FAILED
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.owner import Owner
@@ -433,7 +432,7 @@ def is_given(entry: Entry) -> bool:
 def _gives(steps: Sequence[str]) -> bool:
     """Return whether stored steps hold an outcome that is given again.
 
-    Where most group calls failed, asking again is worth its price.
+    Where too many group calls failed, asking again is worth its price.
     """
     if not (outcomes := _outcomes(steps)):
         return False

@@ -28,7 +28,6 @@ from langchain_dpicl.chain.trying import TriedOut
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.prompts import (
-    ABSTAIN_TEXT,
     DOCUMENT_PROMPT,
     DOCUMENT_SEPARATOR,
 )
@@ -66,8 +65,8 @@ class DPChain(
         prompt: The group prompt, with `context` or `MessagesPlaceholder("records")`,
             and `question`.
         budget: Who pays, unless the run's config names a handler.
-        on_failure: What is given where the groups do not agree: the public zero-shot
-            answer, labeled so, or a refusal.
+        on_failure: What is given where nothing is released: a refusal that says why,
+            or the model's own answer, labeled so.
         max_group_concurrency: Most group calls in flight at once, over all questions at
             a time; None: 32, or one where the model seems to compute in this process.
         prompts_per_call: Groups' prompts in one call of a completion model; more than
@@ -167,8 +166,10 @@ class DPChain(
     )
     """Who pays, unless the run's config names a handler."""
 
-    on_failure: Literal["fallback", "abstain"] = "fallback"
-    """Where the groups do not agree: the public zero-shot answer, or a refusal."""
+    on_failure: Literal["fallback", "abstain"] = "abstain"
+    """Where nothing is released: a refusal, or ("fallback") the model's own answer. The
+    text of such an answer begins with "From general knowledge, not from the
+    records:"."""
 
     max_group_concurrency: int | None = None
     """Most group calls in flight at once, over all questions at a time. None means 32,
@@ -183,8 +184,9 @@ class DPChain(
     Answers of OpenAI's API are matched by their numbers, and asked for one by one where
     these don't fit; those of other models are taken in the order of the prompts."""
 
-    abstain_text: str = ABSTAIN_TEXT
-    """The refusal."""
+    abstain_text: str | None = None
+    """The refusal; None: one sentence that says why, as `details["reason"]` of the
+    record does."""
 
     pad_calls: bool = True
     """Whether empty groups make a call too (its answer is dropped), so that neither
@@ -210,7 +212,7 @@ class DPChain(
     what the groups that are still to be asked may say. None is 2.24 with two stages and
     2.49 with four where labels are drafted: of two answers with the same votes, one
     then comes out in about 5 % of questions at most, over all stages together. With
-    given labels, and for ESA, None is 1.64."""
+    given labels, and for ESA, None is 1.65."""
 
     progress: bool = False
     """Whether to draw a progress bar of the group calls on standard error: for your own

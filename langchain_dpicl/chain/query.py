@@ -46,6 +46,7 @@ from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
 from langchain_dpicl.chain.telemetry import amark, mark, report_answer, report_error
 from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.prompts import FALLBACK_NOTE
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     DPError,
@@ -68,8 +69,8 @@ class QueryRunner:
         private: Steps 3 and 4.
         public: The model, for everything but the groups.
         budget: Who pays, unless the run names a handler.
-        on_failure: What is given where the groups do not agree.
-        abstain_text: The refusal.
+        on_failure: What is given where nothing is released.
+        abstain_text: The refusal; None: one sentence that says why.
         cache: Whether answers that were paid for are stored and given again.
         longest: Most characters of an input; None: any number.
         filter_keys: What a question may filter people by.
@@ -80,7 +81,7 @@ class QueryRunner:
     public: PublicModel
     budget: PrivacyBudgetHandler | None
     on_failure: Literal["fallback", "abstain"]
-    abstain_text: str
+    abstain_text: str | None
     cache: bool
     longest: int | None = None
     filter_keys: tuple[str, ...] = ()
@@ -213,20 +214,22 @@ class QueryRunner:
     def _spoken(
         self, wording: Wording, child: RunnableConfig, use: Use, *, whole: bool
     ) -> Each:
-        public, prompt = self.public, wording.prompt
+        public, prompt, note = self.public, wording.prompt, wording.note
         if prompt is None:
             return Each(tuple, partial(_aeach, _anothing))
         if whole:
+            whole_answer = partial(
+                public.aanswers, prompt, 1, child, use, drafted=False
+            )
             return Each(
-                partial(public.answers, prompt, 1, child, use, drafted=False),
-                partial(
-                    _aeach,
-                    partial(public.aanswers, prompt, 1, child, use, drafted=False),
+                lambda: _led(
+                    note, public.answers(prompt, 1, child, use, drafted=False)
                 ),
+                lambda: _aled(note, _aeach(whole_answer)),
             )
         return Each(
-            partial(public.stream, prompt, child, use),
-            partial(public.astream, prompt, child, use),
+            lambda: _led(note, public.stream(prompt, child, use)),
+            lambda: _aled(note, public.astream(prompt, child, use)),
         )
 
     def _ask(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
@@ -385,6 +388,8 @@ class QueryRunner:
         outcome, asked, part = released.outcome, released.asked, self._part(released)
         if (said := wording_of(released.entry, released.place)) is not None:
             return Wording(outcome.status, said)
+        if outcome.status is Status.FALLBACK:
+            return self._fall_back(released)
         if outcome.text is not None:
             return Wording(outcome.status, outcome.text)
         if outcome.keywords:
@@ -401,14 +406,22 @@ class QueryRunner:
                 keywords=outcome.keywords,
                 question=asked.question.text,
             )
+        return self._fall_back(released)
+
+    def _fall_back(self, released: Released) -> Wording:
+        """Decide what is said where nothing was released."""
+        outcome, asked = released.outcome, released.asked
+        refusal = outcome.refusal(self.abstain_text)
         if self.on_failure == "abstain":
-            return Wording(Status.ABSTAINED, self.abstain_text)
-        if asked.zero_shot:
-            return Wording(Status.FALLBACK, asked.zero_shot[0])
+            return Wording(Status.ABSTAINED, refusal)
+        known = [outcome.text] if outcome.text is not None else asked.zero_shot
+        if known:
+            return Wording(Status.FALLBACK, f"{FALLBACK_NOTE} {known[0]}")
         return Wording(
             Status.FALLBACK,
             prompt=self.private.prompting.public(asked.question),
-            otherwise=(self.abstain_text, Status.ABSTAINED),
+            otherwise=(refusal, Status.ABSTAINED),
+            note=FALLBACK_NOTE,
         )
 
     def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
@@ -447,6 +460,21 @@ def check_filter_keys(
     own = groups.description.get("filter", {})
     if others := [key for key in keys if key not in own]:
         groups.where(dict.fromkeys(others, "any"))
+
+
+def _led(note: str, pieces: Iterable[str]) -> Iterator[str]:
+    """Hand on what a model says, with a note before it if it says anything."""
+    for piece in pieces:
+        yield f"{note} {piece.lstrip()}" if note and piece.strip() else piece
+        note = "" if piece.strip() else note
+
+
+async def _aled(note: str, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    """Hand on what a model says; see `_led`."""
+    async for piece in pieces:
+        for led in _led(note, [piece]):
+            yield led
+        note = "" if piece.strip() else note
 
 
 async def _aeach(call: Callable[[], Awaitable[Iterable[str]]]) -> AsyncIterator[str]:

@@ -162,7 +162,7 @@ class StagedAsking:
             "relation": query.groups.relation,
             "prepared": self.asked.prepared,
         }
-        noisy = yield from parser.noisy(answers, **terms)
+        noisy = yield from parser.noisy(answers, slot_count=len(block), **terms)
         self.total = noisy if self.total is None else self.total + noisy
         said: Said = parser.said(self.total, asked=part, **terms)
         is_clear = said.is_answer and said.lead >= self.terms.stop_at

@@ -13,7 +13,7 @@ from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.common.outcome import Outcome, Status
-from langchain_dpicl.common.slots import FAILED, Slot
+from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.parsers.reading.wording import keeps
 from langchain_dpicl.release.store import Entry
@@ -122,6 +122,7 @@ class Wording:
         prompt: The public prompt whose answer is said; None if `text` is.
         otherwise: What is said, and how it came about, if the model fails on it or
             says nothing.
+        note: What stands before what the model says.
         keywords: Released words that the model's answer must keep: a refusal, another
             answer or a denial would throw away what was paid for.
     """
@@ -130,6 +131,7 @@ class Wording:
     text: str = ""
     prompt: PromptValue | None = None
     otherwise: tuple[str, Status] = ("", Status.ABSTAINED)
+    note: str = ""
     keywords: tuple[str, ...] = ()
     question: str = ""
 
@@ -196,7 +198,7 @@ class GroupPrompts:
     def slots(self, answers: Sequence[Slot]) -> list[Slot]:
         """Return the slots of the groups that had records, without the padding."""
         return [
-            FAILED if index in self._failed else answer
+            FAILED if index in self._failed else BLANK if answer == ABSTAIN else answer
             for index, answer in enumerate(answers[: self._slots])
             if index not in self._empty
         ]

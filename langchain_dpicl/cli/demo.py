@@ -38,6 +38,7 @@ from langchain_dpicl.cli.loading import (
     sqlite_path,
 )
 from langchain_dpicl.common import parameters
+from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
     GROUP_PROMPT,
@@ -296,16 +297,20 @@ def _ask(
         epsilon_spent=budget.spent().epsilon,
         is_charged=record["charge"] is not None,
         ordinary_verdict=_verdict(asked, plain),
-        private_verdict=_verdict(asked, private),
+        private_verdict=_verdict(
+            asked, private, is_refusal=record["status"] == Status.ABSTAINED.value
+        ),
         ordinary_leaks=any(secret in plain for secret in secrets),
         private_leaks=any(secret in private for secret in secrets),
         seconds=seconds,
     )
 
 
-def _verdict(asked: DemoQuestion, said: str) -> str | None:
+def _verdict(asked: DemoQuestion, said: str, *, is_refusal: bool = False) -> str | None:
     if asked.kind != "population" or not asked.keywords:
         return None
+    if is_refusal:
+        return SILENT
     if asked.answered_by(said):
         return RIGHT
     return SILENT if says_nothing(said) else WRONG

@@ -6,6 +6,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from langchain_dpicl.common.prompts import ABSTAIN_TEXT
+
+NO_LEAD = "no answer leads clearly"
+"""The reason where noise, or a close race, hides which answer is the first."""
+
+NO_OPTION = "the model listed no option"
+"""The reason where there is nothing to choose from."""
+
+CALLS_FAILED = "too many calls to the model failed"
+"""The reason where failed calls clearly lead every answer."""
+
+UNREADABLE = "too many replies could not be read"
+"""The reason where unreadable replies clearly lead every answer."""
+
 
 class Status(str, Enum):
     """How an answer came about.
@@ -18,10 +32,10 @@ class Status(str, Enum):
     """Private data shaped the answer, through a charged mechanism."""
 
     FALLBACK = "fallback"
-    """The groups did not agree; the answer is the public, zero-shot one."""
+    """Nothing was released; the answer is the public, zero-shot one."""
 
     ABSTAINED = "abstained"
-    """The groups did not agree and there is no public answer: a refusal text."""
+    """Nothing was released: the answer is a refusal, which says why."""
 
     CACHED = "cached"
     """An answer released before, given again at no charge."""
@@ -47,3 +61,18 @@ class Outcome:
     keywords: tuple[str, ...] = ()
     ranking: tuple[str, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
+
+    def refusal(self, own: str | None = None) -> str:
+        """Return one sentence that says why there is no answer.
+
+        Args:
+            own: A user's own text, which is said instead.
+
+        Example:
+            >>> Outcome(Status.FALLBACK, details={"reason": NO_OPTION}).refusal()
+            'No answer: the model listed no option.'
+        """
+        if own is not None:
+            return own
+        reason = self.details.get("reason", "nothing was released")
+        return ABSTAIN_TEXT if reason == NO_LEAD else f"No answer: {reason}."

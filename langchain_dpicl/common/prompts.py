@@ -142,7 +142,10 @@ FEW_SHOT_EXAMPLE_PROMPT = PromptTemplate.from_template(f"{FEW_SHOT_CUE} {{text}}
 """How one record is shown to a model that is to write another."""
 
 ABSTAIN_TEXT = (
-    "I can't answer that from these records without the risk of giving a single "
+    "No answer leads clearly, so none can be given without the risk of giving a single "
     "person's information away."
 )
-"""What is said when nothing can be released and there is no public answer."""
+"""The refusal where no answer leads clearly."""
+
+FALLBACK_NOTE = "From general knowledge, not from the records:"
+"""What stands before the model's own answer, which no record had a part in."""

@@ -25,6 +25,8 @@ class Slot:
 
     A group abstains if it is empty, its call failed or was refused, or its answer is
     empty. Whether a call was made and raised (`failed`) is as private as the answer.
+    In a chain only groups that had records have a slot, and a reply without an answer
+    is `BLANK`: it can't be read.
     """
 
     text: str | None
@@ -36,6 +38,7 @@ class Slot:
 
 ABSTAIN = Slot(text=None)  # The slot of a group with nothing to say.
 FAILED = Slot(text=None, failed=True)  # The slot of a group whose call raised.
+BLANK = Slot(text="")  # The slot of a group with records whose reply has no answer.
 
 
 def answered(text: object) -> Slot:

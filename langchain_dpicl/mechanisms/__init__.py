@@ -57,6 +57,7 @@ from langchain_dpicl.mechanisms.keyword_ptr import (
 )
 from langchain_dpicl.mechanisms.keyword_threshold import (
     ThresholdNoise,
+    clear_first,
     required_count,
     threshold_pass_rate,
     threshold_template,
@@ -136,6 +137,7 @@ __all__ = [
     "WordLead",
     "agreement_template",
     "choose_k",
+    "clear_first",
     "curve_count",
     "curve_count_pass_rate",
     "curve_gap",

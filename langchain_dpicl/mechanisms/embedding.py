@@ -8,6 +8,14 @@ Models*, ICLR 2024, Algorithm 2 and Theorem 4.
    point itself, so it holds whatever the floating-point steps before it did. One row
    appears or vanishes (`ADD_REMOVE`): the integer sum moves by at most `limit`. One
    row changes (`REPLACE`): by at most 2 `limit`. The paper's 1 is the first only.
+   *Tallies.* A slot without a vector may be counted in the same sum: rows get k more
+   coordinates, 0 for a vector, and the slot has the row R e_j, of one of them alone. It
+   lies on the surface of the ball of radius R in D + k dimensions, as do all rows of
+   that kind, and a vector lies in the ball as before. So each slot still adds one point
+   of one ball, or nothing, and the sensitivity is R or 2 R for any exchange. It is
+   reached by two opposite vectors alone: a vector and a tally, or two tallies, are
+   orthogonal, and R sqrt(2) apart at most. Divided by R, a tally's sum is the number of
+   its slots, up to the clipping of the rows.
 2. *Noise.* Rounded Gaussians of s = 2^14 grid steps, and limit = s / z or s / (2 z):
    the noise multiplier is z, exactly. Nothing is added to the sensitivity for the
    rounding of the rows, in contrast to rounding first and counting step * sqrt(D).

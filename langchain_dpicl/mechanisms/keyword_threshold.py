@@ -15,13 +15,14 @@ that occur in both, D those that occur in x alone, D' those in x' alone.
 2. *Noise.* Each word with a positive count gets its own rounded Gaussian K of scale
    sigma = z sqrt(c) or z sqrt(2c). It is released if H(w) + K > 1 + t, with t the least
    quantile of K *as drawn* with P(K > t) <= delta0 / c. The others, of which there is
-   no list, are never released.
+   no list, are never released. A released word may show H(w) + K (`threshold_words`).
 3. *Event* (`threshold_template`). Gaussian(z) plus delta0, under both relations.
 
 *Proof of 3.* Let p = P(K > t), at most delta0 / c: the probability that a word of
 count 1 is released. M(x) releases a part of C and, independently, a part of D that is
 empty with probability a = (1-p)^|D|; M(x') likewise, with a' = (1-p)^|D'|. Write P and
-Q for the laws of what x and x' release of C. Both are the same post-processing of one
+Q for the laws of what x and x' release of C, words alone or with their noisy counts.
+Both are the same post-processing of one
 Gaussian mechanism, so with delta_G its curve, P(S) - e^eps Q(S) <= delta_G(eps) for
 every set S and every real eps. Let b = min(a, a') >= 1 - c p >= 1 - delta0. For a set S
 of outputs, and S_C those of them without a word of D or D',
@@ -64,6 +65,7 @@ from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms.voting import lead_over_a_tie
 
 _MIN_DELTA0 = 1e-290
 """Shared out among the most words it is still a number that can be computed with."""
@@ -108,8 +110,8 @@ def threshold_words(
     delta0: float,
     relation: Relation | str,
     random: SecureRandom | None = None,
-) -> frozenset[str]:
-    """Release the words whose noisy counts pass a threshold that rare words miss.
+) -> dict[str, float]:
+    """Release the words whose noisy counts pass a threshold, with these counts.
 
     Args:
         counts: In how many slots' answers each word occurs. An answer counts a word
@@ -125,9 +127,8 @@ def threshold_words(
         random: Source of the noise; None is the operating system's.
 
     Returns:
-        The words, possibly none, possibly more than `items_per_answer`. The set's
-        iteration order says nothing about counts: it is filled in alphabetical order.
-        Sort it before use.
+        The noisy count of each word that passes, in answers: the largest first, equal
+        ones by the word. Possibly none, possibly more than `items_per_answer`.
 
     Raises:
         ParameterError: If an argument is malformed. Messages hold no word or count.
@@ -155,8 +156,43 @@ def threshold_words(
     # A word that is listed with 0 must be like one that is not listed.
     seen = sorted((word, count) for word, count in pairs if count > 0)
     noise = test.noise.draw(len(seen), source)
-    passed = test.passes(np.array([count for _, count in seen], np.int64), noise)
-    return frozenset(word for (word, _), out in zip(seen, passed, strict=True) if out)
+    numbers = np.array([count for _, count in seen], np.int64)
+    passed = test.passes(numbers, noise)
+    noisy = (test.weight * numbers + noise) / test.weight
+    released = {
+        word: float(count)
+        for (word, _), count, out in zip(seen, noisy, passed, strict=True)
+        if out
+    }
+    return dict(sorted(released.items(), key=lambda pair: -pair[1]))
+
+
+def clear_first(
+    noisy: Mapping[str, float],
+    items_per_answer: int,
+    *,
+    noise_multiplier: float,
+    delta0: float,
+    relation: Relation | str,
+) -> str | None:
+    """Return the word of `threshold_words` that clearly leads all others, if one does.
+
+    Of two words with the same count one leads clearly in `voting.TIE` of cases at most;
+    see `voting.lead_over_a_tie`. A word that was not released may have been as close
+    below the threshold as can be, so the first word must lead the threshold as well.
+    The arguments are those of that release: it is post-processing.
+
+    Example:
+        >>> noise = {"noise_multiplier": 1.0, "delta0": 1e-6, "relation": "replace"}
+        >>> clear_first({"cough": 90.2, "fever": 39.5}, 1, **noise)
+        'cough'
+        >>> clear_first({"cough": 40.2, "fever": 39.5}, 1, **noise)
+    """
+    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
+    sigma = test.noise.scale / test.weight
+    (word, first), *rest = [*noisy.items(), ("", -math.inf)]
+    second = max([1 + test.quantile / test.weight, *(count for _, count in rest)])
+    return word if first - second >= lead_over_a_tie(sigma) else None
 
 
 def threshold_pass_rate(

@@ -50,7 +50,7 @@ _TABLE_SIGMAS = 6.5
 # Above it a table would take more than 2 MB; draws go one by one instead.
 _MAX_TABLE_SCALE = 2.0**15
 _FEW = 64  # Fewer draws than this are quicker one by one than by building a table.
-_COUNT_SCALE = 512.0
+COUNT_SCALE = 512.0  # Least standard deviation of a count's noise, in grid steps.
 _SQRT_2 = math.sqrt(2.0)
 _SLACK = 1e-9
 """Relative error granted to `math.erfc`, a million times what C libraries show."""
@@ -145,7 +145,7 @@ def count_grid(sigma: float) -> tuple[int, RoundedGaussian]:
         >>> count_grid(2.0)
         (256, RoundedGaussian(scale=512.0))
     """
-    weight = 1 << max(0, math.ceil(math.log2(_COUNT_SCALE / sigma)))
+    weight = 1 << max(0, math.ceil(math.log2(COUNT_SCALE / sigma)))
     return weight, RoundedGaussian(weight * sigma)
 
 

@@ -133,7 +133,7 @@ def usual_stop(stages: int, *, lets_ties_out: bool = False) -> float:
         >>> [round(usual_stop(stages), 2) for stages in (1, 2, 4, 10)]
         [1.96, 2.24, 2.49, 2.8]
         >>> round(usual_stop(4, lets_ties_out=True), 2)
-        1.64
+        1.65
     """
     if lets_ties_out:
         return lead_over_a_tie(1.0, labels=1) / math.sqrt(2)

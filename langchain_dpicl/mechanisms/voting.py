@@ -30,11 +30,12 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
 from langchain_dpicl.mechanisms.noise import GaussianNoise
-from langchain_dpicl.mechanisms.rounded_gaussian import count_grid
+from langchain_dpicl.mechanisms.rounded_gaussian import COUNT_SCALE, count_grid
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 NOBODY = 0.01  # How often a label may come out that no group chose.
 TIE = 0.05  # How often one of two labels with the same votes may come out.
+OTHER_BINS = 3  # Of a vote: "none of these", unreadable replies, failed calls.
 _NORMAL = NormalDist()
 
 
@@ -131,23 +132,36 @@ def least_votes(sigma: float, labels: int, looks: int = 1) -> float:
     """Return the noisy count below which a label is taken for one that nobody chose.
 
     With no vote at all, some label's noisy count, of standard deviation sigma, reaches
-    it in `NOBODY` of cases; where others have votes, a label without any comes out more
-    rarely. Held against counts at several looks (`stages`), in `NOBODY` of cases at
-    most.
+    it in `NOBODY` of cases at most; where others have votes, a label without any comes
+    out more rarely. So it does at several looks (`stages`) together.
+
+    That holds for the noise as it is drawn, whole steps of `count_grid`: where j
+    rounded Gaussians reach t, the sum of the Gaussians before the rounding reaches t
+    less j half steps. For one, t is the quantile of the rounded Gaussian, up to a step.
     """
     # Of so many labels that the rate is 1 there is a quantile all the same.
     share = math.log1p(-NOBODY) / (labels * looks)
-    return sigma * -_NORMAL.inv_cdf(-math.expm1(share))
+    return sigma * (-_NORMAL.inv_cdf(-math.expm1(share)) + _rounding(looks))
 
 
 def lead_over_a_tie(sigma: float, labels: int = 2, looks: int = 1) -> float:
     """Return the noisy lead that a label reaches in `TIE` of cases, out of a tie.
 
-    Of the two bins that tie, two are `labels`, or one is and one "none of these". Held
-    against leads at several looks (`stages`), in `TIE` of cases at most.
+    Of the two bins that tie, two are `labels`, or one is and one is another bin, such
+    as "none of these". It is `TIE` of cases at most, also at several looks (`stages`)
+    together, for the noise as it is drawn; see `least_votes`.
     """
     share = -math.expm1(math.log1p(-TIE) / looks)
-    return sigma * math.sqrt(2) * _NORMAL.inv_cdf(1 - share / labels)
+    quantile = math.sqrt(2) * _NORMAL.inv_cdf(1 - share / labels)
+    return sigma * (quantile + 2 * _rounding(looks))
+
+
+def _rounding(looks: int) -> float:
+    """Return the half steps that the sum of the looks' noises was rounded by, at most.
+
+    In deviations of that sum: a step is 1 / `COUNT_SCALE` of one noise's, or less.
+    """
+    return math.sqrt(looks) / (2 * COUNT_SCALE)
 
 
 def required_lead(
@@ -156,12 +170,12 @@ def required_lead(
     """Return the lead with which a label comes out in `pass_rate` of questions.
 
     It holds however many groups have no records: the winner has the lead alone, and the
-    other labels and "none of these" have nothing. With more votes on both sides it
+    other labels and the `OTHER_BINS` have nothing. With more votes on both sides it
     comes out at least as often. `min_lead` is the least noisy lead over every other
-    label; over "none of these" it is that of a label out of a tie with it, at least.
+    label; over another bin it is that of a label out of a tie with it, at least.
 
     Example:
-        >>> 20 < required_lead(10, sigma=4.1) < 21
+        >>> 21 < required_lead(10, sigma=4.1) < 22
         True
         >>> 25 < required_lead(8, sigma=4.1, min_lead=lead_over_a_tie(4.1)) < 26
         True
@@ -178,7 +192,7 @@ def required_lead(
         x = low + (9.0 - low) * (nodes + 1) / 2
         beats = np.exp(
             (labels - 1) * special.log_ndtr(lead + x - margin)
-            + special.log_ndtr(lead + x - over_none)
+            + OTHER_BINS * special.log_ndtr(lead + x - over_none)
             - x * x / 2
         )
         rate = (9.0 - low) / 2 * float(weights @ beats) / math.sqrt(2 * math.pi)

@@ -1,70 +1,54 @@
 """Embedding the groups' answers: each by itself, so no failure affects another.
 
 Privacy:
-    By default an answer's vector is a function of that answer, whatever the embedding
-    does with the texts of one call. An answer that can't be embedded abstains: its call
-    raises, or its vector is zero, not finite or of another length. If answers share a
-    call that fails, each is embedded again by itself.
+    An answer's vector is a function of that answer, whatever the embedding does with
+    the texts of one call. An answer can't be read if it can't be embedded: its call
+    raises, or its vector is zero, not finite or of another length. One call is made for
+    each group that was asked, whatever it said, and none is made again: a bill counts
+    the groups, which are public.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
-from langchain_dpicl.exceptions import GroupCallError
-from langchain_dpicl.release.flow import Do, Flow
-from langchain_dpicl.sealed import attempt, attempted
-from langchain_dpicl.sealed.embedding_calls import calls_of, embed_call, embed_calls
+from langchain_dpicl.release.flow import Flow
+from langchain_dpicl.sealed import attempted
+from langchain_dpicl.sealed.embedding_calls import embed_call, embed_calls
+
+PADDING = "The records show it in several places."
+"""A made-up answer, for a group that has said nothing to embed."""
 
 Vectors = NDArray[np.float64]
 
 
 def answer_vectors(
-    embedding: Embeddings, texts: Sequence[str], batch_size: int, size: int
-) -> Flow[list[Vectors]]:
-    """Return a row for each answer that can be embedded.
+    embedding: Embeddings, texts: Sequence[str], slot_count: int, size: int
+) -> Flow[list[Vectors | None]]:
+    """Return a row for each answer, and None where it can't be embedded.
 
     Args:
         embedding: The embedding.
         texts: The answers.
-        batch_size: How many of them share a call.
+        slot_count: The public number of calls; made-up answers fill up to it.
         size: Length of the candidates' vectors.
 
     Returns:
         Rows of norm at most 1, shape (size,), in the order of their answers.
     """
-
-    def embed(calls: list[list[int]]) -> Do:
-        each = [
-            embed_call(
-                embedding,
-                [texts[place] for place in places],
-                partial(_rows, expected=len(places), size=size),
-            )
-            for places in calls
-        ]
-        return embed_calls(list(map(attempted, each)), embedding)
-
-    calls = calls_of(texts, batch_size)
-    found = yield embed(calls)
-    # One odd answer fails the whole call: embed each alone.
-    failed = [own for own, rows in zip(calls, found, strict=True) if rows is None]
-    alone = [[place] for own in failed if len(own) > 1 for place in own]
-    again = yield embed(alone)
-    row_of = {
-        place: row
-        for own, rows in zip(chain(calls, alone), chain(found, again), strict=True)
-        for place, row in zip(own, rows or (), strict=False)
-    }
-    ordered = (row_of.get(place) for own in calls for place in own)
-    return [row for row in ordered if row is not None]
+    padded = [*texts, *[PADDING] * (slot_count - len(texts))]
+    each = [
+        attempted(embed_call(embedding, [text], partial(_row, size=size)))
+        for text in padded
+    ]
+    found: list[Vectors | None] = yield embed_calls(each, embedding)
+    return found[: len(texts)]
 
 
 def usable_row(vector: Any, size: int) -> Vectors | None:
@@ -87,9 +71,7 @@ def usable_row(vector: Any, size: int) -> Vectors | None:
     return row / norm if norm > 1 else row
 
 
-def _rows(vectors: Any, expected: int, size: int) -> list[Vectors | None]:
-    """Return one call's vector for each text; None where it is not usable."""
-    found = list(vectors)
-    if len(found) != expected:
-        raise GroupCallError("The embedding returned another number of vectors.")
-    return [attempt(partial(usable_row, vector, size)) for vector in found]
+def _row(vectors: Any, size: int) -> Vectors | None:
+    """Return the vector of a call with one text, or None where it is not usable."""
+    (vector,) = vectors
+    return usable_row(vector, size)

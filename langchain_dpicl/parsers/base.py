@@ -27,7 +27,7 @@ from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.outcome import Outcome
-from langchain_dpicl.common.prompts import ABSTAIN_TEXT, SENTENCE_INSTRUCTIONS
+from langchain_dpicl.common.prompts import SENTENCE_INSTRUCTIONS
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.common.validation import construct
@@ -101,8 +101,9 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     random: SkipValidation[SecureRandom | None] = Field(default=None, exclude=True)
     """Tests only: another source of randomness; None is the operating system's."""
 
-    abstain_text: str = ABSTAIN_TEXT
-    """Stand-alone use: the output when the mechanism releases nothing."""
+    abstain_text: str | None = None
+    """Stand-alone use: the output when the mechanism releases nothing; None: one
+    sentence that says why."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         construct(type(self).__name__, partial(super().__init__, *args, **kwargs))
@@ -296,7 +297,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
         Returns:
             The answer; for keyword parsers the words, separated by commas; if the
-            mechanism releases nothing, `abstain_text`.
+            mechanism releases nothing, a refusal, see `abstain_text`.
 
         Raises:
             NoBudgetError: If the parser has no `budget=`.
@@ -410,7 +411,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     def _say(self, outcome: Outcome) -> str:
         if outcome.text is not None:
             return outcome.text
-        return ", ".join(outcome.keywords) or self.abstain_text
+        return ", ".join(outcome.keywords) or outcome.refusal(self.abstain_text)
 
 
 def _generation(candidate: Any) -> Generation:

@@ -55,6 +55,15 @@ class Candidates:
         long = np.linalg.norm(away, axis=1)
         return float(np.min((away @ total) / np.maximum(long, _SAME)))
 
+    def nearest(self, total: Vectors) -> float:
+        """Return the length of a sum in the direction of its nearest candidate.
+
+        Directions are seen from the center. "The records do not tell" is a candidate.
+        """
+        away = np.concatenate([self.vectors, self.nothing]) - self.center
+        long = np.linalg.norm(away, axis=1)
+        return float(np.max((away @ total) / np.maximum(long, _SAME)))
+
     def direction(self, place: int) -> Vectors:
         """Return where a candidate lies as seen from the center, of length 1, or 0."""
         away: Vectors = self.vectors[place] - self.center

@@ -16,7 +16,13 @@ from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.outcome import (
+    CALLS_FAILED,
+    NO_LEAD,
+    UNREADABLE,
+    Outcome,
+    Status,
+)
 from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
@@ -31,7 +37,7 @@ from langchain_dpicl.parsers.answer_vectors import (
 )
 from langchain_dpicl.parsers.base import PublicInput
 from langchain_dpicl.parsers.candidates import Candidates
-from langchain_dpicl.parsers.lead import NONE, verdict
+from langchain_dpicl.parsers.lead import noisy_others, verdict
 from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import passage
@@ -72,10 +78,14 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         public candidates and the noisy sum. So are their `scores` in the record, their
         order, and whether they reach `min_score` or the score that noise alone reaches.
         With `select="vote"` each answer votes for its nearest candidate:
-        `mechanisms.voting`, the same event. Asked in stages: `mechanisms.stages`. Each
-        answer is embedded by a call of its own; one that can't be embedded, or whose
-        vector is zero, not finite or of another length, abstains, and no other does. A
-        single candidate is returned as a fallback, and nothing is charged.
+        `mechanisms.voting`, the same event. Asked in stages: `mechanisms.stages`. A
+        slot whose reply can't be read, or whose call failed, has a coordinate of its
+        own in the same sum instead of a vector. Each answer is embedded by a call of
+        its own; one that can't be embedded, or whose vector is zero, not finite or of
+        another length, can't be read, and no other is affected. Groups without an
+        answer have a call with a made-up text, so that the bill of the embedding
+        counts the public number of groups. A single candidate is no choice: nothing is
+        asked or charged.
 
     Raises:
         InvalidParameterError: If a parameter is out of range, or candidates are empty
@@ -97,11 +107,6 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
 
     embedding: SkipValidation[Embeddings] = Field(exclude=True)
     """Embeds candidates and answers."""
-
-    embedding_batch_size: int = 1
-    """How many groups' answers share a call of the embedding. More than 1 is faster
-    with most models, and sound only where the other texts of a call change no bit of
-    a text's vector; see `docs/guides/models.md`."""
 
     n_candidates: int = 8
     """How many public answers to ask for if `candidates` is not given."""
@@ -129,8 +134,8 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     try it on public texts. If no candidate reaches `min_score`, nothing is released.
     The ranking has only candidates that reach it. None: the best candidate must be
     nearer than noise alone brings it in 1 % of questions, and the ranking has all
-    candidates. With -1 the best candidate comes out, however far away it is. Needs
-    `select="cosine"`."""
+    candidates. With -1 the best candidate comes out, however far away it is, unless
+    failed calls or unreadable replies clearly lead it. Needs `select="cosine"`."""
 
     noise_multiplier: float | None = None
     """z; None leaves it to the budget's plan."""
@@ -141,21 +146,17 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         try:
             parameters.positive("radius", self.radius)
             parameters.count(self.n_candidates, "n_candidates", minimum=2)
-            parameters.count(self.embedding_batch_size, "embedding_batch_size")
         except ParameterError as error:
             raise InvalidParameterError(str(error)) from None
         if isinstance(self.center, str) and self.center != "candidates":
             raise InvalidParameterError(
                 "center must be None, 'candidates' or a vector of numbers."
             )
-        if (
-            self.relation is Relation.ADD_REMOVE
-            and self.center is not None
-            and self.slot_count is None
-        ):
+        if self.relation is Relation.ADD_REMOVE and self.slot_count is None:
             raise InvalidParameterError(
                 "Under add/remove the number of candidates is private: give the "
-                "public slot_count that the sum is divided by."
+                "public slot_count that calls of the embedding are padded to, and "
+                "the sum is divided by."
             )
         if self.min_score is not None and (
             self.select == "vote" or not -1 <= self.min_score <= 1
@@ -212,7 +213,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         return Outcome(
             Status.FALLBACK,
             prepared.texts[0],
-            details={"reason": "there is only one public candidate"},
+            details={"reason": "there is only one candidate to choose from"},
         )
 
     @override
@@ -222,20 +223,27 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         *,
         paid: PaidCharge[GaussianNoise],
         relation: Relation,
+        slot_count: int,
         prepared: Candidates,
     ) -> Flow[Vectors]:
-        """Embed the answers of some slots and release their noisy sum, or vote."""
-        texts, unknown = _answers(slots)
-        size = prepared.center.size
+        """Embed the answers of some slots and release their noisy sum, or vote.
+
+        The last two entries count replies that can't be read and failed calls.
+        """
+        texts, unknown, unreadable = _answers(slots)
         found = yield from answer_vectors(
-            self.embedding, texts, self.embedding_batch_size, size
+            self.embedding, texts, slot_count, prepared.center.size
         )
-        rows = [*found, *[prepared.nothing[0]] * unknown]
-        return self._sum(rows, paid.noise, relation, prepared)
+        rows = [row for row in found if row is not None]
+        unreadable += len(found) - len(rows)
+        rows += [prepared.nothing[0]] * unknown
+        failed = sum(slot.failed for slot in slots)
+        return self._sum(rows, (unreadable, failed), paid.noise, relation, prepared)
 
     def _sum(
         self,
         rows: list[Vectors],
+        tallies: tuple[int, int],
         noise: GaussianNoise,
         relation: Relation,
         prepared: Candidates,
@@ -246,10 +254,16 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             "random": self.random,
         }
         if self.select == "vote":
-            return mechanisms.noisy_counts(prepared.votes(rows), **terms)
+            counts = [*prepared.votes(rows), *tallies]
+            return mechanisms.noisy_counts(counts, **terms)
         answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
-        away = answers - prepared.center
-        return mechanisms.noisy_sum(away, radius=self.radius, **terms)
+        away = np.pad(answers - prepared.center, ((0, 0), (0, len(tallies))))
+        # A slot without a vector stands at one more axis, on the ball's surface.
+        axes = np.zeros((len(tallies), away.shape[1]))
+        axes[:, -len(tallies) :] = self.radius * np.eye(len(tallies))
+        counted = np.repeat(axes, tallies, axis=0)
+        both = np.concatenate([away, counted])
+        return mechanisms.noisy_sum(both, radius=self.radius, **terms)
 
     @override
     async def arelease(
@@ -267,7 +281,7 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             "relation": relation,
             "prepared": prepared,
         }
-        noisy = await aresult(self.noisy(slots, **terms))
+        noisy = await aresult(self.noisy(slots, slot_count=slot_count, **terms))
         return self.said(noisy, asked=Asked.whole(slot_count), **terms).outcome
 
     @override
@@ -286,30 +300,43 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
             one = z * sensitivity.vote_l2(relation)
             return _voted(noisy, asked, one, prepared.texts)
         one = z * sensitivity.embedding_l2(relation, self.radius)
+        sigma, looks = asked.noise(one), asked.of_stages
+        noisy, tallies = noisy[:-2], noisy[-2:]
+        counts = (tallies / self.radius).round(1).tolist()
+        counted: dict[str, Any] = dict(zip(_TALLIES, counts, strict=True))
         slots = max(asked.slots, 1)
         mean = prepared.center + noisy / slots
         scores = prepared.vectors @ mean
         nothing = float((prepared.nothing @ mean).max())
         best, *_ = places = np.argsort(-scores, kind="stable").tolist()
-        lead = prepared.lead(slots * mean) / asked.deviation(one, self.radius)
         told = zip((*prepared.texts, NOTHING[1]), (*scores, nothing), strict=True)
-        details = {"scores": {text: round(float(score), 3) for text, score in told}}
+        counted["scores"] = {text: round(float(score), 3) for text, score in told}
+        lead = prepared.lead(slots * mean)
+        clear = lead / asked.deviation(one, self.radius)
+        tie = mechanisms.lead_over_a_tie(sigma, labels=1, looks=looks)
+        first = int(tallies.argmax())
+        over = tallies[first] - max(tallies[1 - first], prepared.nearest(noisy))
+        if tallies[first] >= mechanisms.least_votes(sigma, 2, looks) and over >= tie:
+            reason = (UNREADABLE, CALLS_FAILED)[first]
+            clear = over / asked.deviation(math.sqrt(2) * one, self.radius)
+            return Said(_fallback(reason, **counted), clear, is_answer=True)
         if nothing >= scores[best]:
-            return Said(_fallback(_TELL, **details), lead, is_answer=True)
+            # A lead is a difference along a line, with the noise of one entry.
+            reason = _TELL if lead * math.sqrt(2) >= tie else NO_LEAD
+            return Said(_fallback(reason, **counted), clear, is_answer=True)
         if self.min_score is not None:
             places = [place for place in places if scores[place] >= self.min_score]
             is_far = not places
         else:
             # Without any answer, the sum's length in a direction is noise alone.
-            sigma, looks = asked.noise(one), asked.of_stages
             least = mechanisms.least_votes(sigma, len(places), looks)
             is_far = float(prepared.direction(best) @ noisy) < least
         if is_far:
             reason = "no candidate is near enough to what the groups say"
-            return Said(_fallback(reason, **details), lead)
+            return Said(_fallback(reason, **counted), clear)
         ranking = tuple(prepared.texts[place] for place in places)
-        outcome = Outcome(Status.RELEASED, ranking[0], ranking=ranking, details=details)
-        return Said(outcome, lead, is_answer=True)
+        outcome = Outcome(Status.RELEASED, ranking[0], ranking=ranking, details=counted)
+        return Said(outcome, clear, is_answer=True)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
         given = self.candidates if self.candidates is not None else public.zero_shot
@@ -382,7 +409,8 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         }
 
 
-_TELL = "most groups say that the records do not tell"
+_TELL = 'the answers are nearest to "the records do not tell"'
+_TALLIES = ("noisy_unreadable", "noisy_failed")
 
 
 def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> Said:
@@ -390,14 +418,13 @@ def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> 
 
     Two candidates may say the same in other words, so a close race still has a winner.
     """
-    *votes, none = map(float, noisy)
+    votes, others = noisy[: len(texts)].tolist(), noisy[len(texts) :].tolist()
     sigma, looks = asked.noise(one), asked.of_stages
-    said = verdict(votes, none, sigma=sigma, min_lead=0.0, over_none=0.0, looks=looks)
+    said = verdict(votes, others, sigma=sigma, min_lead=0.0, looks=looks, none=_TELL)
     lead = said.lead / asked.deviation(math.sqrt(2) * one)
-    details = {"confidence": said.confidence}
+    details = {**noisy_others(others), "confidence": said.confidence}
     if said.winner is None:
-        reason = _TELL if none >= max(votes) else said.reason
-        return Said(_fallback(reason, **details), lead, said.reason == NONE)
+        return Said(_fallback(said.reason, **details), lead, said.reason != NO_LEAD)
     winner = texts[said.winner]
     return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
 
@@ -406,14 +433,15 @@ def _fallback(reason: str, **details: Any) -> Outcome:
     return Outcome(Status.FALLBACK, details={**details, "reason": reason})
 
 
-def _answers(slots: Sequence[Slot]) -> tuple[list[str], int]:
-    """Return the answers, and the number of replies that say "I don't know".
+def _answers(slots: Sequence[Slot]) -> tuple[list[str], int, int]:
+    """Return the answers, how many replies say "I don't know", and how many nothing.
 
-    Those count as the public `NOTHING`, whatever their wording.
+    The former count as the public `NOTHING`, whatever their wording.
     """
-    texts = [slot.text for slot in slots if slot.text and slot.text.strip()]
+    replies = [slot.text for slot in slots if slot.text is not None]
+    texts = [text for text in replies if text.strip()]
     known = [text for text in texts if not attempt(partial(_tells_nothing, text))]
-    return known, len(texts) - len(known)
+    return known, len(texts) - len(known), len(replies) - len(texts)
 
 
 def _tells_nothing(text: str) -> bool:

@@ -8,13 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import Self, override
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.accounting.template import NoiseT
-from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT
+from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers.base import (
@@ -65,11 +64,6 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     """Whether words of the question and of the prompts are left out of longer answers:
     they carry no information and would displace words that do. The words of the public
     zero-shot answer do count: often the groups confirm them."""
-
-    prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
-        default=KEYWORD_PROMPT, exclude=True, repr=False
-    )
-    """The rewriting prompt, with `keywords` and `question`."""
 
     def require_curve(self, what: str = "") -> None:
         """Refuse settings that do not go with `mechanism="curve"`.
@@ -129,12 +123,6 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
             return "answer" if set(self.tokenizer(reply)) - prepared else "unreadable"
         items = items_of(reply, prepared, self.language)
         return ("loose" if len(items) > 1 else "answer") if items else "unreadable"
-
-    @property
-    @override
-    def rewrite_prompt(self) -> BasePromptTemplate[Any]:
-        """The rewriting prompt."""
-        return self.prompt
 
     @override
     def prepare(self, public: PublicInput) -> frozenset[str]:

@@ -160,7 +160,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         )
         before = ranked[: ranked.index(none)] if none in ranked else ranked
         if not before:
-            reason = "most groups used none of the words"
+            reason = 'the noisy ranking put "none of the words" first'
             return Outcome(Status.FALLBACK, details={"reason": reason})
         return Outcome(Status.RELEASED, keywords=tuple(prepared[i] for i in before))
 

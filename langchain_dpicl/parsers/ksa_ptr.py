@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from langchain_core.prompts import BasePromptTemplate
+from pydantic import Field, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl import mechanisms
@@ -12,6 +14,7 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.prompts import KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.common.validation import checked
@@ -79,6 +82,11 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     selection_epsilon: float | None = None
     """epsilon of choosing k from a range; None leaves it to the plan."""
 
+    prompt: SkipValidation[BasePromptTemplate[Any]] = Field(
+        default=KEYWORD_PROMPT, exclude=True, repr=False
+    )
+    """The rewriting prompt, with `keywords` and `question`."""
+
     @override
     def check(self) -> None:
         """Refuse a k or a range that makes no sense."""
@@ -90,6 +98,12 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
             )
         self.require_curve("a range of k" if first < last else "")
         self.event_template()
+
+    @property
+    @override
+    def rewrite_prompt(self) -> BasePromptTemplate[Any]:
+        """The rewriting prompt."""
+        return self.prompt
 
     @property
     def _range(self) -> tuple[int, int]:
@@ -163,9 +177,7 @@ def _outcome(top: frozenset[str] | None, k: int) -> Outcome:
     if top is None:
         return Outcome(
             Status.FALLBACK,
-            details={
-                "k": k,
-                "reason": "the groups did not agree, or their calls failed",
-            },
+            # One noisy test tells that it failed, and not why.
+            details={"k": k, "reason": "the test for agreement was not passed"},
         )
     return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})

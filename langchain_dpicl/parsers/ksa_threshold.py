@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputPars
 
 
 class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCurve]):
-    """Release every short answer that enough groups gave.
+    """Release the short answers that enough groups gave.
 
     Use it for open answers. It needs no list of possible answers and no gap: several
     right items come out side by side, tied or not. In return an answer counts only for
@@ -30,9 +30,16 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
 
     Two mechanisms make this release. A *curve* releases each word with a probability
     that grows with its count as fast as a Renyi divergence allows; a *Gaussian* adds
-    noise to each count. A curve needs about 0.6 times the count, and a plan or
-    `accounting="renyi"`; sampled groups and a `noise_multiplier` of your own need the
-    Gaussian. By default the account takes the mechanism with the smaller count.
+    noise to each count, and shows it. A curve needs about 0.6 times the count, and a
+    plan or `accounting="renyi"`; sampled groups and a `noise_multiplier` of your own
+    need the Gaussian. By default the account takes the mechanism with the smaller
+    count.
+
+    With the Gaussian the answer is one item if it clearly leads all others: of two
+    items with the same count one does so in at most 5 % of questions. Otherwise it is
+    "Among the most frequent: ...", the largest noisy count first. A curve's answer is
+    "Given by enough groups, in no order: ...". The record has all items. No model
+    rewords the answer: it might claim more.
 
     Use `KSAPTROutputParser` for sentences, and where three or more words belong
     together and lead the others clearly: its gap does not grow with their number. Here
@@ -46,9 +53,9 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
         `mechanisms.keyword_threshold`, Gaussian(z, q) and q * delta0. Which of the two
         follows from the terms of the account and of the parser, which are public, and
         stands in the charge. Each answer is
-        cut to `items_per_answer` items by a public rule on that answer alone. The items
-        are a set: they are released in alphabetical order. The rewriting call sees the
-        question and the released words only.
+        cut to `items_per_answer` items by a public rule on that answer alone. Which
+        item leads, and the order of all, are post-processing of the noisy counts; a
+        curve's items are in alphabetical order.
 
     Raises:
         InvalidParameterError: If `items_per_answer` is below 1, the noise or the
@@ -63,7 +70,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
         ...     ),
         ... )
         >>> parser.invoke(["A dry cough."] * 60 + ["Nausea."] * 50 + ["A rash."])
-        'dry cough, nausea'
+        'Given by enough groups, in no order: dry cough, nausea'
     """
 
     items_per_answer: int = 1
@@ -132,24 +139,23 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
         prepared: frozenset[str],
     ) -> Outcome:
         """Count the answers' first words and release those above the threshold."""
-        release: Any = mechanisms.threshold_words
+        counts = self._counts(slots, prepared, self.items_per_answer)
+        terms: dict[str, Any] = {**vars(paid.noise), "relation": relation}
         if isinstance(paid.noise, ThresholdCurve):
-            release = mechanisms.curve_words
-        words = release(
-            self._counts(slots, prepared, self.items_per_answer),
-            self.items_per_answer,
-            **vars(paid.noise),
-            relation=relation,
-            random=self.random,
-        )
-        if not words:
-            return Outcome(
-                Status.FALLBACK,
-                details={
-                    "reason": "no word was used by enough groups, or their calls failed"
-                },
+            words = sorted(
+                mechanisms.curve_words(
+                    counts, self.items_per_answer, **terms, random=self.random
+                )
             )
-        return Outcome(Status.RELEASED, keywords=tuple(sorted(words)))
+            order = ", in no order" if len(words) > 1 else ""
+            return _outcome(words, f"Given by enough groups{order}: {_listed(words)}")
+        noisy = mechanisms.threshold_words(
+            counts, self.items_per_answer, **terms, random=self.random
+        )
+        first = mechanisms.clear_first(noisy, self.items_per_answer, **terms)
+        shown = {word: round(count, 1) for word, count in noisy.items()}
+        text = first or f"Among the most frequent: {_listed(noisy)}"
+        return _outcome(noisy, text, noisy_counts=shown)
 
     @override
     def public_parameters(self) -> dict[str, Any]:
@@ -158,3 +164,15 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
             "items_per_answer": self.items_per_answer,
             **super().public_parameters(),
         }
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words)
+
+
+def _outcome(words: Collection[str], text: str, **details: Any) -> Outcome:
+    if words:
+        return Outcome(Status.RELEASED, text, tuple(words), details=details)
+    # Noise, another word and a failed call look the same.
+    reason = "no word passed the threshold"
+    return Outcome(Status.FALLBACK, details={"reason": reason})

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from langchain_dpicl.mechanisms import least_votes
+from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE
+from langchain_dpicl.mechanisms import lead_over_a_tie, least_votes
 from langchain_dpicl.mechanisms.voting import NOBODY
 
-NONE = "most groups chose none of the labels"
+NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""
 
 
@@ -24,7 +25,8 @@ class Verdict:
     Attributes:
         winner: The place of the label that is released; None if none is.
         confidence: By how many deviations of the noise the first bin leads the second
-            one, the bin of "none of these" among them.
+            one. Labels are bins, and so are "none of these", unreadable replies and
+            failed calls.
         lead: By how many votes the first bin leads the second one.
         reason: Why nothing is released, if nothing is.
     """
@@ -37,48 +39,62 @@ class Verdict:
 
 def verdict(
     noisy: Sequence[float],
-    none: float,
+    others: Sequence[float],
     *,
     sigma: float,
     min_lead: float,
-    over_none: float,
     looks: int = 1,
     prior: Sequence[float] = (),
+    none: str = NONE,
 ) -> Verdict:
     """Return the label that a noisy vote releases, if it releases one.
 
+    A label comes out if noise alone does not reach its votes, if it leads every other
+    label by `min_lead`, and if it leads the three other bins by `min_lead` and by what
+    a label reaches out of a tie with one of them in 5 % of questions. One of the three
+    is the reason why no label comes out if it is clear in the same way.
+
     Args:
         noisy: Noisy votes of the labels.
-        none: Noisy number of the groups that chose none of them.
+        others: Noisy numbers of the groups that chose none of them, of those whose
+            reply could not be read, and of those whose call failed.
         sigma: Standard deviation of the noise of one count, of all blocks together.
         min_lead: Least noisy lead over every other label.
-        over_none: Least noisy lead over "none of them".
         looks: How often noisy votes may be read before one is released.
         prior: Public votes for the labels. They decide which label leads the others,
             and by how much. Whether groups chose a label, and not none, is decided
             without them.
+        none: The reason where most chose none of them.
 
     Example:
-        >>> verdict([40.2, 3.1], 9.0, sigma=4.0, min_lead=11.0, over_none=9.0).winner
+        >>> verdict([40.2, 3.1], [9.0, 0.1, 2.3], sigma=4.0, min_lead=11.0).winner
         0
-        >>> verdict([4.2, 3.1], 49.0, sigma=4.0, min_lead=11.0, over_none=9.0).reason
-        'most groups chose none of the labels'
+        >>> verdict([4.2, 3.1], [49.0, 0.1, 2.3], sigma=4.0, min_lead=11.0).reason
+        'more groups chose none of these than any one option'
     """
     all_votes = [a + b for a, b in zip(noisy, prior or [0] * len(noisy), strict=True)]
     best = max(range(len(noisy)), key=all_votes.__getitem__)
-    others = [*all_votes[:best], *all_votes[best + 1 :]]
-    lead = all_votes[best] - max(others, default=-math.inf)
-    ahead = noisy[best] - none
-    first = abs(min(lead, ahead))
+    rivals = [*all_votes[:best], *all_votes[best + 1 :]]
+    lead = all_votes[best] - max(rivals, default=-math.inf)
+    other, second, _ = sorted(range(len(others)), key=others.__getitem__)[::-1]
+    ahead = noisy[best] - others[other]
+    behind = others[other] - max(others[second], *noisy)
+    first = min(lead, ahead) if ahead >= 0 else max(behind, 0.0)
     least = least_votes(sigma, len(noisy), looks)
-    said = Verdict(None, round(first / (sigma * math.sqrt(2)), 2), lead=first)
-    if none >= max(noisy[best], least):
-        return replace(said, reason=NONE)
-    if noisy[best] < least:
-        return replace(said, reason="too few groups chose a label")
-    if lead < min_lead or ahead < over_none:
-        return replace(said, reason="no label leads the others by enough")
-    return replace(said, winner=best)
+    tie = lead_over_a_tie(sigma, labels=1, looks=looks)
+    winner, reason = None, NO_LEAD
+    if noisy[best] >= least and lead >= min_lead and ahead >= max(min_lead, tie):
+        winner, reason = best, ""
+    elif others[other] >= least and behind >= tie:
+        reason = (none, UNREADABLE, CALLS_FAILED)[other]
+    confidence = round(first / (sigma * math.sqrt(2)), 2)
+    return Verdict(winner, confidence, first, reason)
+
+
+def noisy_others(others: Sequence[float]) -> dict[str, float]:
+    """Return the noisy counts of the bins that are no labels, for a record."""
+    names = ("noisy_none", "noisy_unreadable", "noisy_failed")
+    return {name: round(n, 1) for name, n in zip(names, others, strict=True)}
 
 
 def nobody_score(epsilon: float, labels: int) -> float:

@@ -69,6 +69,7 @@ class StagedOutputParser(DPOutputParser[NoiseT]):
         *,
         paid: PaidCharge[NoiseT],
         relation: Relation,
+        slot_count: int,
         prepared: Any,
     ) -> Flow[NDArray[np.float64]]:
         """Release the noisy sum of some slots. Private in, private by noise out.
@@ -77,6 +78,8 @@ class StagedOutputParser(DPOutputParser[NoiseT]):
             slots: One per group, in any order.
             paid: The charge, with the mechanism's noise.
             relation: How neighboring slots differ.
+            slot_count: The public number of groups that were asked, to which further
+                calls are padded.
             prepared: What `prepare` returned.
         """
 
@@ -116,5 +119,5 @@ class StagedOutputParser(DPOutputParser[NoiseT]):
             "relation": relation,
             "prepared": prepared,
         }
-        noisy = result(self.noisy(slots, **terms))
+        noisy = result(self.noisy(slots, slot_count=slot_count, **terms))
         return self.said(noisy, asked=Asked.whole(slot_count), **terms).outcome

@@ -17,7 +17,13 @@ from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.outcome import (
+    CALLS_FAILED,
+    NO_LEAD,
+    NO_OPTION,
+    Outcome,
+    Status,
+)
 from langchain_dpicl.common.prompts import (
     CHOICE_INSTRUCTIONS,
     DRAFT_PROMPT,
@@ -29,25 +35,20 @@ from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
 from langchain_dpicl.mechanisms.stages import Asked
+from langchain_dpicl.mechanisms.voting import OTHER_BINS
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
     PublicAnswer,
     PublicInput,
     Reading,
 )
-from langchain_dpicl.parsers.lead import NONE, nobody_score, verdict
+from langchain_dpicl.parsers.lead import nobody_score, noisy_others, verdict
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
 from langchain_dpicl.parsers.staged import Said, StagedOutputParser
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.flow import Flow
 from langchain_dpicl.sealed import attempt
-
-FAILURE_MARGIN = 3.0
-"""Standard deviations by which failed calls must exceed half of all slots."""
-
-CALLS_FAILED = "most group calls failed"
-"""A reason that makes asking the groups a second time useless."""
 
 DRAFT = "draft"
 """The value of `labels` for labels that the model drafts."""
@@ -87,12 +88,13 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
 
     A label comes out if its noisy count is above what noise alone reaches without votes
     (a label that nobody chose comes out in at most 1 % of questions) and leads every
-    other bin by `min_lead`. One of the bins is "none of these": groups that chose
-    nothing, or whose reply can't be read. A label with as many votes as that bin comes
-    out in at most 5 % of questions.
+    other bin by `min_lead`. Three bins are no labels: "none of these", replies that
+    can't be read, and failed calls. A label with as many votes as one of them comes out
+    in at most 5 % of questions. Where no label comes out, the reason is the one of the
+    three bins that leads as clearly, or that no answer leads clearly.
 
     With `then=`, a `DPChain` continues with another parser if the model lists no
-    possible answer or no label comes out (but not if most group calls failed). The
+    possible answer or no label comes out (but not if too many group calls failed). The
     groups are drawn and asked again, in the form that the second parser needs. A plan
     holds both releases for every question, and charges them together. A filter charges
     the second release only when it is made, to the units that are eligible then.
@@ -101,14 +103,14 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.voting`, Gaussian(z, q); with `mechanism="permute_and_flip"`
         `mechanisms.selection`, pure epsilon. A slot adds 1 to one bin at most, by its
-        own text alone: a label, "none of these", or a failed call. Slots without
-        records are in no bin. Labels are fixed before the charge, from public input:
-        a draft sees the question and no record, and so does the answer that `prior`
-        favors: a public number is added to a noisy count. Which label comes out, and
-        whether one does, is post-processing of the noisy histogram; asked in stages, of
-        the histograms of blocks (`mechanisms.stages`). So is whether `then=` is used.
-        Its release has its own charge (or its own events in the charge), its own sample
-        and its own noise: the two compose.
+        own text alone: a label, "none of these", an unreadable reply, or a failed call.
+        Slots without records are in no bin. Labels are fixed before the charge, from
+        public input: a draft sees the question and no record, and so does the answer
+        that `prior` favors: a public number is added to a noisy count. Which label
+        comes out, and whether one does, is post-processing of the noisy histogram;
+        asked in stages, of the histograms of blocks (`mechanisms.stages`). So is
+        whether `then=` is used. Its release has its own charge (or its own events in
+        the charge), its own sample and its own noise: the two compose.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -139,11 +141,11 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     aliases: Mapping[str, Sequence[str]] = Field(default_factory=dict, repr=False)
     """Further public spellings of a label: {"COPD": ["chronic obstructive ..."]}."""
 
-    min_lead: float | None = Field(default=None, ge=0)
+    min_lead: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Least noisy lead, in groups. For given labels None is 0, so a classifier takes
     the larger count. For drafted labels None is a lead at which one of two labels with
-    the same votes comes out in at most 5 % of questions. The lead over "none of these"
-    is always such a lead."""
+    the same votes comes out in at most 5 % of questions. The lead over "none of these",
+    unreadable replies and failed calls is always such a lead at least."""
 
     prior: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """In a chain: public votes, in groups, for the label of the model's own answer to
@@ -317,7 +319,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             return None
         return Outcome(
             Status.FALLBACK,
-            details={"reason": "the model listed no possible answer", "labels": []},
+            details={"reason": NO_OPTION, "labels": []},
         )
 
     @override
@@ -355,7 +357,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     ) -> Outcome:
         """Count the votes and release the noisy winner."""
         if isinstance(paid.noise, PureNoise):
-            counts = self._counts(slots, prepared)[:-1]
+            counts = self._counts(slots, prepared)
             drafted = self._drafted(prepared)
             return self._permute_and_flip(counts, paid.noise, prepared, drafted)
         return super().release(
@@ -373,6 +375,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         *,
         paid: PaidCharge[VoteNoise],
         relation: Relation,
+        slot_count: int,
         prepared: tuple[str, ...],
     ) -> Flow[NDArray[np.float64]]:
         """Release the noisy votes of some slots; see `mechanisms.voting`."""
@@ -396,20 +399,18 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
     ) -> Said:
         """Return what noisy votes say."""
         labels, drafted = prepared, self._drafted(prepared)
-        *votes, none, failed = map(float, noisy)
+        votes, others = noisy[:-OTHER_BINS].tolist(), noisy[-OTHER_BINS:].tolist()
         one = _multiplier(paid) * sensitivity.vote_l2(relation)
         sigma, looks = asked.noise(one), asked.of_stages
-        min_lead = over_none = self.min_lead
-        if min_lead is None or over_none is None:
-            tie = partial(mechanisms.lead_over_a_tie, sigma, looks=looks)
-            min_lead = tie() if self.labels == DRAFT else 0.0
-            over_none = max(min_lead, tie(labels=1))
+        min_lead = self.min_lead
+        if min_lead is None:
+            tie = mechanisms.lead_over_a_tie(sigma, looks=looks)
+            min_lead = tie if self.labels == DRAFT else 0.0
         said = verdict(
             votes,
-            none,
+            others,
             sigma=sigma,
             min_lead=min_lead,
-            over_none=over_none,
             looks=looks,
             prior=self._prior(labels, asked.slots / asked.of_slots),
         )
@@ -420,14 +421,11 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
                 label: round(count, 1)
                 for label, count in zip(labels, votes, strict=True)
             },
-            "noisy_none": round(none, 1),
+            **noisy_others(others),
             "confidence": said.confidence,
         }
-        many = failed > asked.slots / 2 + FAILURE_MARGIN * sigma
-        if many and failed >= max(*votes, none):
-            return Said(_fallback(details, CALLS_FAILED), lead)
         if said.winner is None:
-            return Said(_fallback(details, said.reason), lead, said.reason == NONE)
+            return Said(_fallback(details, said.reason), lead, said.reason != NO_LEAD)
         winner = labels[said.winner]
         return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
 
@@ -443,7 +441,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         return [asked * self.prior * (place == favored) for place in range(len(labels))]
 
     def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
-        counts = [0] * (len(labels) + 2)
+        counts = [0] * (len(labels) + OTHER_BINS)
         for slot in slots:
             place = self._bin(slot, labels)
             if place is not None:
@@ -451,13 +449,16 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         return counts
 
     def _bin(self, slot: Slot, labels: tuple[str, ...]) -> int | None:
-        """Return the bin of a slot: a label, then "none of these", then failed."""
+        """Return the bin of a slot: a label, or one of the `OTHER_BINS` behind them."""
+        none, unreadable, failed = range(len(labels), len(labels) + OTHER_BINS)
         if slot.failed:
-            return len(labels) + 1
+            return failed
         if slot.text is None:
             return None
         choice = attempt(partial(self._choice, slot.text, labels))
-        return choice if isinstance(choice, int) else len(labels)
+        if isinstance(choice, int):
+            return choice
+        return none if choice is NoChoice.NONE else unreadable
 
     def _permute_and_flip(
         self,
@@ -476,9 +477,12 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         )
         if winner < len(labels):
             return Outcome(Status.RELEASED, labels[winner], details=details)
+        # The noisy choice alone does not show by how much a bin leads.
         reasons = (
-            "most groups chose none of the labels",
-            "too few groups chose a label",
+            'the noisy choice fell on "none of these"',
+            "the noisy choice fell on unreadable replies",
+            "the noisy choice fell on failed calls",
+            NO_LEAD,
         )
         return _fallback(details, reasons[winner - len(labels)])
 
@@ -493,6 +497,8 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         return found if isinstance(found, int) else None
 
     def _choice(self, text: str, labels: tuple[str, ...]) -> int | NoChoice:
+        if not any(map(str.isalnum, text)):
+            return UNREADABLE
         return read_choice(text, labels, self.aliases)
 
     @override

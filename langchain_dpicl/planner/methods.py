@@ -30,6 +30,7 @@ from langchain_dpicl.mechanisms import (
     sensitivity,
 )
 from langchain_dpicl.mechanisms.stages import Asked, blocks, usual_stop
+from langchain_dpicl.mechanisms.voting import OTHER_BINS
 from langchain_dpicl.parsers import (
     DPOutputParser,
     KSAPTROutputParser,
@@ -131,7 +132,8 @@ def _counts(crowd: Crowd, groups: int, rate: float, stages: int) -> tuple[Counts
 def _noises(choices: int, stages: int) -> tuple[Rates, ...]:
     """Return standard noise for each block: the same one at every scale."""
     random = np.random.default_rng([SEED, choices, stages, 1])
-    return tuple(random.standard_normal((RUNS, choices + 1)) for _ in range(stages))
+    bins = choices + OTHER_BINS
+    return tuple(random.standard_normal((RUNS, bins)) for _ in range(stages))
 
 
 def _vote(
@@ -146,14 +148,15 @@ def _vote(
     parts = blocks(groups, stages)
     sigma = noise.noise_multiplier * sensitivity.vote_l2(RELATION)
     stop_at = usual_stop(stages, lets_ties_out=not method.drafted)
-    total = np.zeros((RUNS, crowd.choices + 1))
+    total = np.zeros((RUNS, crowd.choices + OTHER_BINS))
     goes_on = np.ones(RUNS, bool)
     right, wrong, asked = (np.zeros(RUNS) for _ in range(3))
     counts = _counts(crowd, groups, rate, stages)
     noises = _noises(crowd.choices, stages)
     made = zip(parts, counts, noises, strict=True)
     for number, (block, votes, noise_of_one) in enumerate(made, 1):
-        total += votes + sigma * noise_of_one
+        # A crowd has no replies that can't be read, and no failed calls.
+        total += np.pad(votes, ((0, 0), (0, OTHER_BINS - 1))) + sigma * noise_of_one
         asked[goes_on] += len(block)
         part = Asked(block.stop, groups, number, stages)
         said = _said(total, part, sigma, drafted=method.drafted)
@@ -176,25 +179,26 @@ class _Said(NamedTuple):
 def _said(noisy: Rates, asked: Asked, sigma: float, *, drafted: bool) -> _Said:
     """Return whether a label comes out, whether it is the first, and how clear it is.
 
-    It is `VoteOutputParser.said` for many votes at once. The last column counts "none
-    of these"; sigma is the noise of one block.
+    It is `VoteOutputParser.said` for many votes at once. The last columns are the
+    `OTHER_BINS`; sigma is the noise of one block.
     """
-    votes, none = noisy[:, :-1], noisy[:, -1]
+    votes, others = noisy[:, :-OTHER_BINS], noisy[:, -OTHER_BINS:]
     second, first = np.partition(votes, -2, axis=1)[:, -2:].T
+    next_other, other = np.partition(others, -2, axis=1)[:, -2:].T
     summed, looks = asked.noise(sigma), asked.of_stages
     tie = functools.partial(mechanisms.lead_over_a_tie, summed, looks=looks)
-    min_lead = tie() if drafted else 0.0
-    over_none = max(min_lead, tie(labels=1))
+    min_lead, over = tie() if drafted else 0.0, tie(labels=1)
     least = mechanisms.least_votes(summed, votes.shape[1], looks)
-    lead = np.minimum(first - second, first - none)
+    ahead, behind = first - other, other - np.maximum(next_other, first)
+    lead = np.where(ahead >= 0, np.minimum(first - second, ahead), behind)
     is_out = (
-        (first >= least) & (first - second >= min_lead) & (first - none >= over_none)
+        (first >= least) & (first - second >= min_lead) & (ahead >= max(min_lead, over))
     )
     return _Said(
         is_out,
         votes.argmax(axis=1) == 0,
-        is_out | (none >= np.maximum(first, least)),
-        np.abs(lead) / asked.deviation(math.sqrt(2) * sigma),
+        is_out | ((other >= least) & (behind >= over)),
+        np.maximum(lead, 0.0) / asked.deviation(math.sqrt(2) * sigma),
     )
 
 

@@ -41,7 +41,7 @@ from langchain_dpicl import (
     RetrievedGroups,
 )
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.tools import FALLBACK_NOTE, GUIDANCE, create_dp_tool
+from langchain_dpicl.tools import GUIDANCE, create_dp_tool
 
 ABOUT: dict[str, str] = {"name": "ask", "description": "Answers about the notes."}
 LANGUAGE = PromptTemplate.from_template(
@@ -261,16 +261,16 @@ async def test_an_answer_that_is_not_from_the_records_says_so(
     )
     budget = account()
     parser = KSAPTROutputParser(k=1)
-    chain = private_chain(groups, model=model, parser=parser, budget=budget)
-    message = await run(way, create_dp_tool(chain, **ABOUT), call())
-    assert message.artifact["status"] == "fallback"
-    assert message.content == f"{FALLBACK_NOTE} Coughing."
-    refusing = private_chain(
-        groups, model=model, parser=parser, budget=budget, on_failure="abstain"
+    guessing = private_chain(
+        groups, model=model, parser=parser, budget=budget, on_failure="fallback"
     )
+    message = await run(way, create_dp_tool(guessing, **ABOUT), call())
+    assert message.artifact["status"] == "fallback"
+    assert message.content == "From general knowledge, not from the records: Coughing."
+    refusing = private_chain(groups, model=model, parser=parser, budget=budget)
     message = await run(way, create_dp_tool(refusing, **ABOUT), call())
     assert message.artifact["status"] == "abstained"
-    assert message.content == refusing.abstain_text
+    assert message.content == "No answer: the test for agreement was not passed."
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -220,8 +220,8 @@ def test_a_question_about_one_person_is_not_answered() -> None:
     budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=20, ledger=":memory:")
     answer = chain.invoke("What is Ada Byron's locker code?", {"callbacks": [budget]})
     assert "4711" not in repr(answer)
-    assert record(answer)["status"] == "fallback"
-    assert answer.content == "I don't know."
+    assert record(answer)["status"] == "abstained"
+    assert answer.content == "No answer: the test for agreement was not passed."
 
 
 def test_exemplars_classify_with_sampled_groups() -> None:
@@ -285,8 +285,9 @@ def test_candidates_that_are_all_the_same_cost_nothing(
         budget=budget,
     )
     answer = chain.invoke(QUESTION)
-    assert answer.content == "I don't know."
-    assert record(answer)["status"] == "fallback"
+    expected = "No answer: there is only one candidate to choose from."
+    assert answer.content == expected
+    assert record(answer)["status"] == "abstained"
     assert record(answer)["events"] == []
     assert record(answer)["charge"] is None
     assert budget.spent().queries == 0

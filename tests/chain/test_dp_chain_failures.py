@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessageChunk
+from langchain_core.output_parsers import StrOutputParser
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.prompts import PromptTemplate
 from support.chain_parts import EMBEDDING, PARSERS, QUESTION, record, reply, rich
@@ -50,8 +51,8 @@ def test_groups_that_say_nothing_abstain(groups: RetrievedGroups, bad: str) -> N
         budget=rich(),
     )
     answer = chain.invoke(QUESTION)
-    assert record(answer)["status"] == "fallback"
-    assert answer.content == "No."
+    assert record(answer)["status"] == "abstained"
+    assert answer.content == "No answer: the test for agreement was not passed."
 
 
 def test_a_model_that_always_fails_is_told_before_anything_is_charged(
@@ -91,11 +92,41 @@ async def test_a_vote_whose_calls_all_fail_abstains(
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
         is_public = on_failure == "fallback"
         assert record(answer)["status"] == ("fallback" if is_public else "abstained")
-        expected = "I can't say." if is_public else chain.abstain_text
-        assert answer.content == expected
+        assert answer.content == (
+            "From general knowledge, not from the records: I can't say."
+            if is_public
+            else "No answer: too many calls to the model failed."
+        )
+        reason = record(answer)["details"]["reason"]
+        assert reason == "too many calls to the model failed"
         assert "canary" not in repr(answer)
     assert chain.budget is not None
     assert chain.budget.spent().queries == 2
+
+
+async def test_a_text_parser_behind_a_chain_shows_no_guess_as_an_answer(
+    groups: RetrievedGroups,
+) -> None:
+    """By default a refusal; where guesses are asked for, each says what it is."""
+    note = "From general knowledge, not from the records: "
+    for terms, expected in (
+        ({}, "No answer: the test for agreement was not passed."),
+        ({"abstain_text": "Sorry."}, "Sorry."),
+        ({"on_failure": "fallback"}, f"{note}Paris, I think."),
+    ):
+        model = ScriptedModel(
+            reply=lambda text: "" if "Records:" in text else "Paris, I think."
+        )
+        chain: Any = DPChain(
+            groups=groups, model=model, parser=PARSERS["ptr"](), budget=rich(5), **terms
+        )
+        said = chain | StrOutputParser()
+        # The first question has a zero-shot answer beforehand, and others have not.
+        for _ in range(2):
+            assert said.invoke(QUESTION) == expected
+        assert await said.ainvoke(QUESTION) == expected
+        assert "".join(said.stream(QUESTION)) == expected
+        assert "".join([piece async for piece in said.astream(QUESTION)]) == expected
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))

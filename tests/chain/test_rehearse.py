@@ -93,7 +93,7 @@ def test_drafted_options_and_reasons_are_shown() -> None:
     (shown,) = made.rehearse(notes(), QUESTION)
     assert shown.options == ("rash", "nausea")
     assert "Options: rash, nausea" in str(shown)
-    assert "Outcome: fallback (" in str(shown)
+    assert "Outcome: abstained (" in str(shown)
 
 
 def test_a_long_list_of_answers_is_cut_when_printed() -> None:

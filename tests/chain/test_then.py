@@ -110,7 +110,7 @@ async def test_it_answers_by_every_way_and_both_releases_are_charged(
         assert kinds(public) == ["GaussianEvent", event, "DeltaEvent"]
         before = public["details"]["before"]
         assert before["mechanism"] == "vote/gaussian"
-        assert before["reason"] == "most groups chose none of the labels"
+        assert before["reason"] == "more groups chose none of these than any one option"
     each = 2 if terms else 1
     assert charges(budget) == each * len(said)
     assert budget.spent().epsilon <= 50
@@ -157,7 +157,7 @@ def test_where_drafting_fails_the_second_is_asked_at_once() -> None:
         budget = account(**terms)
         chain = chain_of(budget, parser("draft"), model=Model(drafts=refusal))
         public = record(chain.invoke(QUESTION))
-        reason = "the model listed no possible answer"
+        reason = "the model listed no option"
         assert public["details"]["before"]["reason"] == reason
         assert charges(budget) == 1
         assert len(public["events"]) == (2 if terms else 3)
@@ -190,8 +190,8 @@ def test_a_second_parser_that_public_input_decides_costs_nothing() -> None:
         budget = account(**terms)
         chain = chain_of(budget, own, model=Model(drafts=refusal))
         public = record(chain.invoke(QUESTION))
-        assert (public["status"], charges(budget)) == ("fallback", 1)
-        assert public["details"]["then"] == "the model listed no possible answer"
+        assert (public["status"], charges(budget)) == ("abstained", 1)
+        assert public["details"]["then"] == "the model listed no option"
         assert public["mechanism"] == "vote/gaussian"
 
 
@@ -204,7 +204,7 @@ def test_failing_calls_are_not_asked_a_second_time() -> None:
 
     budget = account(**FILTER)
     public = record(chain_of(budget, model=Fails()).invoke(QUESTION))
-    assert public["details"]["reason"] == "most group calls failed"
+    assert public["details"]["reason"] == "too many calls to the model failed"
     assert (charges(budget), public["mechanism"]) == (1, "vote/gaussian")
 
 
@@ -238,8 +238,8 @@ def test_a_unit_that_can_pay_once_takes_part_once() -> None:
     # Enough for one vote and no second release.
     budget = account(scope="unit", accounting="zcdp", queries=1)
     public = record(chain_of(budget, groups=THRESHOLD).invoke(QUESTION))
-    assert public["details"]["before"]["reason"].startswith("most groups chose none")
-    assert public["status"] == "fallback"
+    assert public["details"]["before"]["reason"].startswith("more groups chose none")
+    assert public["status"] == "abstained"
     assert len(public["events"]) == 3
 
 
@@ -308,7 +308,7 @@ def test_calls_that_failed_are_made_again_by_the_next_asking() -> None:
         budget, model = account(**terms), Fails()
         chain = chain_of(budget, model=model, cache=True)
         reason = record(chain.invoke(QUESTION))["details"]["reason"]
-        assert reason == "most group calls failed"
+        assert reason == "too many calls to the model failed"
         model.down = False
         answer = chain.invoke(QUESTION)
         assert answer.content == "It was a cough."
@@ -346,7 +346,10 @@ def test_a_model_that_fails_before_the_second_release_loses_no_vote() -> None:
     chain = chain_of(account(**FILTER), own, model=Fails(), on_failure="abstain")
     public = record(chain.invoke(QUESTION))
     assert public["details"]["then"] == "the model failed on the question alone"
-    assert public["details"]["reason"] == "most groups chose none of the labels"
+    assert (
+        public["details"]["reason"]
+        == "more groups chose none of these than any one option"
+    )
     assert public["mechanism"] == "vote/gaussian"
 
 
@@ -379,7 +382,7 @@ def test_what_a_spent_account_can_not_go_on_to_is_told() -> None:
     chain = chain_of(budget)
     public = record(chain.invoke(QUESTION))
     assert public["details"]["then"] == "the account can't pay for it"
-    assert (public["status"], charges(budget)) == ("fallback", 1)
+    assert (public["status"], charges(budget)) == ("abstained", 1)
     with pytest.raises(BudgetExhaustedError):
         chain.invoke(QUESTION)
 

@@ -127,7 +127,8 @@ def test_drafts_and_fallbacks_are_counted() -> None:
         return "cough\nrash" if "Possible answers" in text else "I don't know."
 
     chain, model = made(VoteOutputParser(labels="draft"), reply=silent)
-    answer = chain.invoke(QUESTION, {"callbacks": [rich()]})
+    guessing = chain.model_copy(update={"on_failure": "fallback"})
+    answer = guessing.invoke(QUESTION, {"callbacks": [rich()]})
     assert record(answer)["status"] == "fallback"
     assert used(answer) == 2
     assert record(answer)["calls"] == 62 == len(model.asked)

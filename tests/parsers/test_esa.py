@@ -13,19 +13,22 @@ from langchain_core.embeddings import Embeddings
 from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.common.outcome import Status
+from langchain_dpicl.common.outcome import CALLS_FAILED, UNREADABLE, Status
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import Slot
+from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.exceptions import (
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.mechanisms.ball_grid import on_grid
+from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import (
     ESAOutputParser,
     PublicInput,
 )
+from langchain_dpicl.release.flow import result
 
 
 @pytest.mark.parametrize(
@@ -99,8 +102,9 @@ def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
             lambda counts, **kwargs: seen.append(counts) or original(counts, **kwargs),
         )
         for m in range(1, 61):
-            parser._sum(rows[:m], paid(parser).noise, Relation.REPLACE, tied)
-    assert seen == [[m, 0, 0, 0, 0, 0] for m in range(1, 61)]
+            noise = paid(parser).noise
+            parser._sum(rows[:m], (0, 0), noise, Relation.REPLACE, tied)
+    assert seen == [[m, *[0] * 7] for m in range(1, 61)]
 
 
 def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None:
@@ -205,15 +209,18 @@ def answered_in(draws: int, slots: list[Slot], z: float, **terms: Any) -> float:
     parser = ESAOutputParser(
         embedding=EMBEDDING, candidates=SAID, random=SeededRandom(3), **terms
     )
-    prepared = parser.prepare(PublicInput())
-    released = [
-        release(
-            parser, slots, paid=paid(parser, z), prepared=prepared, slot_count=60
-        ).status
-        is Status.RELEASED
-        for _ in range(draws)
-    ]
-    return float(np.mean(released))
+    terms: Any = {
+        "paid": paid(parser, z),
+        "relation": Relation.REPLACE,
+        "prepared": parser.prepare(PublicInput()),
+    }
+    out = 0
+    for _ in range(draws):
+        # Without padding, which would be most of the work.
+        noisy = result(parser.noisy(slots, slot_count=0, **terms))
+        said = parser.said(noisy, asked=Asked.whole(60), **terms)
+        out += said.outcome.status is Status.RELEASED
+    return out / draws
 
 
 @pytest.mark.parametrize("z", [0.3, 2.9, 40.0])
@@ -271,3 +278,65 @@ def test_the_record_has_the_noisy_score_of_each_candidate() -> None:
     assert scores != again.details["scores"]
     silent = release(PARSERS["esa"](), [Slot("I don't know.")] * 80)
     assert max(silent.details["scores"], key=silent.details["scores"].get) == nothing
+
+
+@pytest.mark.parametrize("name", ["esa", "esa-vote"])
+@pytest.mark.parametrize("failing", [FAILED, BLANK, Slot("poison")])
+def test_failed_calls_and_unreadable_replies_are_told_from_answers(
+    name: str, failing: Slot
+) -> None:
+    class Fragile(HashingEmbeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if texts == ["poison"]:
+                raise RuntimeError("too long")
+            return super().embed_documents(texts)
+
+    parser = PARSERS[name]().model_copy(update={"embedding": Fragile()})
+    slots = [failing] * 40 + [Slot("A dry cough.")] * 10
+    found = release(parser, slots, paid=paid(parser, z=1.0))
+    reason = CALLS_FAILED if failing.failed else UNREADABLE
+    assert found.details["reason"] == reason
+    counted = {"noisy_unreadable": 0.0, "noisy_failed": 0.0}
+    counted["noisy_failed" if failing.failed else "noisy_unreadable"] = 40.0
+    for count, number in counted.items():
+        assert found.details[count] == pytest.approx(number, abs=10)
+    few = release(parser, [*slots[30:], *slots[40:] * 4], paid=paid(parser, z=1.0))
+    assert few.text == "A dry cough."
+
+
+@pytest.mark.parametrize(
+    ("center", "radius"), [(None, 1.0), (None, 0.2), ("candidates", 0.2)]
+)
+def test_one_slot_moves_the_sum_by_twice_the_radius_at_most(
+    center: Any, radius: float
+) -> None:
+    """Over all pairs of what a slot may be: an answer, nothing, or a tally."""
+
+    class Opposed(HashingEmbeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            found = super().embed_documents([text.lstrip("-") for text in texts])
+            signs = [-1.0 if text.startswith("-") else 1.0 for text in texts]
+            return [[s * x for x in row] for s, row in zip(signs, found, strict=True)]
+
+    seen: list[Any] = []
+    parser = ESAOutputParser(
+        embedding=Opposed(), candidates=SAID, center=center, radius=radius
+    )
+    prepared = parser.prepare(PublicInput())
+    texts = ["A cough.", "-A cough.", "Many words " * 9, "I don't know.", "", *SAID]
+    kinds = [[], [FAILED], [BLANK], [ABSTAIN], *([Slot(text)] for text in texts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            mechanisms, "noisy_sum", lambda rows, **_: seen.append(rows) or rows[0] * 0
+        )
+        others = [Slot(SAID[0]), FAILED]
+        for kind in kinds:
+            release(parser, [*others, *kind], prepared=prepared, slot_count=3)
+    sums = [on_grid(rows, radius, 4096.0).sum(axis=0) / 4096.0 for rows in seen]
+    far = [float(np.linalg.norm(one - two)) for one in sums for two in sums]
+    assert 1.7 < max(far) <= 2
+    tallies = [one - sums[0] for one in sums[1:3]]
+    assert np.linalg.norm(tallies[0] - tallies[1]) == pytest.approx(2**0.5, rel=0.01)
+    if center is None:
+        # A twin whose tally comes on top of a vector moves the sum by more.
+        assert np.linalg.norm(sums[4] + tallies[0] - sums[5]) > 2.2

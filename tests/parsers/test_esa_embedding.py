@@ -22,7 +22,7 @@ from support.parser_parts import paid
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, Slot
+from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import NOTHING
@@ -58,13 +58,17 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 async def released(
-    way: str, parser: ESAOutputParser, slots: list[Slot], prepared: Any = None
+    way: str,
+    parser: ESAOutputParser,
+    slots: list[Slot],
+    prepared: Any = None,
+    slot_count: int | None = None,
 ) -> Any:
     """Release as a chain does, in the sealed region."""
     terms: dict[str, Any] = {
         "paid": paid(parser),
         "relation": Relation.REPLACE,
-        "slot_count": len(slots),
+        "slot_count": slot_count or len(slots),
         "prepared": prepared or parser.prepare(PublicInput()),
     }
     if way == "async":
@@ -129,9 +133,10 @@ async def test_no_answer_changes_another_ones_vector(
     await released(way, parser, [*OTHERS[:where], ABSTAIN, *OTHERS[where:]])
     await released(way, parser, slots)
     without, found = seen.rows
-    assert without.shape == (30, 64)
+    # Two more coordinates count what has no vector.
+    assert without.shape == (30, 66)
     if len(found) == 31:
-        found = np.delete(found, where, axis=0)
+        found = np.delete(found, 30 if found[30, 64:].any() else where, axis=0)
     assert found.tobytes() == without.tobytes()
 
 
@@ -155,40 +160,25 @@ async def test_one_answer_is_one_vote(way: str, said: str, seen: Seen) -> None:
 
 
 @every_way
-async def test_twin_batches_change_other_answers_vectors(way: str, seen: Seen) -> None:
-    parser = esa(Neighborly(), embedding_batch_size=40)
-    await released(way, parser, [*OTHERS, ABSTAIN])
-    await released(way, parser, [*OTHERS, Slot("unit-new")])
-    without, found = seen.rows
-    assert (found[:30] != without).any(axis=1).all()
-
-
-class Fragile(Watching):
-    """Refuses a text, and the call that it is in; a vector is of its text alone."""
-
-    def vectors(self, texts: list[str]) -> list[list[float]]:
-        if any(POISON in text for text in texts):
-            raise RuntimeError("This text is too long.")
-        if any("lost" in text for text in texts):
-            return super().vectors(texts[:-1])
-        return super().vectors(texts)
-
-
-@every_way
-@pytest.mark.parametrize("said", [f"unit-new {POISON}", "unit-new is lost"])
-async def test_a_batch_that_fails_is_embedded_one_by_one(
-    way: str, said: str, seen: Seen
+@pytest.mark.parametrize("select", ["cosine", "vote"])
+@pytest.mark.parametrize("place", [Watching, WatchingServer])
+async def test_the_bill_of_the_embedding_counts_the_public_groups(
+    place: type[Watching], way: str, select: Any
 ) -> None:
-    embedding = Fragile()
-    parser = esa(embedding, embedding_batch_size=10)
-    await released(way, parser, [*OTHERS[:25], ABSTAIN, *OTHERS[25:]])
-    assert sorted(map(len, embedding.calls)) == [6, 10, 10, 10]
-    embedding.calls.clear()
-    await released(way, parser, [*OTHERS[:25], Slot(said), *OTHERS[25:]])
-    without, found = seen.rows
-    assert found.tobytes() == without.tobytes()
-    # 31 answers: the third batch failed as a whole.
-    assert sorted(map(len, embedding.calls)) == [1] * 11 + [6, 10, 10, 10]
+    """It is the same whether no group, half of them, or all of them said something."""
+    embedding = place()
+    parser = esa(embedding, select=select)
+    prepared = parser.prepare(PublicInput())
+    silent = [ABSTAIN, FAILED, BLANK, Slot("I don't know."), Slot(POISON)] * 6
+    for slots in ([], silent, OTHERS[:15], [*OTHERS[:15], *silent[:15]], OTHERS):
+        embedding.calls.clear()
+        await released(way, parser, slots, prepared, slot_count=30)
+        assert [len(call) for call in embedding.calls] == [1] * 30
+
+
+def test_under_add_remove_the_bill_needs_a_public_number_of_groups() -> None:
+    with pytest.raises(InvalidParameterError, match="slot_count"):
+        esa(INNER, relation=Relation.ADD_REMOVE)
 
 
 class Reusing(Watching):
@@ -209,7 +199,7 @@ class Reusing(Watching):
 async def test_a_client_may_use_its_array_again(way: str, seen: Seen) -> None:
     await released(way, esa(Reusing()), OTHERS)
     wanted = np.array([INNER.embed_query(slot.text) for slot in OTHERS])
-    assert np.allclose(seen.rows[0], 0.5 * wanted)
+    assert np.allclose(seen.rows[0][:, :64], 0.5 * wanted)
 
 
 @every_way
@@ -231,12 +221,6 @@ async def test_a_cancelled_release_asks_nothing_more() -> None:
     asked = len(embedding.calls)
     await asyncio.sleep(0.02)
     assert len(embedding.calls) == asked <= 1 + CALLS_AT_ONCE
-
-
-@pytest.mark.parametrize("size", [0, -3])
-def test_batch_sizes_that_make_no_sense(size: int) -> None:
-    with pytest.raises(InvalidParameterError, match="embedding_batch_size"):
-        esa(INNER, embedding_batch_size=size)
 
 
 class Talking(WatchingServer):

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from support.parser_parts import EMBEDDING, PARSERS, paid, release, rich
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, Outcome, Status
 from langchain_dpicl.common.prompts import (
     DRAFT_PROMPT,
     KEYWORD_INSTRUCTIONS,
@@ -227,8 +227,8 @@ ASKED: dict[str, tuple[Any, ...]] = {
     "ptr": (0, None, None, True, KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT),
     "ptr-gaussian": (0, None, None, True, KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT),
     "ptr-range": (0, None, None, True, KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT),
-    "threshold": (0, None, None, True, KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT),
-    "threshold-gaussian": (0, None, None, True, KEYWORD_INSTRUCTIONS, KEYWORD_PROMPT),
+    "threshold": (0, None, None, True, KEYWORD_INSTRUCTIONS, None),
+    "threshold-gaussian": (0, None, None, True, KEYWORD_INSTRUCTIONS, None),
     "joint": (0, None, None, False, KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_PROMPT),
 }
 
@@ -283,9 +283,9 @@ def test_drafts_are_asked_for_with_their_number() -> None:
 @pytest.mark.parametrize(
     ("status", "details", "goes_on"),
     [
-        (Status.FALLBACK, {"reason": "too few groups chose a label"}, True),
+        (Status.FALLBACK, {"reason": NO_LEAD}, True),
         (Status.FALLBACK, {}, True),
-        (Status.FALLBACK, {"reason": "most group calls failed"}, False),
+        (Status.FALLBACK, {"reason": CALLS_FAILED}, False),
         (Status.RELEASED, {}, False),
     ],
 )
@@ -487,7 +487,6 @@ def test_parameters_stand_as_they_were_given() -> None:
         KSAPTROutputParser().stop_words == STOP_WORDS
     )
     assert KSAPTROutputParser().language == "en"
-    assert esa().embedding_batch_size == 1
 
 
 def test_words_that_are_no_list_are_refused() -> None:
@@ -538,7 +537,7 @@ def test_each_slot_has_its_bin() -> None:
         FAILED,
         FAILED,
     ]
-    assert parser._counts(slots, ("a", "b", "c")) == [1, 0, 2, 1, 3]
+    assert parser._counts(slots, ("a", "b", "c")) == [1, 0, 2, 0, 1, 3]
     assert parser.choice("b") == 1
     assert parser.choice(None) is None
 
@@ -548,8 +547,10 @@ def test_each_slot_has_its_bin() -> None:
     [
         (0, "a", None),
         (1, "b", None),
-        (2, None, "most groups chose none of the labels"),
-        (3, None, "too few groups chose a label"),
+        (2, None, 'the noisy choice fell on "none of these"'),
+        (3, None, "the noisy choice fell on unreadable replies"),
+        (4, None, "the noisy choice fell on failed calls"),
+        (5, None, NO_LEAD),
     ],
 )
 def test_permute_and_flip_releases_what_it_draws(
@@ -570,7 +571,7 @@ def test_permute_and_flip_releases_what_it_draws(
     outcome = release(parser, slots, paid=paid(parser, epsilon=0.5))
     ((scores, terms),) = seen
     nobody = 2 / 0.5 * math.log(2 / (2 * 0.01))
-    assert scores == [1, 2, 1, pytest.approx(nobody)]
+    assert scores == [1, 2, 0, 1, 1, pytest.approx(nobody)]
     assert terms == {"epsilon": 0.5, "sensitivity": 1.0, "random": source}
     assert outcome.text == text
     assert outcome.details.get("reason") == reason
@@ -588,6 +589,7 @@ def test_permute_and_flip_shows_the_labels_of_a_draft() -> None:
                 slots,
                 paid=paid(parser),
                 relation=Relation.REPLACE,
+                slot_count=9,
                 prepared=("a", "b"),
             )
         )
@@ -596,7 +598,7 @@ def test_permute_and_flip_shows_the_labels_of_a_draft() -> None:
 def test_the_details_of_a_vote_are_rounded_once() -> None:
     parser = VoteOutputParser(labels="draft")
     said = parser.said(
-        np.array([30.27, 1.04, 2.55, 0.0]),
+        np.array([30.27, 1.04, 2.55, 0.03, 1.26]),
         asked=Asked.whole(40),
         paid=paid(parser, 1.0),
         relation=Relation.REPLACE,
@@ -606,6 +608,8 @@ def test_the_details_of_a_vote_are_rounded_once() -> None:
         "labels": ["a", "b"],
         "noisy_votes": {"a": 30.3, "b": 1.0},
         "noisy_none": 2.5,
+        "noisy_unreadable": 0.0,
+        "noisy_failed": 1.3,
         "confidence": round(27.72 / 2, 2),
     }
     assert said.lead == pytest.approx(27.72 / 2)
@@ -665,7 +669,7 @@ def test_a_least_score_may_be_any_cosine(score: float) -> None:
 def test_candidates_by_votes_have_a_winner_in_a_close_race() -> None:
     parser = esa(select="vote")
     said = parser.said(
-        np.array([30.25, 30.0, 30.0]),
+        np.array([30.25, 30.0, 10.0, 0.0, 0.0]),
         asked=Asked.whole(91),
         paid=paid(parser, 0.5),
         relation=Relation.REPLACE,

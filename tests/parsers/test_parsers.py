@@ -45,7 +45,7 @@ EXPECTED = {
     "ptr": "dry cough",
     "ptr-gaussian": "dry cough",
     "ptr-range": "dry cough",
-    "threshold": "dry cough",
+    "threshold": "Given by enough groups: dry cough",
     "threshold-gaussian": "dry cough",
     "joint": "cough",
 }
@@ -259,7 +259,8 @@ def test_a_lone_answer_is_not_released() -> None:
     budget = PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=20, ledger=":memory:")
     parser = KSAPTROutputParser(k=1, budget=budget)
     answers = ["Her locker code is canary-7f3a."] + [""] * 99
-    assert parser.invoke(answers) == parser.abstain_text
+    refusal = "No answer: the test for agreement was not passed."
+    assert parser.invoke(answers) == refusal
 
 
 def test_the_joint_domain_is_public_and_large_enough() -> None:
@@ -354,7 +355,7 @@ def test_where_most_groups_do_not_know_no_candidate_comes_out(select: Any) -> No
     )
     found = release(parser, [*unsure, *[Slot("A skin rash.")] * 20])
     assert found.text is None
-    assert found.details["reason"] == "most groups say that the records do not tell"
+    assert "the records do not tell" in found.details["reason"]
     # They are counted, and no candidate's.
     more = [*unsure, *[Slot("A skin rash.")] * 90]
     assert release(parser, more).text == "A skin rash."
@@ -372,7 +373,7 @@ def test_where_most_groups_use_none_of_the_words_none_comes_out() -> None:
     unsure = [Slot("I don't know.")] * 60
     found = release(parser, [*unsure, *[Slot("A rash.")] * 20])
     assert found.status is Status.FALLBACK
-    assert found.details["reason"] == "most groups used none of the words"
+    assert "none of the words" in found.details["reason"]
     slots = [*unsure, *[Slot("A rash.")] * 80, *[Slot("Cough and rash.")] * 9]
     assert release(parser, slots).keywords == ("rash",)
 

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from support.parser_parts import PARSERS, paid, release
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.common.outcome import Status
+from langchain_dpicl import PrivacyBudgetHandler, mechanisms
+from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE, Status
+from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
+from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.exceptions import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.parsers import PublicInput, VoteOutputParser, lead
+from langchain_dpicl.parsers.lead import NONE
 
 DRAFTED = PublicInput(question="Which?", draft="1. cough\n2. rash\n3. nausea")
 RUNS = 3_000
@@ -62,11 +64,15 @@ def test_an_alias_stands_for_its_label() -> None:
         VoteOutputParser(labels=["a", "b"], aliases={"x": ["y"]})
 
 
-def test_abstaining_slots_count_for_nothing_and_unread_ones_for_none() -> None:
+def test_each_slot_with_records_is_in_one_bin_that_the_record_shows() -> None:
     slots = [Slot("cough"), Slot("???"), ABSTAIN, Slot("none of these"), Slot("cough")]
-    details = release(PARSERS["vote"](), slots).details
+    details = release(
+        PARSERS["vote"](), [*slots, BLANK, FAILED, FAILED, FAILED]
+    ).details
     assert details["noisy_votes"] == {"cough": 2.0, "rash": 0.0}
-    assert details["noisy_none"] == 2.0
+    assert details["noisy_none"] == 1.0
+    assert details["noisy_unreadable"] == 2.0
+    assert details["noisy_failed"] == 3.0
 
 
 def test_the_record_holds_noisy_votes_to_one_decimal() -> None:
@@ -83,14 +89,43 @@ def test_the_record_holds_noisy_votes_to_one_decimal() -> None:
         assert counts != [round(count) for count in counts]
 
 
-def test_when_nearly_all_calls_fail_a_vote_falls_back() -> None:
+REFUSALS = {
+    "No answer: more groups chose none of these than any one option.": "None of these.",
+    "No answer: too many replies could not be read.": "xyz",
+    ABSTAIN_TEXT: None,
+}
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_a_refusal_says_why(text: str) -> None:
+    said = REFUSALS[text]
+    parser = VoteOutputParser(
+        labels=["cough", "rash"],
+        random=SeededRandom(2),
+        budget=PrivacyBudgetHandler(
+            epsilon=8, delta=1e-6, queries=9, ledger=":memory:"
+        ),
+    )
+    replies = ["cough"] * 30 + [said or "none of these"] * (90 if said else 30)
+    assert parser.invoke(replies) == text
+    own = parser.model_copy(update={"abstain_text": "Sorry."})
+    assert own.invoke(replies) == "Sorry."
+
+
+@pytest.mark.parametrize("failing", [FAILED, BLANK])
+def test_failed_calls_and_unreadable_replies_are_the_reason_if_they_lead_clearly(
+    failing: Slot,
+) -> None:
     parser = PARSERS["vote"]()
     noise = paid(parser, z=1.0)
-    outcome = release(parser, [FAILED] * 90 + [Slot("cough")] * 10, paid=noise)
-    assert outcome.details["reason"] == "most group calls failed"
+    reason = CALLS_FAILED if failing.failed else UNREADABLE
+    outcome = release(parser, [failing] * 60 + [Slot("cough")] * 40, paid=noise)
+    assert outcome.details["reason"] == reason
     assert outcome.text is None
-    half = release(parser, [FAILED] * 50 + [Slot("cough")] * 50, paid=noise)
-    assert half.text == "cough"
+    half = release(parser, [failing] * 50 + [Slot("cough")] * 50, paid=noise)
+    assert half.details["reason"] == NO_LEAD
+    fewer = release(parser, [failing] * 40 + [Slot("cough")] * 60, paid=noise)
+    assert fewer.text == "cough"
 
 
 @pytest.mark.parametrize("labels", [2, 8, 40])
@@ -119,13 +154,15 @@ def test_nothing_is_released_where_the_groups_chose_none(mechanism: Any) -> None
     slots = [Slot("None of these.")] * 44 + [Slot("a")] * 10
     found = outcomes(parser, slots, runs=400)
     assert share_released(found) < 0.02
-    assert found[0].details["reason"] == "most groups chose none of the labels"
+    assert found[0].details["reason"] == (
+        NONE if mechanism == "gaussian" else 'the noisy choice fell on "none of these"'
+    )
 
 
 def test_twin_without_a_bin_for_none_a_few_votes_would_be_an_answer() -> None:
     parser = VoteOutputParser(labels=["a", "b"], random=SeededRandom(3))
     slots = [Slot("a")] * 25 + [ABSTAIN] * 44
-    assert share_released(outcomes(parser, slots, runs=400)) > 0.9
+    assert share_released(outcomes(parser, slots, runs=400)) > 0.8
 
 
 @pytest.mark.parametrize("votes", [20, 45])
@@ -136,7 +173,7 @@ def test_an_even_race_of_drafted_labels_comes_out_in_one_of_twenty(votes: int) -
     assert 0.03 < share_released(found) < 0.065
     silent = [one for one in found if one.status is not Status.RELEASED]
     reasons = [one.details["reason"] for one in silent]
-    assert reasons.count("no label leads the others by enough") > 0.9 * len(silent)
+    assert reasons.count(NO_LEAD) == len(silent)
 
 
 def test_a_classifier_goes_on_choosing_the_larger_count() -> None:
@@ -152,12 +189,14 @@ def test_an_even_race_with_none_of_these_comes_out_in_one_of_twenty() -> None:
     labels = ["cough", "rash"]
     found = outcomes(VoteOutputParser(labels=labels, random=SeededRandom(3)), slots)
     assert 0.03 < share_released(found) < 0.065
+    reasons = [one.details.get("reason") for one in found]
+    assert 0.03 < reasons.count(NONE) / RUNS < 0.065
     loose = VoteOutputParser(labels=labels, min_lead=0, random=SeededRandom(3))
-    assert 0.4 < share_released(outcomes(loose, slots)) < 0.6
+    assert 0.02 < share_released(outcomes(loose, slots, runs=800)) < 0.08
 
 
 def test_the_lead_is_told_in_deviations_of_the_noise() -> None:
-    said = lead.verdict([40.0, 20.0], 5.0, sigma=4.0, min_lead=0.0, over_none=0.0)
+    said = lead.verdict([40.0, 20.0], [5.0, 0.0, 0.0], sigma=4.0, min_lead=0.0)
     assert said.winner == 0
     assert said.confidence == round(20 / (4 * math.sqrt(2)), 2)
     parser = drafting()
@@ -183,7 +222,7 @@ def test_without_any_draft_nothing_is_asked_or_paid(reply: str) -> None:
     found = parser.public_outcome(prepared)
     assert found is not None
     assert found.status is Status.FALLBACK
-    assert found.details["reason"] == "the model listed no possible answer"
+    assert found.details["reason"] == "the model listed no option"
     assert parser.public_outcome(("a",)) is None
 
 
@@ -196,6 +235,8 @@ def test_without_any_draft_nothing_is_asked_or_paid(reply: str) -> None:
         ({"labels": "drafts"}, "labels"),
         ({"labels": "draft", "max_labels": 0}, "max_labels"),
         ({"labels": ["a", "b"], "min_lead": -1}, "min_lead"),
+        ({"labels": ["a", "b"], "min_lead": math.inf}, "min_lead"),
+        ({"labels": ["a", "b"], "min_lead": math.nan}, "min_lead"),
     ],
 )
 def test_labels_that_make_no_sense_are_refused(
@@ -245,7 +286,7 @@ def histograms(name: str, worlds: list[list[Slot]]) -> list[list[int]]:
 
 def moved(name: str) -> tuple[int, int]:
     """Return how far one slot moves the counts: exchanged, and added (L2, squared)."""
-    slots = [*map(Slot, REPLIES[:-1]), ABSTAIN, FAILED]
+    slots = [*map(Slot, REPLIES), ABSTAIN, FAILED]
     others = [Slot("cough"), Slot("none of these"), FAILED]
     alone, *each = histograms(name, [others, *([*others, slot] for slot in slots)])
 

@@ -52,7 +52,7 @@ REQUIRED = {
 LEFT_OUT = {
     "parsers.base.DPOutputParser": "budget random",
     "parsers.esa.ESAOutputParser": "budget embedding random",
-    "parsers.keywords.KeywordOutputParser": "budget prompt random tokenizer",
+    "parsers.keywords.KeywordOutputParser": "budget random tokenizer",
     "parsers.vote.VoteOutputParser": "budget draft_template random",
     "chain.dp_chain.DPChain": (
         "budget document_prompt groups model parser prompt public_prompt redact"

@@ -257,7 +257,7 @@ async def test_a_server_that_dies_in_the_middle_is_paid_for_and_gives_nothing_aw
     # Two thirds have failed: noise must not choose the label, and no public model is
     # there to answer instead.
     assert record(answer)["status"] == "abstained"
-    assert record(answer)["details"]["reason"] == "most group calls failed"
+    assert record(answer)["details"]["reason"] == "too many calls to the model failed"
     assert "cough" not in answer.content
     assert budget.spent().queries == 1
     assert record(chain.invoke(QUESTION))["status"] == "abstained"

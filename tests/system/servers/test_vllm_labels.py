@@ -190,6 +190,6 @@ async def test_a_killed_server_is_paid_for_and_gives_nothing_away(
     vllm.kill()
     answer = await query
     assert record(answer)["status"] == "abstained"
-    assert record(answer)["details"]["reason"] == "most group calls failed"
+    assert record(answer)["details"]["reason"] == "too many calls to the model failed"
     assert budget.spent().queries == 1
     await until(nobody_is_left)
