@@ -38,7 +38,7 @@ def said(votes: list[float], asked: Asked, labels: Any = LABELS) -> Said:
     public = PublicInput("What?", "", ("A dry cough.",), drafted)
     paid: Any = SimpleNamespace(noise=GaussianNoise(0.01))
     return parser.said(
-        np.array([*votes, 0.0, 0.0]),
+        np.array([*votes, 0.0, 0.0, 0.0]),
         asked=asked,
         paid=paid,
         relation=Relation.REPLACE,
