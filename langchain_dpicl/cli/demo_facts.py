@@ -70,8 +70,8 @@ def ask_facts(
         shown.add_row(escape(one["question"]), escape(one["answer"]), mark)
     console.print(shown)
     console.print(
-        "Nothing was charged for the questions: ask the documents with any model, for "
-        "ever. docs/guides/facts.md says how."
+        "Nothing was charged for the questions: ask the documents with any model, as "
+        "often as you like. docs/guides/facts.md says how."
     )
     return {"account": budget.public_state(), "answers": answers, **_told(corpus)}
 

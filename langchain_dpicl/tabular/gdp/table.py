@@ -50,7 +50,7 @@ _SMALL = ("leave_out", "keep")
 
 
 class GDPTable(ReleasedTable):
-    """Examples out of a table's noisy statistics: paid once, drawn for ever.
+    """Examples out of a table's noisy statistics: paid for once, drawn as often as you like.
 
     The rows are cut into groups by public predicates, by default one for each label.
     For each group the most frequent values and the means are released with noise, and
@@ -387,7 +387,7 @@ class GDPTable(ReleasedTable):
         phrases: Mapping[str, str] | None = None,
         untold: Collection[str] = UNTOLD,
     ) -> ReleasedCorpus:
-        """Return what was released as documents, for any RAG chain to ask for ever.
+        """Return what was released as documents, for any RAG chain to ask.
 
         One document for each measured column, and one for each value of a measured
         pair's columns, both ways round: "Most frequent side effect of patients on
