@@ -104,7 +104,8 @@ class QueryRunner:
         if unknown:
             raise InvalidParameterError(
                 f"This chain lets no question filter by {unknown[0]!r}: its "
-                f"filter_keys= are {list(self.filter_keys)}."
+                f"filter_keys= are {list(self.filter_keys)}. Make the chain with "
+                f"filter_keys=[{unknown[0]!r}]."
             )
         groups = self.private.groups.where(only)
         return replace(self, private=replace(self.private, groups=groups))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from langchain_core.prompts import BasePromptTemplate
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, SkipValidation
+from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation
 from typing_extensions import Self, override
 
 from langchain_dpicl import mechanisms
@@ -73,6 +73,13 @@ class _Favoring(tuple[str, ...]):  # noqa: SLOT001  # a tuple has no room for mo
         return tuple(self), self.favored
 
 
+def _no_text(labels: Any) -> Any:
+    """Refuse one string, which would be a list of letters."""
+    if isinstance(labels, str) and labels != DRAFT:
+        raise ValueError('give a list of labels, such as ["yes", "no"], or "draft"')
+    return labels
+
+
 def _kept(labels: Any) -> Any:
     """Return an immutable copy of the labels."""
     return labels if labels == DRAFT else tuple(labels)
@@ -128,7 +135,11 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         'yes'
     """
 
-    labels: Annotated[Sequence[str] | Literal["draft"], AfterValidator(_kept)]
+    labels: Annotated[
+        Sequence[str] | Literal["draft"],
+        AfterValidator(_kept),
+        BeforeValidator(_no_text),
+    ]
     """The public label set, in the order in which ties are broken; or "draft": the
     model lists the possible answers from the question alone."""
 

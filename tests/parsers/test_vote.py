@@ -232,7 +232,7 @@ def test_without_any_draft_nothing_is_asked_or_paid(reply: str) -> None:
         ({"labels": "draft", "extra_labels": ["a", "A."]}, "are the same"),
         ({"labels": ["a", "b"], "extra_labels": ["c"]}, "extra_labels goes with"),
         ({"labels": ["a"]}, "at least two labels"),
-        ({"labels": "drafts"}, "labels"),
+        ({"labels": "drafts"}, "give a list of labels"),
         ({"labels": "draft", "max_labels": 0}, "max_labels"),
         ({"labels": ["a", "b"], "min_lead": -1}, "min_lead"),
         ({"labels": ["a", "b"], "min_lead": math.inf}, "min_lead"),

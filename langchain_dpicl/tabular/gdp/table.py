@@ -50,7 +50,7 @@ _SMALL = ("leave_out", "keep")
 
 
 class GDPTable(ReleasedTable):
-    """Examples out of a table's noisy statistics: paid for once, drawn as often as you like.
+    """Examples out of a table's noisy statistics: paid for once, then free.
 
     The rows are cut into groups by public predicates, by default one for each label.
     For each group the most frequent values and the means are released with noise, and
