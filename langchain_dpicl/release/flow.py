@@ -106,7 +106,11 @@ def run(flow: Flow[Any]) -> Generator[Any, None, None]:
                 else:
                     yield item
             except BaseException as error:  # noqa: BLE001, PERF203  # raised there
-                item = _throw(flow, error)
+                is_closed = isinstance(error, GeneratorExit)
+                try:
+                    item = flow.throw(Closed() if is_closed else error)
+                except StopIteration:
+                    item = _END
             else:
                 item = _send(flow, held)
 
@@ -127,7 +131,11 @@ async def arun(flow: Flow[Any]) -> AsyncGenerator[Any, None]:
                 else:
                     yield item
             except BaseException as error:  # noqa: BLE001, PERF203  # raised there
-                item = _throw(flow, error)
+                is_closed = isinstance(error, GeneratorExit)
+                try:
+                    item = flow.throw(Closed() if is_closed else error)
+                except StopIteration:
+                    item = _END
             else:
                 item = _send(flow, held)
 
@@ -154,13 +162,6 @@ _HANDS_ON = "This flow hands items on: drive it with run() or arun()."
 
 def _kept(flow: Flow[T], found: list[T]) -> Flow[None]:
     found.append((yield from flow))
-
-
-def _throw(flow: Flow[Any], error: BaseException) -> Any:
-    try:
-        return flow.throw(Closed() if isinstance(error, GeneratorExit) else error)
-    except StopIteration:
-        return _END
 
 
 def _send(flow: Flow[Any], held: list[Any]) -> Any:

@@ -86,7 +86,8 @@ RECORDED: dict[tuple[str, float, float], float] = {
 def test_recorded_figures(name: str, delta: float, resolution: float) -> None:
     found = loss_epsilon(LISTS[name], delta, resolution=resolution)
     expected = RECORDED[name, delta, resolution]
-    assert found == pytest.approx(expected, rel=1e-9, abs=0)
+    # Processors round Fourier transforms differently.
+    assert found == pytest.approx(expected, rel=1e-7, abs=0)
 
 
 def test_the_default_resolution_is_the_fine_one() -> None:

@@ -203,7 +203,7 @@ def test_a_forecast_is_refused_where_there_is_no_lead_to_speak_of() -> None:
 @pytest.mark.parametrize(
     ("shape", "lead"),
     [
-        (template("vote", (GaussianPart(),)), 20.5),
+        (template("vote", (GaussianPart(),)), 21.9),
         (template("joint", (ExponentialPart(),)), 32.4),
         (template("ptr", (GaussianPart(),), needs_delta0=True), 44.4),
     ],

@@ -133,17 +133,6 @@ def test_a_bad_question_embedding_is_refused_uncharged(vector: list[float]) -> N
     assert budget.spent().queries == 0
 
 
-def test_delta_too_large_for_the_corpus_is_refused_with_the_number(
-    groups: RetrievedGroups,
-) -> None:
-    budget = PrivacyBudgetHandler(epsilon=8, delta=0.01, queries=5, ledger=":memory:")
-    model = ScriptedModel(reply=reply)
-    chain = DPChain(groups=groups, model=model, parser=PARSERS["vote"](), budget=budget)
-    with pytest.raises(InvalidParameterError, match="300 units"):
-        chain.invoke(QUESTION)
-    assert len(model.asked) == 1, "the question alone"
-
-
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -268,6 +257,7 @@ def test_the_public_answer_is_not_asked_to_choose(groups: RetrievedGroups) -> No
             "{context} {question} {format_instructions}"
         ),
         budget=rich(),
+        on_failure="fallback",
     )
     for _ in range(2):
-        assert chain.invoke(QUESTION).content == "A cough, I think."
+        assert str(chain.invoke(QUESTION).content).endswith(": A cough, I think.")

@@ -266,6 +266,7 @@ def test_the_ledger_keeps_tokens_and_public_terms_alone(tmp_path: Path) -> None:
         "noise",
         "owner",
         "rates",
+        "record",
         "sizes",
     }
 

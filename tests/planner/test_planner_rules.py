@@ -80,7 +80,7 @@ def test_the_rule_of_many_votes_is_the_parsers_own(
     asked: Asked, *, drafted: bool
 ) -> None:
     random = np.random.default_rng(3)
-    counts = random.poisson([14, 8, 3, 9], size=(2000, 4))
+    counts = random.poisson([14, 8, 3, 9, 2, 1], size=(2000, 6))
     labels = ("cough", "rash", "fever")
     parser = VoteOutputParser(labels="draft" if drafted else labels)
     noise = GaussianNoise(1.5)
@@ -91,7 +91,7 @@ def test_the_rule_of_many_votes_is_the_parsers_own(
     outs = set()
     for place, row in enumerate(noisy):
         said = parser.said(
-            np.append(row, 0.0),
+            row,
             asked=asked,
             paid=paid,
             relation=Relation.REPLACE,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.corpora import CLINIC, of_month, opened_in
+from support.corpora import CLINIC, clock_for, of_month, opened_in, pay
 from support.few_shot_fakes import generator_of, records_of
 from support.groups_fakes import note
 from support.ldp_parts import MIXED, table_of
@@ -119,10 +119,14 @@ def test_a_per_unit_account_speaks_of_any_unit(ledger: SQLLedger) -> None:
     assert texts.CHANGES_UNIT in page
 
 
-def test_an_account_of_a_corpus_shows_its_cap(ledger: SQLLedger) -> None:
+def test_an_account_of_a_corpus_shows_its_cap(
+    ledger: SQLLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = clock_for(monkeypatch, "2026-12-05")
     ledger.create_corpus(CLINIC)
     for month in ("2026-12", "2027-01"):
-        opened_in(ledger, of_month(month, purpose=f"research in {month}"))
+        clock.set(f"{month}-05")
+        pay(ledger, opened_in(ledger, of_month(month, purpose=f"research in {month}")))
     found = report.of(ledger, "clinic/2027-01")
     assert found.to_dict()["corpus"]["committed"] == [16.0, 2e-6]
     page = found.to_html()

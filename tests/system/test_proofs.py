@@ -251,7 +251,7 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
     ("GDPTable", "noisy_tallies"): measure,
     ("GDPTable", "noisy_histograms"): lambda: measure(
-        measure=["age", ("job", "ill")], noise="gaussian"
+        measure=["age", ("job", "ill")], noise="gaussian", sampling_rate=1.0
     ),
     ("GDPTable", "threshold_words"): lambda: measure(
         data=[{"job": "pilot", "ill": "no"}] * 90,

@@ -39,5 +39,5 @@ def test_a_spent_account_is_renewed_as_the_page_says(
     assert "an account is low" in done.stdout
     assert f"There is already account '{after}'" in done.stdout
     assert "epsilon 20, delta 5e-06 within any 90 days" in done.stdout
-    assert "epsilon 8, delta 2e-06" in done.stdout
+    assert "epsilon 4, delta 1e-06" in done.stdout
     assert done.stdout.count("whole") == 2

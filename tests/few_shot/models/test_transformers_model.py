@@ -380,7 +380,7 @@ def test_loading_without_transformers_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ImportError, match=r"langchain-dpicl\[hf\]"):
+    with pytest.raises(ImportError, match=r"pip install torch"):
         TransformersNextToken.from_pretrained("some-model")
 
 

@@ -41,7 +41,8 @@ LABELS = (*NAMES, "nobody")
 GROUPS = 6
 STAGES = 3
 QUESTION = "Which tree?"
-TOWARD = np.array(EMBEDDING.embed_query(NAMES[0]))
+# The last two count what is no answer.
+TOWARD = np.array([*EMBEDDING.embed_query(NAMES[0]), 0.0, 0.0])
 MANY = len(TOWARD)
 Block = NDArray[np.float64]
 Parser = Callable[[], Any]

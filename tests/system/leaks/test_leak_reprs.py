@@ -155,6 +155,9 @@ PUBLIC = {
     "ledger.sql.rows": {"Account", "Last"},
     "common.outcome": {"Outcome"},
     "common.file_format": {"Kind"},
+    "release.comparing": {"Comparison"},
+    "release.owner": {"Owner"},
+    "release.purchase": {"Waiting"},
     "release.record": {"RecordAccount", "ReleaseRecord"},
     "release.store": {"Entry", "ReleaseStore"},
     "report.account": {"AccountReport"},  # Its account and its verdict alone.

@@ -180,7 +180,7 @@ def test_documents_follow_from_what_was_released_alone() -> None:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]]:
     """Return a ledger, and the facts that it was charged for as their file has them."""
     budget = account(3)
-    made = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR])
+    made = table(budget=budget, measure=[PAIR], random=None)
     corpus = made.documents(people="patients", phrases={"drug": "on {value}"})
     path = tmp_path_factory.mktemp("facts") / "facts.json"
     corpus.save(path)
@@ -249,7 +249,7 @@ def test_what_no_ledger_stores_is_named(saved: tuple[Any, dict[str, Any]]) -> No
     del content["record"]["wording"]
     assert corpus_of(content).verify(ledger) == ("documents",)
     budget = account(3)
-    examples = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR]).examples(2)
+    examples = table(budget=budget, measure=[PAIR], random=None).examples(2)
     assert examples.verify(budget.ledger) == ("examples",)
     record = {**examples.record, "relation": "replace"}
     with pytest.raises(ReleaseError, match="'relation' is not what the ledger stored"):
@@ -279,7 +279,7 @@ def test_words_that_say_nothing_are_refused_before_the_charge(
     name: str, words: Any
 ) -> None:
     budget = account(3)
-    unpaid = GDPTable(ROWS, SCHEMA, budget=budget, measure=[PAIR])
+    unpaid = table(budget=budget, measure=[PAIR], random=None)
     with pytest.raises(InvalidParameterError, match=name):
         unpaid.documents(**{name: words})
     assert not budget.spent().queries

@@ -262,7 +262,7 @@ def test_without_pyarrow_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(InvalidParameterError, match=r"langchain-dpicl\[arrow\]"):
+    with pytest.raises(InvalidParameterError, match=r"pip install pyarrow"):
         ArrowRows("visits")
 
 
