@@ -123,8 +123,8 @@ def test_a_drafted_vote_needs_more_than_a_given_one() -> None:
     given, drafted = (
         forecast(VOTE, choices=8, drafted=drafted, **TERMS) for drafted in (False, True)
     )
-    assert given.required_lead == pytest.approx(21.8, abs=0.2)
-    assert drafted.required_lead == pytest.approx(25.4, abs=0.2)
+    assert given.required_lead == pytest.approx(21.83, abs=0.1)
+    assert drafted.required_lead == pytest.approx(25.75, abs=0.1)
     with pytest.raises(InvalidParameterError, match="drafted"):
         forecast(THRESHOLD, drafted=True, **TERMS)
 
