@@ -103,27 +103,6 @@ class _Threshold(_Counted, KSAThresholdOutputParser):
     pass
 
 
-class _ESA(ESAOutputParser):
-    """Embeds the same answers once, and not in every run."""
-
-    def release(self, slots: Any, **terms: Any) -> Outcome:
-        key = (self.candidates, tuple(slot.text for slot in slots))
-        if key in _ROWS:
-            order = ("paid", "relation", "slot_count", "prepared")
-            paid, *others = (terms[name] for name in order)
-            return super()._select(_ROWS[key], paid.noise, *others)
-        _ROWS[key] = []
-        return super().release(slots, **terms)
-
-    def _select(self, rows: Any, *terms: Any) -> Outcome:
-        key = next(reversed(_ROWS))
-        _ROWS[key] = rows
-        return super()._select(rows, *terms)
-
-
-_ROWS: dict[Any, Any] = {}
-
-
 @cache
 def _lemmas(text: str) -> tuple[str, ...]:
     return tuple(map(keywords.lemma, tokenize(text)))
@@ -164,8 +143,10 @@ PARSERS: dict[str, Callable[[Recording], DPOutputParser[Any]]] = {
     "KSA-joint, k = 1, options": lambda one: KSAJointOutputParser(
         k=1, domain=one.options, tokenizer=_lemmas
     ),
-    "ESA, cosine": lambda one: _ESA(embedding=_EMBEDDING, candidates=one.candidates),
-    "ESA, vote": lambda one: _ESA(
+    "ESA, cosine": lambda one: ESAOutputParser(
+        embedding=_EMBEDDING, candidates=one.candidates
+    ),
+    "ESA, vote": lambda one: ESAOutputParser(
         embedding=_EMBEDDING, candidates=one.candidates, select="vote"
     ),
     "KSA-PTR, k = 1, plain words": lambda one: _plain_words(one, 1),
