@@ -1,14 +1,14 @@
 """Who draws for a charge: its owner, and nobody beside it.
 
-Whoever is quicker to store must not decide which of two draws is released: a person's
-long record can make one draw slower, and all other answers of that draw with it. So a
-charge has one owner at a time, who alone draws for it, and others wait.
+Of two draws under one charge the quicker one would be released. One person's long
+record can decide which is quicker, and all other answers of that draw come with it. So
+a charge has one owner at a time, who alone draws for it, and others wait.
 
-* The one who charges owns the charge. Its name stands in the release's header.
-* An owner that ends, by whatever but its process's death, says so.
-* A release of several steps may go on after its owner is gone, or has stored nothing
-  for an hour: the next owner *claims* it, which is a step of the release. Of a claim
-  and a draw the first to be stored counts, so an owner that was replaced can't store.
+* The caller who charges owns the charge. Its name stands in the release's header.
+* An owner that ends, by anything but its process's death, gives the charge up.
+* A release of several steps may go on when its owner is gone, or has stored nothing
+  for an hour. The next owner *claims* it: a claim is a step of the release. Of a claim
+  and a draw the first that is stored counts, so a replaced owner can't store.
 
 Privacy:
     Names of owners are random. Whether an owner's process exists depends on no record.
