@@ -329,7 +329,7 @@ class SealedQuery:
         def test() -> Flow[tuple[bool, list[Slot]]]:
             slots = yield from self._answers(asked, paid)
             agreed = self._passes(slots, public, paid)
-            # Whether it agreed is released: the same is written either way.
+            # Whether it agreed is released, so what is written may depend on it.
             write = partial(bought.kept, _agreed(public)) if agreed else bought.close
             yield in_thread(write, shielded=True)
             return agreed, slots

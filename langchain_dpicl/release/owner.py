@@ -12,7 +12,7 @@ a charge has one owner at a time, who alone draws for it, and others wait.
 
 Privacy:
     Names of owners are random. Whether an owner's process exists depends on no record.
-    The hour is public, and far longer than a step takes.
+    The hour is public. It is assumed to be longer than any step takes.
 """
 
 from __future__ import annotations
