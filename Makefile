@@ -10,13 +10,20 @@ DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NEWEST := .venv-newest
 
-.PHONY: demo test test-newest constraints lint format docs bench mutations clean
+.PHONY: demo test test-all net test-newest constraints lint format docs bench mutations clean
 
 demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
 	$(BIN)/dpicl demo
 
-test: $(DEV)  ## Run all tests.
+test: $(DEV)  ## Run the tests.
 	$(BIN)/python -m pytest -n auto -q
+
+net: $(DEV)  ## Run the tests of promises alone.
+	$(BIN)/python -m pytest -n auto -q --dist loadfile tests/unit_tests tests/integration_tests
+
+test-all: $(DEV)  ## Run all tests with more examples, the whole matrix and the engines: hours.
+	DPICL_SUITE=whole $(BIN)/python -m pytest -n auto -q
+	$(MAKE) test-servers test-engines
 
 test-newest:  ## Run all tests with the newest versions that pyproject.toml allows.
 	rm -rf $(NEWEST)

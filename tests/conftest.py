@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import settings
+from suite import WHOLE
 from support.fakes import notes
 
 from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
 from langchain_dpicl.offline import HashingEmbeddings
 
-# On a build machine the same examples every time; elsewhere new ones are looked for.
-settings.register_profile("build", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("build")
+# `make test` takes the same few examples each time; `make test-all` looks for others.
+settings.register_profile("some", max_examples=25, derandomize=True, deadline=None)
+settings.register_profile("whole", max_examples=500, deadline=None)
+settings.load_profile("whole" if WHOLE else "some")
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what runs in the whole suite only."""
+    if WHOLE:
+        return
+    rest = [item for item in items if item.get_closest_marker("whole")]
+    config.hook.pytest_deselected(items=rest)
+    items[:] = [item for item in items if item not in set(rest)]
 
 
 @pytest.fixture(scope="session")
