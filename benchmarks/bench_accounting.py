@@ -55,7 +55,7 @@ def forget() -> None:
 def ours() -> float:
     forget()
     z = accounting.noise_multiplier(EPSILON, DELTA, uses=USES, sampling_rate=RATE)
-    event = accounting.GaussianEvent(z, RATE, USES)
+    event = accounting.Gaussian(z, RATE, USES)
     assert accounting.compose([event], DELTA) <= EPSILON
     assert accounting.cross_check([event], DELTA).agrees
     return z
@@ -171,8 +171,8 @@ def repeated(*, quick: bool) -> list[Row]:
         for k in range(1, 1001):
             accounting.spent(bundle, k, DELTA)
 
-    bundle = [accounting.GaussianEvent(20.0)]
-    sampled = [accounting.GaussianEvent(2.25, RATE)]
+    bundle = [accounting.Gaussian(20.0)]
+    sampled = [accounting.Gaussian(2.25, RATE)]
     accounting.spent(sampled, 1, DELTA)
     uses = iter(range(9_000, 10_000))
 

@@ -136,7 +136,7 @@ class Asking:
         threads: int | None = None,
     ) -> None:
         self.chain = DPChain(
-            groups=groups, model=model, parser=parser, max_group_concurrency=threads
+            groups=groups, model=model, parser=parser, max_concurrency=threads
         )
         self._ledger = ledger
         self._runs = 0

@@ -47,7 +47,7 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_dpicl import PrivacyBudgetHandler, SampledGroups
-from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.few_shot import DPFewShotGenerator, NextTokenModel, step
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.ledger import AccountTerms, open_ledger
@@ -163,7 +163,7 @@ def disk_line(folder: str) -> Line:
     ledger = open_ledger(f"sqlite:///{Path(folder, 'sync.db')}")
     terms = AccountTerms("tokens", 1.0, 1e-6, accounting="zcdp", delta0_share=0.0)
     ledger.open(terms)
-    ledger.charge("tokens", [GaussianEvent(40.0)])
+    ledger.charge("tokens", [Gaussian(40.0)])
     ledger.start_release("tokens", 1, "tokens", "{}")
     with Path(folder, "sync").open("ab", buffering=0) as file:
         for number in range(60):

@@ -5,7 +5,7 @@
 A server over real HTTP on loopback, in a process of its own, takes the same time for
 every answer, however many are asked at once: a vLLM, Ray Serve or a gateway that has
 room. 1 to 256 questions are asked at a time, of 20 groups each, by one chain whose
-`max_group_concurrency` is the limit. The ideal is what the limit and the latency leave:
+`max_concurrency` is the limit. The ideal is what the limit and the latency leave:
 limit / latency / groups answers a second; with few questions the calls that there are,
 not the limit. Beside it stand the same calls without the chain: as many at once, by the
 same client's `ainvoke` or `invoke`. Both take turns. What a call takes of the processor
@@ -160,7 +160,7 @@ def chain_of(groups: RetrievedGroups, model: ChatOpenAI, limit: int) -> DPChain:
         groups=groups,
         model=model,
         parser=VoteOutputParser(labels=LABELS, noise_multiplier=3.0),
-        max_group_concurrency=limit,
+        max_concurrency=limit,
         budget=PrivacyBudgetHandler(
             epsilon=1e5,
             delta=1e-6,

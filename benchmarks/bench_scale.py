@@ -130,7 +130,7 @@ def chain_of(groups: int, latency: float, queries: int):  # type: ignore[no-unty
         budget=PrivacyBudgetHandler(
             epsilon=16, delta=1e-6, queries=queries, ledger=":memory:"
         ),
-        max_group_concurrency=1_000_000,
+        max_concurrency=1_000_000,
     )
 
 

@@ -31,7 +31,7 @@ from postgres_server import temporary_postgres
 from rich.console import Console
 from rich.table import Table
 
-from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.common.units import NumberedUnits
 from langchain_dpicl.ledger import (
     AccountTerms,
@@ -45,7 +45,7 @@ from langchain_dpicl.ledger.balances import unit_tag
 ELIGIBLE = 200
 CHUNK = 50_000
 TERMS = AccountTerms("bench", 8.0, 1e-6, 1_000_000, scope="unit")
-PLAN = Plan({"parts": []}, (GaussianEvent(4.0),))
+PLAN = Plan({"parts": []}, (Gaussian(4.0),))
 ROWS = ", ".join(["(1, ?, 1, 0)"] * ELIGIBLE)
 BARE = (
     "INSERT INTO dpicl_unit (account_id, tag, loss, failure) {rows} "

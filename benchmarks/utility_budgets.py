@@ -146,7 +146,7 @@ def run_system(
                 prompt=OPTIONS_PROMPT,
                 public_prompt=OPTIONS_PUBLIC_PROMPT,
                 budget=budget,
-                max_group_concurrency=1,
+                max_concurrency=1,
                 cache=system.cache,
                 gate=PublicFirstGate() if system.gate else None,
             )

@@ -148,8 +148,8 @@ def asked(
         model=model,
         parser=parser,
         budget=budget,
-        max_group_concurrency=1,
-        on_failure="abstain",
+        max_concurrency=1,
+        fallback="refuse",
     )
     for question in questions:
         kept.clear()

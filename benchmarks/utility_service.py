@@ -195,7 +195,7 @@ class RememberingModel(BaseChatModel):
         return self._calls
 
     def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
-        # Asked from one thread at a time here (`max_group_concurrency=1`).
+        # Asked from one thread at a time here (`max_concurrency=1`).
         self._calls += 1
         prompt = "\0".join(message.text for message in messages)
         if prompt not in self._known:

@@ -89,7 +89,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         parser=VoteOutputParser(labels="draft"),
         budget=app.state.budget,
         cache=True,
-        max_group_concurrency=25,
+        max_concurrency=25,
     )
     app.state.running = set()
     yield

@@ -47,21 +47,7 @@ from langchain_dpicl import (
     offline,
     tabular,
 )
-from langchain_dpicl.accounting import (
-    DeltaEvent as Failure,
-)
-from langchain_dpicl.accounting import (
-    ExponentialEvent as Exponential,
-)
-from langchain_dpicl.accounting import (
-    GaussianEvent as Gaussian,
-)
-from langchain_dpicl.accounting import (
-    ParallelEvent as Parallel,
-)
-from langchain_dpicl.accounting import (
-    PureEvent as Pure,
-)
+from langchain_dpicl.accounting import Exponential, Failure, Gaussian, Parallel, Pure
 
 # ---- laws (60 lines) -----------------------------------------------------------------
 # Draw a release at a given event, with the system's coins or seeded ones.

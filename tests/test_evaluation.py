@@ -11,7 +11,7 @@ from support.agent_parts import CANARY, QUESTION, account, canaried_chain
 
 from langchain_dpicl import BudgetExhaustedError, InvalidParameterError, evaluation
 from langchain_dpicl.accounting import (
-    PureEvent,
+    Pure,
     compose,
     event_from_dict,
     event_to_dict,
@@ -61,7 +61,7 @@ def test_what_is_not_public_has_no_score() -> None:
     assert evaluation.calls(record()) == {"key": "calls", "score": None}
     assert evaluation.confidence(record()) == {"key": "confidence", "score": None}
     assert evaluation.epsilon(record())["score"] == 0
-    pure = event_to_dict(PureEvent(0.5, count=3))
+    pure = event_to_dict(Pure(0.5, count=3))
     spent = record(events=[pure], account={"delta": 0.0})
     assert evaluation.epsilon(spent)["score"] == 1.5
 

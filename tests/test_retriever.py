@@ -110,14 +110,14 @@ def test_a_vote_gives_its_label() -> None:
     assert [document.page_content for document in found] == ["cough"]
 
 
-@pytest.mark.parametrize("on_failure", ["fallback", "abstain"])
-def test_where_the_groups_do_not_agree_nothing_is_found(on_failure: str) -> None:
+@pytest.mark.parametrize("fallback", ["model", "refuse"])
+def test_where_the_groups_do_not_agree_nothing_is_found(fallback: str) -> None:
     retriever = DPRetriever(
         groups=GROUPS,
         model=ScriptedModel(reply=lambda text: f"word{hash(text)}"),
         parser=KSAPTROutputParser(k=1),
         budget=rich(),
-        on_failure=on_failure,
+        fallback=fallback,
     )
     assert retriever.invoke(QUESTION) == []
 

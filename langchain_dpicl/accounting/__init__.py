@@ -6,7 +6,7 @@ before something is computed.
 Example:
     >>> from langchain_dpicl import accounting
     >>> z = accounting.noise_multiplier(epsilon=8, delta=1e-6, uses=20)
-    >>> event = accounting.GaussianEvent(z, count=20)
+    >>> event = accounting.Gaussian(z, count=20)
     >>> accounting.compose([event], delta=1e-6) <= 8
     True
 """
@@ -16,14 +16,14 @@ from langchain_dpicl.accounting.composition import compose, epsilon, spent
 from langchain_dpicl.accounting.conversion import from_dp_event, to_dp_event
 from langchain_dpicl.accounting.crosscheck import CrossCheck, cross_check
 from langchain_dpicl.accounting.events import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
+    Gaussian,
+    Parallel,
     PlainEvent,
-    PureEvent,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     merge,
@@ -58,19 +58,19 @@ __all__ = [
     "Cost",
     "CrossCheck",
     "CurvePart",
-    "DeltaEvent",
     "Divergence",
     "Event",
     "EventTemplate",
-    "ExponentialEvent",
+    "Exponential",
     "ExponentialPart",
+    "Failure",
     "FixedSampleGaussianEvent",
-    "GaussianEvent",
+    "Gaussian",
     "GaussianPart",
-    "ParallelEvent",
+    "Parallel",
     "PlainEvent",
     "PrivacyFilter",
-    "PureEvent",
+    "Pure",
     "PurePart",
     "RenyiEvent",
     "Template",

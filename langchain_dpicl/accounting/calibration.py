@@ -22,9 +22,9 @@ from langchain_dpicl.accounting.composition import (
 )
 from langchain_dpicl.accounting.discretization import COARSE, FINE
 from langchain_dpicl.accounting.events import (
-    DeltaEvent,
     Event,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     RenyiEvent,
     repeat,
     total_delta0,
@@ -87,8 +87,8 @@ def calibrate(
     Args:
         events_at: The events that one release costs at a scale t, from 1e-6 to 1e6.
             Their loss must fall as t grows: noise multipliers in proportion to t,
-            epsilons to 1 / t. For example `lambda t: (GaussianEvent(t),
-            ExponentialEvent(0.5 / t), DeltaEvent(1e-9))`.
+            epsilons to 1 / t. For example `lambda t: (Gaussian(t),
+            Exponential(0.5 / t), Failure(1e-9))`.
         epsilon: Budget; finite and above 0.
         delta: Total failure probability, strictly between 0 and 1.
         uses: Number of releases.
@@ -103,7 +103,7 @@ def calibrate(
             enough.
 
     Example:
-        >>> t = calibrate(lambda t: [GaussianEvent(t)], 1.0, 1e-6, uses=20)
+        >>> t = calibrate(lambda t: [Gaussian(t)], 1.0, 1e-6, uses=20)
         >>> round(t, 4)
         18.8933
     """
@@ -154,9 +154,9 @@ def _scale(log_scale: float) -> float:
 
 
 def _closed_form(event: Event) -> bool:
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         return event.sampling_rate == 1
-    return isinstance(event, DeltaEvent)
+    return isinstance(event, Failure)
 
 
 def _root(excess: Callable[[float], float], start: float, tolerance: float) -> float:

@@ -14,7 +14,7 @@ of events alone:
     ... and Renyi events                Renyi, at orders up to the least of theirs
     ... and parallel events             the largest over their branches (`parallel`)
 
-The failure probabilities of `DeltaEvent`s are subtracted from delta first.
+The failure probabilities of `Failure`s are subtracted from delta first.
 
 Privacy: the figure holds for one unit added or removed, for mechanisms that may depend
 on earlier answers in every way except through their events' parameters and number
@@ -35,13 +35,13 @@ from langchain_dpicl.accounting.conversion import from_dp_event
 from langchain_dpicl.accounting.discretization import FINE
 from langchain_dpicl.accounting.events import (
     EVENT_TYPES,
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     merge,
@@ -69,20 +69,20 @@ def compose(events: Iterable[AnyEvent], delta: float) -> float:
     Args:
         events: Events of this package, dp-accounting's `DpEvent`s, or both. The list
             must have been fixed before the first release.
-        delta: Total failure probability, the `DeltaEvent`s' included; strictly
+        delta: Total failure probability, the `Failure`s' included; strictly
             between 0 and 1.
 
     Returns:
-        epsilon, 0 or more; 0 for no private event; infinite if the `DeltaEvent`s alone
+        epsilon, 0 or more; 0 for no private event; infinite if the `Failure`s alone
         reach `delta`, or if no finite bound is representable.
 
     Raises:
         ParameterError: If `delta` is out of its range, or an event is unknown.
 
     Example:
-        >>> round(compose([GaussianEvent(4.0, count=16)], delta=1e-5), 5)
+        >>> round(compose([Gaussian(4.0, count=16)], delta=1e-5), 5)
         4.37718
-        >>> round(compose([ExponentialEvent(0.1, count=1000)], delta=1e-5), 1)
+        >>> round(compose([Exponential(0.1, count=1000)], delta=1e-5), 1)
         8.1
     """
     return bound(own_events(events), parameters.delta(delta), FINE)
@@ -96,9 +96,9 @@ def spent(events: Iterable[AnyEvent], uses: int, delta: float) -> float:
     of its range is a `ParameterError`.
 
     Example:
-        >>> spent([GaussianEvent(4.0)], uses=0, delta=1e-5)
+        >>> spent([Gaussian(4.0)], uses=0, delta=1e-5)
         0.0
-        >>> round(spent([GaussianEvent(4.0)], uses=16, delta=1e-5), 5)
+        >>> round(spent([Gaussian(4.0)], uses=16, delta=1e-5), 5)
         4.37718
     """
     uses = parameters.count(uses, "uses", minimum=0)
@@ -144,8 +144,8 @@ def gaussian_bundle(
     noise_multiplier: float, sampling_rate: float, delta0: float
 ) -> tuple[Event, ...]:
     """Return the events of one Gaussian release with a failure probability."""
-    event = GaussianEvent(noise_multiplier, sampling_rate)
-    failure = DeltaEvent(parameters.finite("delta0", delta0) * event.sampling_rate)
+    event = Gaussian(noise_multiplier, sampling_rate)
+    failure = Failure(parameters.finite("delta0", delta0) * event.sampling_rate)
     return (event, failure)
 
 
@@ -176,18 +176,18 @@ def bound(events: tuple[Event, ...], delta: float, resolution: float) -> float:
         rest = math.nextafter(delta - failure, 0.0)
         if rest <= 0:
             return math.inf
-    if not any(isinstance(event, ParallelEvent) for event in events):
+    if not any(isinstance(event, Parallel) for event in events):
         return _plain_bound(events, rest, resolution)
     if ways(events) > MAX_COMBINATIONS:
-        return renyi_epsilon([e for e in events if not isinstance(e, DeltaEvent)], rest)
+        return renyi_epsilon([e for e in events if not isinstance(e, Failure)], rest)
     return max(bound(plain, delta, resolution) for plain in one_by_one(events))
 
 
 def _plain_bound(events: Sequence[Event], rest: float, resolution: float) -> float:
     """Return the bound of plain events at what the failures leave of delta."""
-    kinds = GaussianEvent | FixedSampleGaussianEvent
+    kinds = Gaussian | FixedSampleGaussianEvent
     gaussians = [e for e in events if isinstance(e, kinds)]
-    selections = [e for e in events if isinstance(e, (ExponentialEvent, PureEvent))]
+    selections = [e for e in events if isinstance(e, (Exponential, Pure))]
     # What no loss distribution is known of.
     others = [e for e in events if isinstance(e, (ZCDPEvent, RenyiEvent))]
     sampled = any(event.sampling_rate < 1 for event in gaussians)

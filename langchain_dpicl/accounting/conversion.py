@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.accounting.events import (
     Event,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Gaussian,
+    Pure,
     ZCDPEvent,
     repeat,
 )
@@ -36,20 +36,20 @@ def to_dp_event(event: Event) -> DpEvent:
     Raises:
         ParameterError: If dp-accounting has no class that fits. Pure events have none:
             `LaplaceDpEvent` promises more than pure epsilon-DP, and the count of
-            `RandomizedResponseDpEvent` is ignored there. A `DeltaEvent` has none.
+            `RandomizedResponseDpEvent` is ignored there. A `Failure` has none.
 
     Example:
-        >>> to_dp_event(GaussianEvent(2.0, 0.5))  # doctest: +ELLIPSIS
+        >>> to_dp_event(Gaussian(2.0, 0.5))  # doctest: +ELLIPSIS
         PoissonSampledDpEvent(sampling_probability=0.5, event=Gaussian...(...=2.0))
     """
     from dp_accounting import dp_event
 
     single: DpEvent
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         single = dp_event.GaussianDpEvent(event.noise_multiplier)
         if event.sampling_rate < 1:
             single = dp_event.PoissonSampledDpEvent(event.sampling_rate, single)
-    elif isinstance(event, ExponentialEvent):
+    elif isinstance(event, Exponential):
         single = dp_event.ZCDpEvent(event.epsilon * event.epsilon / 8)
     elif isinstance(event, ZCDPEvent):
         single = dp_event.ZCDpEvent(event.rho)
@@ -76,14 +76,14 @@ def from_dp_event(dp_event: DpEvent) -> list[Event]:
     Example:
         >>> from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
         >>> from_dp_event(SelfComposedDpEvent(GaussianDpEvent(2.0), 5))
-        [GaussianEvent(noise_multiplier=2.0, sampling_rate=1.0, count=5)]
+        [Gaussian(noise_multiplier=2.0, sampling_rate=1.0, count=5)]
     """
     from dp_accounting import dp_event as known
 
     # Exact classes: a subclass may mean another mechanism.
     readers: dict[type, Callable[[Any], list[Event]]] = {
         known.NoOpDpEvent: lambda _: [],
-        known.GaussianDpEvent: lambda e: [GaussianEvent(e.noise_multiplier)],
+        known.GaussianDpEvent: lambda e: [Gaussian(e.noise_multiplier)],
         known.LaplaceDpEvent: _laplace,
         known.DiscreteLaplaceDpEvent: _discrete_laplace,
         known.ZCDpEvent: _zcdp,
@@ -99,13 +99,13 @@ def from_dp_event(dp_event: DpEvent) -> list[Event]:
 
 def _laplace(event: Any) -> list[Event]:
     scale = parameters.positive("noise_multiplier", event.noise_multiplier)
-    return [PureEvent(_rounded_up(1 / scale))]
+    return [Pure(_rounded_up(1 / scale))]
 
 
 def _discrete_laplace(event: Any) -> list[Event]:
     parameter = parameters.positive("noise_parameter", event.noise_parameter)
     sensitivity = parameters.count(event.sensitivity, "sensitivity")
-    return [PureEvent(_rounded_up(parameter * sensitivity))]
+    return [Pure(_rounded_up(parameter * sensitivity))]
 
 
 def _zcdp(event: Any) -> list[Event]:
@@ -130,18 +130,16 @@ def _poisson_sampled(event: Any) -> list[Event]:
     if not events or event.sampling_probability == 0:
         return []
     q = parameters.sampling_rate(event.sampling_probability)
-    gaussians = [
-        e for e in events if isinstance(e, GaussianEvent) and e.sampling_rate == 1
-    ]
-    pure = [e for e in events if isinstance(e, PureEvent)]
+    gaussians = [e for e in events if isinstance(e, Gaussian) and e.sampling_rate == 1]
+    pure = [e for e in events if isinstance(e, Pure)]
     if len(gaussians) == len(events):
         if len(events) == 1 and gaussians[0].count == 1:
-            return [GaussianEvent(gaussians[0].noise_multiplier, q)]
+            return [Gaussian(gaussians[0].noise_multiplier, q)]
         # Several Gaussians on one sample are one Gaussian on it.
-        return [GaussianEvent(1 / _rounded_up(gdp_mu(gaussians)), q)]
+        return [Gaussian(1 / _rounded_up(gdp_mu(gaussians)), q)]
     if len(pure) == len(events):
         total = math.fsum(e.epsilon * e.count for e in pure)
-        return [PureEvent(sampled_epsilon(_rounded_up(total), q))]
+        return [Pure(sampled_epsilon(_rounded_up(total), q))]
     raise ParameterError(
         "A Poisson sample may hold Gaussians without further sampling, or pure events."
     )

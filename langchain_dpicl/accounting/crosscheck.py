@@ -34,8 +34,8 @@ from langchain_dpicl.accounting.composition import AnyEvent, compose, own_events
 from langchain_dpicl.accounting.events import (
     Event,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
+    Gaussian,
+    Parallel,
     RenyiEvent,
     total_delta0,
 )
@@ -67,7 +67,7 @@ class CrossCheck:
     A plan is to be refused where `agrees` is False.
 
     Example:
-        >>> result = cross_check([GaussianEvent(2.0, 0.1, 10)], 1e-5)
+        >>> result = cross_check([Gaussian(2.0, 0.1, 10)], 1e-5)
         >>> result.agrees, result.lower < result.pld < result.upper
         (True, True)
     """
@@ -95,12 +95,12 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
 
     A list with Renyi events is compared with dp-accounting on both kinds. Exponential,
     pure and zCDP events are left out on both sides, because prv-accountant has no sound
-    class for them; the failure probabilities of `DeltaEvent`s are subtracted from
+    class for them; the failure probabilities of `Failure`s are subtracted from
     `delta` on both sides. Samples of fixed size, for which it has none either, are held
     against Poisson samples, which they contain: that finds a figure that is far too
     small, and not a Poisson figure in its place. `agrees` means that the figure is not
     below the interval (it would not be an upper bound) and not more than 2 % above it
-    (it would be of something else; of fixed size 50 %). With `ParallelEvent`s each
+    (it would be of something else; of fixed size 50 %). With `Parallel`s each
     branch (each way to take one of each) is compared by itself; the result is the first
     that does not agree, else one that was not judged, else that of the largest figure.
 
@@ -111,12 +111,12 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
         ParameterError: If `delta` is out of its range, or an event is unknown.
 
     Example:
-        >>> cross_check([GaussianEvent(0.01, 0.1)], 1e-5).agrees is None
+        >>> cross_check([Gaussian(0.01, 0.1)], 1e-5).agrees is None
         True
     """
     delta = parameters.delta(delta)
     own = own_events(events)
-    if not any(isinstance(event, ParallelEvent) for event in own):
+    if not any(isinstance(event, Parallel) for event in own):
         return _cross_check(own, delta)
     if ways(own) > _MAX_WAYS:
         reason = f"more than {_MAX_WAYS} different branches to compare"
@@ -133,12 +133,12 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
 def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
     """Compare the two on plain events."""
     rest = delta - total_delta0(own)
-    kinds = GaussianEvent | FixedSampleGaussianEvent
+    kinds = Gaussian | FixedSampleGaussianEvent
     releases = [event for event in own if isinstance(event, kinds)]
     # prv-accountant has no class for samples of fixed size. A Poisson sample is a
     # special case of one that costs nearly as much: the figure may be a little above.
     gaussians = [
-        GaussianEvent(e.noise_multiplier, e.sampling_rate, e.count) for e in releases
+        Gaussian(e.noise_multiplier, e.sampling_rate, e.count) for e in releases
     ]
     margin = _MARGIN if releases == gaussians else _FIXED_MARGIN
     curves = [event for event in own if isinstance(event, RenyiEvent)]
@@ -188,7 +188,7 @@ def _disagreement(
 
 
 def _renyi_interval(
-    gaussians: list[GaussianEvent], curves: list[RenyiEvent], delta: float
+    gaussians: list[Gaussian], curves: list[RenyiEvent], delta: float
 ) -> tuple[float, float]:
     """Return epsilon by other means, at orders up to the least of the curves'.
 
@@ -233,7 +233,7 @@ def _log_moments(z: float, q: float, orders: Floats) -> Floats:
     return np.array([np.logaddexp.reduce(density + a * ratio) for a in orders])
 
 
-def _out_of_reach(gaussians: list[GaussianEvent], curves: list[RenyiEvent]) -> str:
+def _out_of_reach(gaussians: list[Gaussian], curves: list[RenyiEvent]) -> str:
     """Return why a list with Renyi events can't be computed twice, or nothing."""
     last = min(event.order for event in curves)
     if last < 1 + 2 * _LEAST_EXCESS:
@@ -251,7 +251,7 @@ def _out_of_reach(gaussians: list[GaussianEvent], curves: list[RenyiEvent]) -> s
     return ""
 
 
-def _out_of_range(events: list[GaussianEvent], delta: float) -> str:
+def _out_of_range(events: list[Gaussian], delta: float) -> str:
     """Return why prv-accountant can't judge these events, or nothing."""
     if delta < _MIN_DELTA:
         return f"prv-accountant needs a delta of {_MIN_DELTA:g} at least"
@@ -270,7 +270,7 @@ def _out_of_range(events: list[GaussianEvent], delta: float) -> str:
     return ""
 
 
-def _distinct(events: list[GaussianEvent]) -> list[tuple[float, float, int]]:
+def _distinct(events: list[Gaussian]) -> list[tuple[float, float, int]]:
     """Return (noise multiplier, rate, count), all unsampled events as one."""
     sampled = [
         (e.noise_multiplier, e.sampling_rate, e.count)
@@ -286,7 +286,7 @@ def _distinct(events: list[GaussianEvent]) -> list[tuple[float, float, int]]:
 
 
 def _prv_interval(
-    events: list[GaussianEvent], delta: float, pld: float
+    events: list[Gaussian], delta: float, pld: float
 ) -> tuple[float, float]:
     """Return prv-accountant's proven interval of epsilon."""
     import prv_accountant as prv
@@ -338,11 +338,9 @@ def _error_for(
     """
     uses = sum(count for _, _, count in distinct)
     reach = 3.0 + max(
-        renyi_epsilon(
-            [GaussianEvent(z, q, n) for z, q, n in distinct], delta_error / 4
-        ),
+        renyi_epsilon([Gaussian(z, q, n) for z, q, n in distinct], delta_error / 4),
         *(
-            renyi_epsilon([GaussianEvent(z, q)], delta_error / 8 / uses)
+            renyi_epsilon([Gaussian(z, q)], delta_error / 8 / uses)
             for z, q, _ in distinct
         ),
     )

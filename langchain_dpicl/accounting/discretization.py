@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from langchain_dpicl.accounting.events import (
     Event,
-    ExponentialEvent,
+    Exponential,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    PureEvent,
+    Gaussian,
+    Pure,
 )
 from langchain_dpicl.accounting.fixed_sample import probabilities
 from langchain_dpicl.accounting.gaussian import inverse_square
@@ -56,16 +56,16 @@ class Measure(NamedTuple):
 
 def one_use(event: Event) -> Event:
     """Return one use of an event: the key under which its loss is cached."""
-    if isinstance(event, GaussianEvent | FixedSampleGaussianEvent):
+    if isinstance(event, Gaussian | FixedSampleGaussianEvent):
         return dataclasses.replace(event, count=1)
-    assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
-    return PureEvent(event.epsilon)
+    assert isinstance(event, (Exponential, Pure))  # noqa: S101 - narrows
+    return Pure(event.epsilon)
 
 
 def _spread(event: Event) -> tuple[float, float]:
     """Return roughly the standard deviation and the range of one use's loss."""
-    if not isinstance(event, GaussianEvent | FixedSampleGaussianEvent):
-        assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
+    if not isinstance(event, Gaussian | FixedSampleGaussianEvent):
+        assert isinstance(event, (Exponential, Pure))  # noqa: S101 - narrows
         return event.epsilon, event.epsilon
     z, q = event.noise_multiplier, event.sampling_rate
     square = inverse_square(z)
@@ -110,12 +110,12 @@ def grid_step(events: Sequence[Event], resolution: float) -> float:
 @functools.lru_cache(maxsize=64)
 def discretize(event: Event, step: float) -> tuple[Measure, ...]:
     """Return the discretization of one use: removing, adding; one if both agree."""
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         return tuple(_measure(*part, step) for part in _gaussian(event, step))
     if isinstance(event, FixedSampleGaussianEvent):
         z, q = event.noise_multiplier, event.sampling_rate
         return (_measure(*probabilities(z, q, step, _spread(event)[1]), step),)
-    assert isinstance(event, PureEvent)  # noqa: S101 - `one_use` leaves these two
+    assert isinstance(event, Pure)  # noqa: S101 - `one_use` leaves these two
     return (_measure(*_randomized_response(event.epsilon, step), step),)
 
 
@@ -139,7 +139,7 @@ def _log_sum_exp(values: Floats) -> float:
     return peak + math.log(float(np.exp(values - peak).sum()))
 
 
-def _gaussian(event: GaussianEvent, step: float) -> list[tuple[int, Floats, float]]:
+def _gaussian(event: Gaussian, step: float) -> list[tuple[int, Floats, float]]:
     """Return dp-accounting's pessimistic discretization of one Gaussian release."""
     from dp_accounting.pld import privacy_loss_distribution
 

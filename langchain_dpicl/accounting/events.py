@@ -18,7 +18,7 @@ two data sets of which one has one unit more (add/remove). Sensitivities, and wi
 them the `Relation` of the slots, are already inside: a noise multiplier is noise
 divided by sensitivity.
 
-A `ParallelEvent` holds other events, one list for each class of units; all others are
+A `Parallel` holds other events, one list for each class of units; all others are
 *plain*. What it costs is in `accounting.parallel`.
 """
 
@@ -34,7 +34,7 @@ from langchain_dpicl.common.parameters import ParameterError
 
 # Largest count of one event; float arithmetic on counts stays exact below it.
 MAX_COUNT = 10**12
-MAX_BRANCHES = 10_000  # Most classes of a `ParallelEvent`.
+MAX_BRANCHES = 10_000  # Most classes of a `Parallel`.
 # Below it the bounds of `fixed_sample` lose their last digits.
 _LEAST_FIXED_RATE = 1e-9
 MAX_NAME = 200  # Most characters of a partition's name.
@@ -48,7 +48,7 @@ def _count(value: Any) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class GaussianEvent:
+class Gaussian:
     """A Gaussian release, possibly on a Poisson sample, `count` times.
 
     One use: each unit enters the sample independently with probability q =
@@ -62,8 +62,8 @@ class GaussianEvent:
     A sample of fixed size is *not* this event.
 
     Example:
-        >>> GaussianEvent(2.0, sampling_rate=0.01, count=100)
-        GaussianEvent(noise_multiplier=2.0, sampling_rate=0.01, count=100)
+        >>> Gaussian(2.0, sampling_rate=0.01, count=100)
+        Gaussian(noise_multiplier=2.0, sampling_rate=0.01, count=100)
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -122,14 +122,14 @@ class FixedSampleGaussianEvent:
         if not _LEAST_FIXED_RATE <= q < 1:
             raise ParameterError(
                 f"sampling_rate must be at least {_LEAST_FIXED_RATE:g} and below 1: "
-                "where nothing is sampled, the event is a GaussianEvent."
+                "where nothing is sampled, the event is a Gaussian."
             )
         object.__setattr__(self, "sampling_rate", q)
         object.__setattr__(self, "count", _count(self.count))
 
 
 @dataclasses.dataclass(frozen=True)
-class ExponentialEvent:
+class Exponential:
     """An exponential mechanism, `count` times.
 
     One use: an outcome s is drawn with probability proportional to
@@ -142,7 +142,7 @@ class ExponentialEvent:
     when uses are chosen adaptively.
 
     Example:
-        >>> ExponentialEvent(0.1, count=1000).count
+        >>> Exponential(0.1, count=1000).count
         1000
     """
 
@@ -160,7 +160,7 @@ class ExponentialEvent:
 
 
 @dataclasses.dataclass(frozen=True)
-class PureEvent:
+class Pure:
     """Any pure epsilon-DP mechanism, `count` times.
 
     One use: P(S) <= exp(epsilon) * Q(S) for every set S of outcomes and both orders
@@ -170,8 +170,8 @@ class PureEvent:
     (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
 
     Example:
-        >>> PureEvent(0.5)
-        PureEvent(epsilon=0.5, count=1)
+        >>> Pure(0.5)
+        Pure(epsilon=0.5, count=1)
     """
 
     kind: ClassVar[str] = "pure"
@@ -223,7 +223,7 @@ class RenyiEvent:
     grows with its order (van Erven, Harremoes 2014, Theorem 3). Sampling, where there
     was any, is inside.
 
-    Where a `DeltaEvent` stands beside it, the two outputs are (1 - delta0) G + delta0 F
+    Where a `Failure` stands beside it, the two outputs are (1 - delta0) G + delta0 F
     and (1 - delta0) G' + delta0 F', and the divergence is that of G and G'.
 
     Example:
@@ -250,7 +250,7 @@ class RenyiEvent:
 
 
 @dataclasses.dataclass(frozen=True)
-class DeltaEvent:
+class Failure:
     """An additive failure probability, `count` times.
 
     One use: with probability at most `delta0` the release that this event stands
@@ -280,8 +280,8 @@ class DeltaEvent:
     below 0 the curve is 1 - r + r times that of the other order at -eps, and so is D_q.
 
     Example:
-        >>> DeltaEvent(1e-9, count=20)
-        DeltaEvent(delta0=1e-09, count=20)
+        >>> Failure(1e-9, count=20)
+        Failure(delta0=1e-09, count=20)
     """
 
     kind: ClassVar[str] = "delta"
@@ -301,29 +301,29 @@ class DeltaEvent:
 
 
 PlainEvent: TypeAlias = (
-    GaussianEvent
+    Gaussian
     | FixedSampleGaussianEvent
-    | ExponentialEvent
-    | PureEvent
+    | Exponential
+    | Pure
     | ZCDPEvent
     | RenyiEvent
-    | DeltaEvent
+    | Failure
 )
 """What every unit takes part in alike, or may."""
 
 PLAIN_TYPES = (
-    GaussianEvent,
+    Gaussian,
     FixedSampleGaussianEvent,
-    ExponentialEvent,
-    PureEvent,
+    Exponential,
+    Pure,
     ZCDPEvent,
     RenyiEvent,
-    DeltaEvent,
+    Failure,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class ParallelEvent:
+class Parallel:
     """Releases from disjoint classes of units, `count` times.
 
     One use: a fixed public rule puts each unit into one class at most, by that unit's
@@ -338,8 +338,8 @@ class ParallelEvent:
     any class of each.
 
     Example:
-        >>> labels = ((GaussianEvent(1.4, 0.1, 15),), (GaussianEvent(3.0, 0.9, 15),))
-        >>> len(ParallelEvent(labels).branches)
+        >>> labels = ((Gaussian(1.4, 0.1, 15),), (Gaussian(3.0, 0.9, 15),))
+        >>> len(Parallel(labels).branches)
         2
     """
 
@@ -388,16 +388,16 @@ def _branches(branches: Any) -> tuple[tuple[PlainEvent, ...], ...]:
     return tuple(tuple(branch) for branch in branches)
 
 
-Event: TypeAlias = PlainEvent | ParallelEvent
+Event: TypeAlias = PlainEvent | Parallel
 """Everything that the accountants of this package know."""
 
-EVENT_TYPES = (*PLAIN_TYPES, ParallelEvent)
+EVENT_TYPES = (*PLAIN_TYPES, Parallel)
 
 _E = TypeVar("_E", bound=Event)
 
 
 def _order(event: Event) -> tuple[Any, ...]:
-    if isinstance(event, ParallelEvent):
+    if isinstance(event, Parallel):
         inside = tuple(tuple(map(_order, branch)) for branch in event.branches)
         return event.kind, inside, event.partition, event.count
     return event.kind, dataclasses.astuple(event)
@@ -409,7 +409,7 @@ def _with_count(event: _E, count: int) -> _E:
 
 def _canonical(event: _E) -> _E:
     """Return an event with its branches merged, their order kept."""
-    if not isinstance(event, ParallelEvent):
+    if not isinstance(event, Parallel):
         return event
     # A branch that costs nothing keeps an event, so that its class stays.
     branches = tuple(merge(branch) or branch[:1] for branch in event.branches)
@@ -423,12 +423,12 @@ def merge(events: Iterable[_E]) -> tuple[_E, ...]:
     to the same tuple have the same privacy loss.
 
     Example:
-        >>> merge([PureEvent(0.5), DeltaEvent(0.0), PureEvent(0.5, count=2)])
-        (PureEvent(epsilon=0.5, count=3),)
+        >>> merge([Pure(0.5), Failure(0.0), Pure(0.5, count=2)])
+        (Pure(epsilon=0.5, count=3),)
     """
     counts: dict[_E, int] = {}
     for event in events:
-        if isinstance(event, DeltaEvent) and event.delta0 == 0:
+        if isinstance(event, Failure) and event.delta0 == 0:
             continue
         single = _with_count(_canonical(event), 1)
         counts[single] = counts.get(single, 0) + event.count
@@ -440,20 +440,20 @@ def repeat(events: Iterable[_E], uses: int) -> tuple[_E, ...]:
     """Return the events of `uses` releases that each cost `events`.
 
     Example:
-        >>> repeat([PureEvent(0.5), DeltaEvent(1e-9)], 20)
-        (DeltaEvent(delta0=1e-09, count=20), PureEvent(epsilon=0.5, count=20))
+        >>> repeat([Pure(0.5), Failure(1e-9)], 20)
+        (Failure(delta0=1e-09, count=20), Pure(epsilon=0.5, count=20))
     """
     uses = parameters.count(uses, "uses")
     return tuple(_with_count(event, event.count * uses) for event in merge(events))
 
 
 def total_delta0(events: Iterable[Event]) -> float:
-    """Return the failure probabilities of all `DeltaEvent`s together, rounded up.
+    """Return the failure probabilities of all `Failure`s together, rounded up.
 
-    Of a `ParallelEvent` it is the branch with the largest.
+    Of a `Parallel` it is the branch with the largest.
 
     Example:
-        >>> total_delta0([DeltaEvent(0.25, count=2), PureEvent(1.0)])
+        >>> total_delta0([Failure(0.25, count=2), Pure(1.0)])
         0.5000000000000002
     """
     total = math.fsum(map(_failure, events))
@@ -464,6 +464,6 @@ def total_delta0(events: Iterable[Event]) -> float:
 
 
 def _failure(event: Event) -> float:
-    if isinstance(event, ParallelEvent):
+    if isinstance(event, Parallel):
         return event.count * max(map(total_delta0, event.branches))
-    return event.delta0 * event.count if isinstance(event, DeltaEvent) else 0.0
+    return event.delta0 * event.count if isinstance(event, Failure) else 0.0

@@ -15,7 +15,7 @@ sum of their costs stays within a limit that was fixed at the start.
                                                        (epsilon, delta')-private
 
 delta' is delta without the share that is set aside for additive failures: the sum of
-the `DeltaEvent`s has that share for a limit of its own.
+the `Failure`s has that share for a limit of its own.
 
 Privacy:
     The run is (epsilon, delta)-DP as a whole, for any rule that chooses the next
@@ -38,7 +38,7 @@ Privacy:
     A `RenyiEvent` costs its divergence at its own order and below. Only a `renyi`
     filter can add it up: of the orders that the others look at it says nothing.
 
-    A `ParallelEvent` costs the largest loss of its branches and the largest failure
+    A `Parallel` costs the largest loss of its branches and the largest failure
     probability of its branches. A unit takes part in one of them, whose loss at the
     filter's order is at most the largest; so what a unit has lost after any number of
     charges is at most the sum of the maxima, whatever its class in each of them (it
@@ -77,13 +77,13 @@ from typing import Literal, NamedTuple
 from langchain_dpicl.accounting import limits
 from langchain_dpicl.accounting.composition import AnyEvent, own_events
 from langchain_dpicl.accounting.events import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
-    ParallelEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Parallel,
     PlainEvent,
-    PureEvent,
+    Pure,
     RenyiEvent,
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
@@ -127,7 +127,7 @@ class PrivacyFilter:
         method: `zcdp`, `gdp`, `renyi` or `pure`; see the module docstring.
         epsilon: Total privacy loss bound; above 0.
         delta: Total failure probability, strictly between 0 and 1.
-        delta0_share: The part of delta that pays for `DeltaEvent`s, from 0 (none can
+        delta0_share: The part of delta that pays for `Failure`s, from 0 (none can
             be paid for) to below 1. The conversion to epsilon has the rest.
         order: For `renyi`: the order, above 1. None takes the best one for many small
             Gaussian releases; the attribute then holds it.
@@ -141,7 +141,7 @@ class PrivacyFilter:
 
     Example:
         >>> account = PrivacyFilter("zcdp", epsilon=1.0, delta=1e-6)
-        >>> cost = account.cost([GaussianEvent(100.0), DeltaEvent(1e-10)])
+        >>> cost = account.cost([Gaussian(100.0), Failure(1e-10)])
         >>> spent, admitted = Cost(0, 0), 0
         >>> while account.affords(spent, cost):
         ...     spent = Cost(spent.loss + cost.loss, spent.failure + cost.failure)
@@ -236,7 +236,7 @@ class PrivacyFilter:
             >>> account = PrivacyFilter("gdp", epsilon=1.0, delta=1e-6)
             >>> account.cost([])
             Cost(loss=0, failure=0)
-            >>> account.cost([GaussianEvent(1e-160)]).loss > BUDGET_UNITS
+            >>> account.cost([Gaussian(1e-160)]).loss > BUDGET_UNITS
             True
         """
         if not isinstance(events, (list, tuple)):
@@ -322,12 +322,12 @@ def _sums(account: PrivacyFilter, events: Iterable[Event]) -> tuple[Fraction, Fr
     """Return loss and failure probability, both never below the true ones."""
     loss = failure = Fraction(0)
     for event in events:
-        if isinstance(event, ParallelEvent):
+        if isinstance(event, Parallel):
             sums = [_sums(account, branch) for branch in dict.fromkeys(event.branches)]
             # The largest of each, even if they belong to different branches.
             loss += event.count * max(branch[0] for branch in sums)
             failure += event.count * max(branch[1] for branch in sums)
-        elif isinstance(event, DeltaEvent):
+        elif isinstance(event, Failure):
             failure += event.count * Fraction(event.delta0)
         else:
             loss += event.count * _loss(account, event)
@@ -343,13 +343,13 @@ def _loss(account: PrivacyFilter, event: PlainEvent) -> Fraction:
     if account.method == "zcdp":
         return limits.exact_rho(event)
     if account.method == "pure":
-        if isinstance(event, PureEvent | ExponentialEvent):
+        if isinstance(event, Pure | Exponential):
             return Fraction(event.epsilon)
         raise ParameterError(
             f"A 'pure' filter adds up pure epsilons only, not {event!r}: use the "
             "method 'zcdp', or 'renyi' for sampled Gaussian events."
         )
-    if isinstance(event, GaussianEvent) and event.sampling_rate == 1:
+    if isinstance(event, Gaussian) and event.sampling_rate == 1:
         return 2 * limits.exact_rho(event)
     raise ParameterError(
         f"A 'gdp' filter adds up Gaussian events without sampling only, not {event!r}: "

@@ -24,10 +24,10 @@ from collections.abc import Iterable
 from statistics import NormalDist
 
 from langchain_dpicl.accounting.events import (
-    DeltaEvent,
     Event,
-    GaussianEvent,
-    ParallelEvent,
+    Failure,
+    Gaussian,
+    Parallel,
 )
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.parameters import ParameterError
@@ -169,12 +169,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def gdp_mu(events: Iterable[Event]) -> float:
     """Return mu of Gaussian releases without sampling: sqrt(sum count / z^2).
 
-    `DeltaEvent`s are left to the caller, who subtracts them from delta. Of a
-    `ParallelEvent` the branch with the largest mu counts. Any other event is a
+    `Failure`s are left to the caller, who subtracts them from delta. Of a
+    `Parallel` the branch with the largest mu counts. Any other event is a
     `ParameterError`: its trade-off curve is not Gaussian.
 
     Example:
-        >>> gdp_mu([GaussianEvent(2.0, count=16)])
+        >>> gdp_mu([Gaussian(2.0, count=16)])
         2.0
     """
     return math.sqrt(_squares(events))
@@ -183,11 +183,11 @@ def gdp_mu(events: Iterable[Event]) -> float:
 def _squares(events: Iterable[Event]) -> float:
     total = 0.0
     for event in events:
-        if isinstance(event, ParallelEvent):
+        if isinstance(event, Parallel):
             total += event.count * max(map(_squares, event.branches))
-        elif isinstance(event, GaussianEvent) and event.sampling_rate == 1:
+        elif isinstance(event, Gaussian) and event.sampling_rate == 1:
             total += event.count * inverse_square(event.noise_multiplier)
-        elif not isinstance(event, DeltaEvent):
+        elif not isinstance(event, Failure):
             raise ParameterError(
                 f"Only Gaussian events without sampling have a mu, not {event!r}."
             )

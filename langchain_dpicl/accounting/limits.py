@@ -21,10 +21,10 @@ import numpy as np
 
 from langchain_dpicl.accounting.events import (
     Event,
-    ExponentialEvent,
+    Exponential,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    PureEvent,
+    Gaussian,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
 )
@@ -45,11 +45,11 @@ _LARGEST_LOG = 700.0
 
 def exact_rho(event: Event) -> Fraction:
     """Return the zCDP loss of one use, exactly; sources as in `accounting.rho`."""
-    if isinstance(event, GaussianEvent | FixedSampleGaussianEvent):
+    if isinstance(event, Gaussian | FixedSampleGaussianEvent):
         return 1 / (2 * Fraction(event.noise_multiplier) ** 2)
-    if isinstance(event, ExponentialEvent):
+    if isinstance(event, Exponential):
         return Fraction(event.epsilon) ** 2 / 8
-    if isinstance(event, PureEvent):
+    if isinstance(event, Pure):
         return Fraction(event.epsilon) ** 2 / 2
     if isinstance(event, ZCDPEvent):
         return Fraction(event.rho)
@@ -75,7 +75,7 @@ def renyi_loss(event: Event, order: float) -> Fraction:
     line = Fraction(order) * exact_rho(event)
     if isinstance(event, ZCDPEvent):
         return line
-    if isinstance(event, GaussianEvent) and event.sampling_rate == 1:
+    if isinstance(event, Gaussian) and event.sampling_rate == 1:
         return line
     with np.errstate(all="ignore"):
         value = float(divergence(event, np.array([order - 1]))[0])

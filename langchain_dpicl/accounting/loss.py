@@ -72,8 +72,8 @@ def loss_epsilon(
     `MAX_USES`; and for events of which no loss distribution is known.
 
     Example:
-        >>> from langchain_dpicl.accounting import GaussianEvent
-        >>> event = GaussianEvent(1.36, sampling_rate=80 / 835, count=15)
+        >>> from langchain_dpicl.accounting import Gaussian
+        >>> event = Gaussian(1.36, sampling_rate=80 / 835, count=15)
         >>> round(loss_epsilon([event], 1 / 835), 2)
         0.95
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from langchain_dpicl.accounting import limits
 from langchain_dpicl.accounting.composition import AnyEvent, own_events
-from langchain_dpicl.accounting.events import DeltaEvent, Event, ParallelEvent
+from langchain_dpicl.accounting.events import Event, Failure, Parallel
 from langchain_dpicl.accounting.filters import PrivacyFilter
 from langchain_dpicl.accounting.renyi import Floats, divergence
 from langchain_dpicl.common.parameters import ParameterError
@@ -45,8 +45,8 @@ def best_order(
     releases, not privacy.
 
     Example:
-        >>> from langchain_dpicl.accounting import GaussianEvent
-        >>> mix = [GaussianEvent(2.0, sampling_rate=0.01), DeltaEvent(1e-12)]
+        >>> from langchain_dpicl.accounting import Gaussian
+        >>> mix = [Gaussian(2.0, sampling_rate=0.01), Failure(1e-12)]
         >>> order = best_order(mix, epsilon=1.0, delta=1e-6)
         >>> account = PrivacyFilter("renyi", 1.0, 1e-6, order=order)
         >>> default = PrivacyFilter("renyi", 1.0, 1e-6)
@@ -75,6 +75,6 @@ def best_order(
 
 
 def _has_loss(event: Event) -> bool:
-    if isinstance(event, ParallelEvent):
+    if isinstance(event, Parallel):
         return any(_has_loss(inner) for branch in event.branches for inner in branch)
-    return not isinstance(event, DeltaEvent)
+    return not isinstance(event, Failure)

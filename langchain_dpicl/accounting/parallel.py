@@ -1,7 +1,7 @@
 """Parallel composition: what releases from disjoint classes of units cost.
 
 Privacy:
-    **Claim.** The cost of a `ParallelEvent` is the largest cost of any branch: the
+    **Claim.** The cost of a `Parallel` is the largest cost of any branch: the
     maximum over the branches, not their sum (McSherry 2009, "Privacy Integrated
     Queries", Theorem 4, there for pure epsilon).
 
@@ -39,7 +39,7 @@ from collections.abc import Iterator, Sequence
 
 from langchain_dpicl.accounting.events import (
     Event,
-    ParallelEvent,
+    Parallel,
     PlainEvent,
     merge,
     repeat,
@@ -53,32 +53,30 @@ def ways(events: Sequence[Event]) -> int:
     """Return in how many different ways a unit may take part in merged events.
 
     Example:
-        >>> from langchain_dpicl.accounting import GaussianEvent, PureEvent
-        >>> labels = ((PureEvent(0.1),), (PureEvent(0.2),), (PureEvent(0.1),))
-        >>> ways([ParallelEvent(labels), GaussianEvent(1.0)])
+        >>> from langchain_dpicl.accounting import Gaussian, Pure
+        >>> labels = ((Pure(0.1),), (Pure(0.2),), (Pure(0.1),))
+        >>> ways([Parallel(labels), Gaussian(1.0)])
         2
     """
-    return math.prod(
-        len(set(e.branches)) for e in events if isinstance(e, ParallelEvent)
-    )
+    return math.prod(len(set(e.branches)) for e in events if isinstance(e, Parallel))
 
 
 def one_by_one(events: Sequence[Event]) -> Iterator[tuple[PlainEvent, ...]]:
     """Yield the plain events of each such way; equal branches once.
 
     Example:
-        >>> from langchain_dpicl.accounting import GaussianEvent, PureEvent
-        >>> labels = ((PureEvent(0.1),), (PureEvent(0.2),))
-        >>> for plain in one_by_one([ParallelEvent(labels, count=3)]):
+        >>> from langchain_dpicl.accounting import Gaussian, Pure
+        >>> labels = ((Pure(0.1),), (Pure(0.2),))
+        >>> for plain in one_by_one([Parallel(labels, count=3)]):
         ...     print(plain)
-        (PureEvent(epsilon=0.1, count=3),)
-        (PureEvent(epsilon=0.2, count=3),)
+        (Pure(epsilon=0.1, count=3),)
+        (Pure(epsilon=0.2, count=3),)
     """
-    shared = [e for e in events if not isinstance(e, ParallelEvent)]
+    shared = [e for e in events if not isinstance(e, Parallel)]
     choices = [
         [repeat(branch, event.count) for branch in dict.fromkeys(event.branches)]
         for event in events
-        if isinstance(event, ParallelEvent)
+        if isinstance(event, Parallel)
     ]
     for chosen in itertools.product(*choices):
         yield merge([*shared, *itertools.chain.from_iterable(chosen)])

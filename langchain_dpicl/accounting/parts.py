@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from langchain_dpicl.accounting.events import (
     Event,
-    ExponentialEvent,
-    GaussianEvent,
+    Exponential,
+    Gaussian,
     PlainEvent,
-    PureEvent,
+    Pure,
     RenyiEvent,
 )
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
@@ -44,11 +44,11 @@ class GaussianPart:
     def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
         """Return what `uses` such releases are charged at a scale."""
         fixed = self.noise_multiplier
-        return GaussianEvent(scale if fixed is None else fixed, rate, uses)
+        return Gaussian(scale if fixed is None else fixed, rate, uses)
 
     def read(self, event: Event, rate: float) -> float:
         """Return the noise multiplier that an event has paid for."""
-        if not isinstance(event, GaussianEvent) or event.sampling_rate != rate:
+        if not isinstance(event, Gaussian) or event.sampling_rate != rate:
             raise misfit()
         return event.noise_multiplier
 
@@ -71,11 +71,11 @@ class PurePart:
     def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
         """Return what `uses` such releases are charged at a scale."""
         epsilon = 1.0 / scale if self.epsilon is None else self.epsilon
-        return PureEvent(sampled_epsilon(epsilon, rate), uses)
+        return Pure(sampled_epsilon(epsilon, rate), uses)
 
     def read(self, event: Event, rate: float) -> float:
         """Return the epsilon, before sampling, that an event has paid for."""
-        if not isinstance(event, PureEvent):
+        if not isinstance(event, Pure):
             raise misfit()
         return unsampled_epsilon(event.epsilon, rate)
 
@@ -106,12 +106,12 @@ class ExponentialPart:
         epsilon = self.ratio / scale if self.epsilon is None else self.epsilon
         if rate < 1:
             # Amplified, it is known to be pure, and no longer of bounded range.
-            return PureEvent(sampled_epsilon(epsilon, rate), uses)
-        return ExponentialEvent(epsilon, uses)
+            return Pure(sampled_epsilon(epsilon, rate), uses)
+        return Exponential(epsilon, uses)
 
     def read(self, event: Event, rate: float) -> float:
         """Return the epsilon, before sampling, that an event has paid for."""
-        if rate == 1 and isinstance(event, ExponentialEvent):
+        if rate == 1 and isinstance(event, Exponential):
             return event.epsilon
         return PurePart().read(event, rate)
 

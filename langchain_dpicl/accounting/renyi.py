@@ -35,13 +35,13 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_dpicl.accounting.events import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
 )
@@ -79,29 +79,29 @@ def rho(events: Iterable[Event]) -> float:
 
     Gaussian 1 / (2 z^2) (a sampling rate does not lower it), exponential epsilon^2 / 8,
     pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4), parallel the largest of its
-    branches' (whose classes may then change from use to use). `DeltaEvent`s are left to
+    branches' (whose classes may then change from use to use). `Failure`s are left to
     the caller, who subtracts them from delta. The events may have been chosen
     adaptively; what is not an event of this package is a `ParameterError`.
 
     Example:
-        >>> rho([GaussianEvent(2.0, count=4), ExponentialEvent(1.0)])
+        >>> rho([Gaussian(2.0, count=4), Exponential(1.0)])
         0.625
     """
     total = 0.0
     for event in events:
-        if isinstance(event, GaussianEvent | FixedSampleGaussianEvent):
+        if isinstance(event, Gaussian | FixedSampleGaussianEvent):
             total += event.count * inverse_square(event.noise_multiplier) / 2
-        elif isinstance(event, ExponentialEvent):
+        elif isinstance(event, Exponential):
             total += event.count * event.epsilon * event.epsilon / 8
-        elif isinstance(event, PureEvent):
+        elif isinstance(event, Pure):
             total += event.count * event.epsilon * event.epsilon / 2
         elif isinstance(event, ZCDPEvent):
             total += event.count * event.rho
-        elif isinstance(event, ParallelEvent):
+        elif isinstance(event, Parallel):
             total += event.count * max(map(rho, event.branches))
         elif isinstance(event, RenyiEvent):
             raise ParameterError(RENYI_ONLY)
-        elif not isinstance(event, DeltaEvent):
+        elif not isinstance(event, Failure):
             raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
     return total
 
@@ -174,9 +174,9 @@ def _sampled_cumulants(noise_multiplier: float, sampling_rate: float) -> Floats:
 
 
 def divergence(event: Event, x: Floats) -> Floats:
-    """Return R(1 + x) of one use, a `DeltaEvent` excepted; rounded either way."""
+    """Return R(1 + x) of one use, a `Failure` excepted; rounded either way."""
     order = 1 + x
-    if isinstance(event, GaussianEvent | FixedSampleGaussianEvent):
+    if isinstance(event, Gaussian | FixedSampleGaussianEvent):
         plain = order * (inverse_square(event.noise_multiplier) / 2)
         if event.sampling_rate == 1 or not math.isfinite(float(plain[0])):
             return plain
@@ -194,24 +194,24 @@ def divergence(event: Event, x: Floats) -> Floats:
     if isinstance(event, RenyiEvent):
         # The difference is exact for every double above 1: none is rounded up.
         return np.where(x <= event.order - 1, event.divergence, np.inf)
-    if isinstance(event, ParallelEvent):
+    if isinstance(event, Parallel):
         branches = dict.fromkeys(event.branches)
         sums = (_branch_divergence(branch, x) for branch in branches)
         return functools.reduce(np.maximum, sums)
-    assert isinstance(event, (ExponentialEvent, PureEvent))  # noqa: S101 - narrows
+    assert isinstance(event, (Exponential, Pure))  # noqa: S101 - narrows
     eps = event.epsilon
     # log((e^(a eps) + e^((1 - a) eps)) / (1 + e^eps)) without overflow. Where it
     # cancels, its rounding error makes it larger than a eps^2 / 2.
     exact = x * eps + np.log1p(np.exp(-(1 + 2 * x) * eps)) - math.log1p(math.exp(-eps))
     randomized = (exact + 1e-15 * (1 + x * eps)) / x
-    rate = 1 / 8 if isinstance(event, ExponentialEvent) else 1 / 2
+    rate = 1 / 8 if isinstance(event, Exponential) else 1 / 2
     return np.minimum(order * (rate * eps * eps), np.minimum(eps, randomized))
 
 
 def _branch_divergence(branch: Iterable[Event], x: Floats) -> Floats:
     total = np.zeros_like(x)
     for event in branch:
-        if not isinstance(event, DeltaEvent):
+        if not isinstance(event, Failure):
             total = total + event.count * divergence(event, x)
     return total
 
@@ -220,11 +220,11 @@ def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
     """Return the best Renyi bound, perhaps infinite, of a list fixed in advance.
 
     The events must not depend on earlier answers: the smallest bound over many orders
-    is not valid for a list that grows as answers are seen. There is no `DeltaEvent`
+    is not valid for a list that grows as answers are seen. There is no `Failure`
     among them: its share is already taken out of `delta`.
 
     Example:
-        >>> round(renyi_epsilon([ExponentialEvent(0.1, count=1000)], 1e-5), 2)
+        >>> round(renyi_epsilon([Exponential(0.1, count=1000)], 1e-5), 2)
         8.08
     """
     if not events:
@@ -256,7 +256,7 @@ def _last_orders(events: Iterable[Event]) -> set[float]:
     """Return the orders above which nothing is known of an event."""
     found: set[float] = set()
     for event in events:
-        if isinstance(event, ParallelEvent):
+        if isinstance(event, Parallel):
             found.update(*map(_last_orders, event.branches))
         elif isinstance(event, RenyiEvent):
             found.add(event.order)

@@ -11,7 +11,7 @@ from langchain_dpicl.accounting.events import (
     MAX_BRANCHES,
     PLAIN_TYPES,
     Event,
-    ParallelEvent,
+    Parallel,
 )
 from langchain_dpicl.common.parameters import ParameterError
 
@@ -26,11 +26,11 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     dictionaries. What is not an event is a `ParameterError`.
 
     Example:
-        >>> from langchain_dpicl.accounting import PureEvent
-        >>> event_to_dict(PureEvent(0.5, count=3))
+        >>> from langchain_dpicl.accounting import Pure
+        >>> event_to_dict(Pure(0.5, count=3))
         {'kind': 'pure', 'epsilon': 0.5, 'count': 3}
     """
-    if isinstance(event, ParallelEvent):
+    if isinstance(event, Parallel):
         return {
             "kind": event.kind,
             "branches": [list(map(event_to_dict, branch)) for branch in event.branches],
@@ -53,7 +53,7 @@ def event_from_dict(stored: Mapping[str, Any]) -> Event:
 
     Example:
         >>> event_from_dict({"kind": "pure", "epsilon": 0.5, "count": 3})
-        PureEvent(epsilon=0.5, count=3)
+        Pure(epsilon=0.5, count=3)
     """
     if not isinstance(stored, Mapping):
         raise ParameterError(f"An event is stored as a mapping, not {stored!r:.40}.")
@@ -70,7 +70,7 @@ def event_from_dict(stored: Mapping[str, Any]) -> Event:
             f"stored are {', '.join(sorted(map(str, stored)))}."
         )
     values = {name: stored[name] for name in names - {"kind"}}
-    if cls is ParallelEvent:
+    if cls is Parallel:
         values["branches"] = _read_branches(values["branches"])
     return cls(**values)
 

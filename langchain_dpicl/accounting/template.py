@@ -30,10 +30,10 @@ from typing_extensions import TypeVar
 
 from langchain_dpicl.accounting.events import (
     MAX_COUNT,
-    DeltaEvent,
     Event,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
+    Gaussian,
     PlainEvent,
     RenyiEvent,
 )
@@ -187,7 +187,7 @@ class EventTemplate(Template[NoiseT]):
         >>> from langchain_dpicl.accounting import GaussianPart
         >>> vote = EventTemplate("vote", (GaussianPart(),), float)
         >>> vote.events(2.5, delta0=0.0)
-        (GaussianEvent(noise_multiplier=2.5, sampling_rate=1.0, count=1),)
+        (Gaussian(noise_multiplier=2.5, sampling_rate=1.0, count=1),)
         >>> vote.read(vote.events(2.5, delta0=0.0))
         2.5
     """
@@ -298,7 +298,7 @@ class EventTemplate(Template[NoiseT]):
         if self.is_fixed_size:
             charged = [_of_fixed_size(event) for event in charged]
         if delta0 > 0:
-            charged.append(DeltaEvent(delta0 * self.sampling_rate, self.uses))
+            charged.append(Failure(delta0 * self.sampling_rate, self.uses))
         return tuple(charged)
 
     def filled(self, rule: NoiseRule) -> tuple[Event, ...]:
@@ -323,7 +323,7 @@ class EventTemplate(Template[NoiseT]):
         ]
         if self.needs_delta0:
             last = events[-1]
-            if not isinstance(last, DeltaEvent):
+            if not isinstance(last, Failure):
                 raise misfit()
             values.append(last.delta0 if rate == 1 else last.delta0 / rate * ROUNDING)
         return self.noise(*values)
@@ -349,14 +349,14 @@ def _of_fixed_size(event: PlainEvent) -> PlainEvent:
     A pure epsilon is amplified to the same: both curves are 0 where the mechanism's is.
     So is a release curve: its pairs of worlds are the same.
     """
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         return FixedSampleGaussianEvent(**dataclasses.asdict(event))
     return event
 
 
 def _of_poisson_size(event: Event) -> Event:
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         raise misfit()
     if isinstance(event, FixedSampleGaussianEvent):
-        return GaussianEvent(**dataclasses.asdict(event))
+        return Gaussian(**dataclasses.asdict(event))
     return event

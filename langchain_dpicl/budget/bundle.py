@@ -3,7 +3,7 @@
 Privacy:
     `disjoint=True`: release i is made of the records of class i alone, and a public
     rule puts each unit into one class at most, by its own records. The classes compose
-    in parallel (`accounting.ParallelEvent`): the charge costs the largest of them, and
+    in parallel (`accounting.Parallel`): the charge costs the largest of them, and
     each gets the least noise that the account allows it by itself. Under a plan of
     several queries a unit must stay in its class in all of them (a filter's sums hold
     whatever class it is in): where the records change between charges, or the rule
@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_dpicl.accounting import Event, ParallelEvent
+from langchain_dpicl.accounting import Event, Parallel
 from langchain_dpicl.accounting.events import MAX_BRANCHES, require_partition
 from langchain_dpicl.accounting.parts import CurvePart, misfit
 from langchain_dpicl.accounting.template import (
@@ -158,7 +158,7 @@ class Bundle(Template[tuple[NoiseT, ...]]):
         if self.disjoint:
             known = {one: one.filled(rule) for one in dict.fromkeys(self.templates)}
             branches: Any = tuple(known[one] for one in self.templates)
-            return (ParallelEvent(branches, partition=self.partition),)
+            return (Parallel(branches, partition=self.partition),)
         failing = sum(template.needs_delta0 for template in self.templates)
         delta0s = tuple(
             rule.delta0(one, failing) if one.needs_delta0 else 0.0
@@ -194,7 +194,7 @@ class Bundle(Template[tuple[NoiseT, ...]]):
     def _branches(self, events: tuple[Event, ...]) -> list[tuple[Event, ...]]:
         only = events[0] if len(events) == 1 else None
         if (
-            not isinstance(only, ParallelEvent)
+            not isinstance(only, Parallel)
             or only.count != 1
             or only.partition != self.partition
             or len(only.branches) != len(self.templates)

@@ -12,7 +12,7 @@ from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     Event,
     FixedSampleGaussianEvent,
-    GaussianEvent,
+    Gaussian,
     RenyiEvent,
     repeat,
     unsampled_epsilon,
@@ -194,7 +194,7 @@ def _require_second_opinion(
         for event in events
         if isinstance(event, RenyiEvent)
         or (
-            isinstance(event, GaussianEvent | FixedSampleGaussianEvent)
+            isinstance(event, Gaussian | FixedSampleGaussianEvent)
             and event.sampling_rate < 1
         )
     ]

@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "info"]
 
 FINDINGS: dict[str, tuple[Severity, str]] = {
     "no-answer": ("error", "Make model.invoke('Hello') work: key, URL, name, network."),
-    "some-failed": ("warning", "Lower max_group_concurrency; raise max_retries."),
+    "some-failed": ("warning", "Lower max_concurrency; raise max_retries."),
     "context": (
         "error",
         "Show each group fewer or shorter records, or give the model a larger context.",

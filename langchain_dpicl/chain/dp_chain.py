@@ -65,9 +65,9 @@ class DPChain(
         prompt: The group prompt, with `context` or `MessagesPlaceholder("records")`,
             and `question`.
         budget: Who pays, unless the run's config names a handler.
-        on_failure: What is given where nothing is released: a refusal that says why,
+        fallback: What is given where nothing is released: a refusal that says why,
             or the model's own answer, labeled so.
-        max_group_concurrency: Most group calls in flight at once, over all questions at
+        max_concurrency: Most group calls in flight at once, over all questions at
             a time; None: 32, or one where the model seems to compute in this process.
         prompts_per_call: Groups' prompts in one call of a completion model; more than
             one is an assumption about the model.
@@ -166,12 +166,12 @@ class DPChain(
     )
     """Who pays, unless the run's config names a handler."""
 
-    on_failure: Literal["fallback", "abstain"] = "abstain"
+    fallback: Literal["refuse", "model"] = "refuse"
     """Where nothing is released: a refusal, or ("fallback") the model's own answer. The
     text of such an answer begins with "From general knowledge, not from the
     records:"."""
 
-    max_group_concurrency: int | None = None
+    max_concurrency: int | None = None
     """Most group calls in flight at once, over all questions at a time. None means 32,
     or one where a completion model seems to compute in this process (it takes lists and
     has no asynchronous call)."""
@@ -287,16 +287,14 @@ class DPChain(
             groups=self.groups,
             parser=self.parser,
             prompting=prompting,
-            sealed=SealedModel(
-                self.model, self.max_group_concurrency, self.prompts_per_call
-            ),
+            sealed=SealedModel(self.model, self.max_concurrency, self.prompts_per_call),
             gate=self.gate,
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),
             stages=stages,
             redactor=None
             if self.redact is None
-            else Redactor(self.redact, self.max_group_concurrency),
+            else Redactor(self.redact, self.max_concurrency),
         )
         if self.cost_limit is not None:
             CostLimit.check(self.cost_limit, private)
@@ -304,7 +302,7 @@ class DPChain(
             private=private,
             public=PublicModel(self.model),
             budget=self.budget,
-            on_failure=self.on_failure,
+            fallback=self.fallback,
             abstain_text=self.abstain_text,
             cache=bool(self.cache),
             longest=self.max_question_chars,

@@ -69,7 +69,7 @@ class QueryRunner:
         private: Steps 3 and 4.
         public: The model, for everything but the groups.
         budget: Who pays, unless the run names a handler.
-        on_failure: What is given where nothing is released.
+        fallback: What is given where nothing is released.
         abstain_text: The refusal; None: one sentence that says why.
         cache: Whether answers that were paid for are stored and given again.
         longest: Most characters of an input; None: any number.
@@ -80,7 +80,7 @@ class QueryRunner:
     private: SealedQuery
     public: PublicModel
     budget: PrivacyBudgetHandler | None
-    on_failure: Literal["fallback", "abstain"]
+    fallback: Literal["refuse", "model"]
     abstain_text: str | None
     cache: bool
     longest: int | None = None
@@ -413,7 +413,7 @@ class QueryRunner:
         """Decide what is said where nothing was released."""
         outcome, asked = released.outcome, released.asked
         refusal = outcome.refusal(self.abstain_text)
-        if self.on_failure == "abstain":
+        if self.fallback == "refuse":
             return Wording(Status.ABSTAINED, refusal)
         known = [outcome.text] if outcome.text is not None else asked.zero_shot
         if known:

@@ -127,7 +127,7 @@ def calibrate(
         sample of rate q (`accounting.template`); n T of them, fixed in advance,
         compose. Gaussian figures are checked against prv-accountant. Labels of
         disjoint units each may spend all of (epsilon, delta): they compose in parallel
-        (`accounting.ParallelEvent`).
+        (`accounting.Parallel`).
 
     Example:
         >>> agnews = {"label_size": 30_000, "n_groups": 10, "records_per_group": 2}

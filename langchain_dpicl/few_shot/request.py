@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import PureEvent
+from langchain_dpicl.accounting import Pure
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden, without_frames
@@ -156,7 +156,7 @@ class GenerationRequest:
         if message:
             raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
         require_signal(found, terms)
-        paid = ChargedNoise(rates, dict(rates), (PureEvent(1.0),))
+        paid = ChargedNoise(rates, dict(rates), (Pure(1.0),))
         checked_record(self._header(paid)["record"])
 
     def _header(self, paid: ChargedNoise) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def joint_template(
 
     Example:
         >>> joint_template("ksa/joint", 0.5).events(1.0, 0.0)
-        (ExponentialEvent(epsilon=0.5, count=1),)
+        (Exponential(epsilon=0.5, count=1),)
     """
     part = ExponentialPart(epsilon)
     return EventTemplate(mechanism, (part,), ExponentialNoise, sampling_rate)

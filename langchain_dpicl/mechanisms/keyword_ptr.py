@@ -28,7 +28,7 @@ noise for both, and whatever they like where K > t, with probability p <= delta0
 
 since no curve is below max(0, 1 - e^eps). This is the curve of a Gaussian mechanism
 that fails altogether with probability delta0; what follows from it for samples is
-proved at `accounting.DeltaEvent`.
+proved at `accounting.Failure`.
 
 *Fewer than k words seen.* Then H(k) = 0 = d_k, and every neighbor has d_k <= Delta = T:
 the last case. Returning None even on a pass keeps both failing except with

@@ -36,7 +36,7 @@ of outputs, and S_C those of them without a word of D or D',
 Exchanging x and x' gives the other direction. The last line is the curve of a Gaussian
 mechanism that fails altogether with probability delta0, at every real eps: so the
 release composes, and is amplified by sampling, as Gaussian(z) and delta0 are
-(`accounting.DeltaEvent`). Outputs
+(`accounting.Failure`). Outputs
 with words of D', which are not in the first term, cost nothing by themselves: that
 is why c words pay for delta0, and not the 2c words of D and D' that a union bound over
 both worlds would count under `REPLACE`.
@@ -94,7 +94,7 @@ def threshold_template(
     Example:
         >>> template = threshold_template("ksa/threshold", 2.0, delta0=1e-8)
         >>> template.events(1.0, 1e-8)[1]
-        DeltaEvent(delta0=1e-08, count=1)
+        Failure(delta0=1e-08, count=1)
     """
     part = GaussianPart(noise_multiplier)
     return EventTemplate(

@@ -17,7 +17,7 @@ those in x' alone, p = pi(1). M(x) releases a part of C and, independently, a pa
 that is empty with probability a = (1-p)^|D|; M(x') a part of D' that is empty with
 probability a' = (1-p)^|D'|. Let P and Q be the laws of what x and x' release of C, and
 b = min(a, a') >= 1 - c p >= 1 - delta0. As a >= b, M(x) = b P + (1-b) F for some law F,
-and M(x') = b Q + (1-b) F' likewise: the failure of `accounting.DeltaEvent`. P and Q are
+and M(x') = b Q + (1-b) F' likewise: the failure of `accounting.Failure`. P and Q are
 products over the words of C. A word whose count is the same has the same bit, and one
 whose count differs has n, n' >= 1 that differ by 1: a divergence of at most R / B.
 There are at most B of them, and the divergence of a product is the sum. Hence c words
@@ -86,7 +86,7 @@ def threshold_curve_template(
     Example:
         >>> template = threshold_curve_template("words", order=8.0, divergence=0.25)
         >>> template.events(1.0, 1e-8)[1]
-        DeltaEvent(delta0=1e-08, count=1)
+        Failure(delta0=1e-08, count=1)
     """
     return EventTemplate(
         mechanism,

@@ -50,7 +50,7 @@ def vote_template(
 
     Example:
         >>> vote_template("vote/gaussian", 2.0, sampling_rate=0.1).events(1.0, 0.0)
-        (GaussianEvent(noise_multiplier=2.0, sampling_rate=0.1, count=1),)
+        (Gaussian(noise_multiplier=2.0, sampling_rate=0.1, count=1),)
     """
     part = GaussianPart(noise_multiplier)
     return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, share=share)

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from langchain_dpicl.accounting import (
     Event,
-    ExponentialEvent,
-    ParallelEvent,
-    PureEvent,
+    Exponential,
+    Parallel,
+    Pure,
     compose,
     event_from_dict,
 )
@@ -123,7 +123,7 @@ def events_of(record: Mapping[str, Any]) -> list[Event]:
 
 
 def _size(event: Event) -> int:
-    if isinstance(event, ParallelEvent):
+    if isinstance(event, Parallel):
         return sum(map(len, event.branches))
     return 1
 
@@ -184,16 +184,16 @@ def pure_epsilon(events: Iterable[Event]) -> float:
     """Return the events' epsilon at delta 0: infinite unless all of them are pure.
 
     Example:
-        >>> pure_epsilon([PureEvent(0.5, count=3)])
+        >>> pure_epsilon([Pure(0.5, count=3)])
         1.5
-        >>> pure_epsilon([ParallelEvent([[PureEvent(0.5)], [PureEvent(0.75)]])])
+        >>> pure_epsilon([Parallel([[Pure(0.5)], [Pure(0.75)]])])
         0.75
     """
     total = 0.0
     for event in events:
-        if isinstance(event, ParallelEvent):
+        if isinstance(event, Parallel):
             total += event.count * max(map(pure_epsilon, event.branches))
-        elif isinstance(event, PureEvent | ExponentialEvent):
+        elif isinstance(event, Pure | Exponential):
             total += event.count * event.epsilon
         else:
             return math.inf

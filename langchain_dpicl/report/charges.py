@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_dpicl.accounting import Event, ParallelEvent, event_to_dict
+from langchain_dpicl.accounting import Event, Parallel, event_to_dict
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.ledger.base import ChargeRecord
 from langchain_dpicl.report.proven import PROOFS, Proof, proofs_of
@@ -102,7 +102,7 @@ def proofs(lines: Sequence[ReleaseLine]) -> list[Proof]:
 def plain(events: Sequence[Event]) -> Iterator[Event]:
     """Yield events, those of each class of a parallel event by themselves."""
     for event in events:
-        if isinstance(event, ParallelEvent):
+        if isinstance(event, Parallel):
             for branch in event.branches:
                 yield from branch
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import BUDGET_UNITS, GaussianEvent, PrivacyFilter
+from langchain_dpicl.accounting import BUDGET_UNITS, Gaussian, PrivacyFilter
 from langchain_dpicl.accounting.limits import renyi_epsilon_at
 from langchain_dpicl.ledger.base import NOTHING, AccountState
 
@@ -102,8 +102,7 @@ def households(state: AccountState) -> tuple[Household, ...]:
     events = state.plan.events if state.plan else ()
     mu = None
     if events and all(
-        isinstance(event, GaussianEvent) and event.sampling_rate == 1
-        for event in events
+        isinstance(event, Gaussian) and event.sampling_rate == 1 for event in events
     ):
         mu = accounting.gdp_mu(events) * math.sqrt(terms.queries or 0)
     return tuple(

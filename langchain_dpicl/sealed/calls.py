@@ -71,7 +71,7 @@ class SealedModel:
         prompts_per_call: int = 1,
     ) -> None:
         for name, limit in (
-            ("max_group_concurrency", max_concurrency),
+            ("max_concurrency", max_concurrency),
             ("prompts_per_call", prompts_per_call),
         ):
             if limit is not None and limit < 1:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     calibrate,
@@ -66,15 +66,15 @@ def test_sampled_plan_is_met_and_nearly_minimal(
 
 BUNDLES = {
     "test and selection": lambda t: (
-        GaussianEvent(t),
-        ExponentialEvent(0.5 / t),
-        DeltaEvent(1e-9),
+        Gaussian(t),
+        Exponential(0.5 / t),
+        Failure(1e-9),
     ),
-    "selection alone": lambda t: [ExponentialEvent(1 / t)],
-    "pure": lambda t: [PureEvent(1 / t)],
+    "selection alone": lambda t: [Exponential(1 / t)],
+    "pure": lambda t: [Pure(1 / t)],
     "zcdp": lambda t: [ZCDPEvent(1 / t**2)],
-    "a share that stays": lambda t: [GaussianEvent(t), PureEvent(0.05)],
-    "sampled": lambda t: [GaussianEvent(t, 0.1), ExponentialEvent(0.1 / t)],
+    "a share that stays": lambda t: [Gaussian(t), Pure(0.05)],
+    "sampled": lambda t: [Gaussian(t, 0.1), Exponential(0.1 / t)],
 }
 
 
@@ -108,7 +108,7 @@ def test_an_unreachable_budget_is_refused() -> None:
     with pytest.raises(ParameterError, match="No noise"):
         noise_multiplier(1e-9, 1e-12, uses=10**6)
     with pytest.raises(ParameterError, match="No noise"):
-        calibrate(lambda _: [PureEvent(1.0)], 2.0, 1e-6, uses=20)
+        calibrate(lambda _: [Pure(1.0)], 2.0, 1e-6, uses=20)
 
 
 def test_a_budget_that_needs_no_noise_gets_the_smallest() -> None:
@@ -195,7 +195,7 @@ def test_scales_that_are_tried_stay_within_their_ends() -> None:
 
         def events_at(t: float, asked: list[float] = asked) -> list[Event]:
             asked.append(t)
-            return [GaussianEvent(t, 0.5)]
+            return [Gaussian(t, 0.5)]
 
         if budget < 1:
             with pytest.raises(ParameterError):
@@ -209,7 +209,7 @@ def test_scales_that_are_tried_stay_within_their_ends() -> None:
 def test_what_only_the_best_bound_allows_is_found() -> None:
     # At the largest scale the quick bound is still above the budget.
     def events_at(t: float) -> list[Event]:
-        return [GaussianEvent(t * 3e-5, 0.05)]
+        return [Gaussian(t * 3e-5, 0.05)]
 
     most = events_at(1e6)
     quick = bound(merge(repeat(most, 1000)), 1e-6, CHEAP)
@@ -223,23 +223,23 @@ def test_what_only_the_best_bound_allows_is_found() -> None:
 
 def test_the_reasons_are_told_with_their_numbers() -> None:
     with pytest.raises(ParameterError) as refused:
-        calibrate(lambda _: [DeltaEvent(0.25)], 1.0, 0.75, uses=3)
+        calibrate(lambda _: [Failure(0.25)], 1.0, 0.75, uses=3)
     assert str(refused.value) == (
         "The failure probabilities of 3 uses add up to 0.75; delta is 0.75. "
         "Lower delta0 or the number of uses."
     )
-    failure = total_delta0([DeltaEvent(0.25, 3)])
+    failure = total_delta0([Failure(0.25, 3)])
     with pytest.raises(ParameterError, match="add up"):
-        calibrate(lambda _: [DeltaEvent(0.25)], 1.0, failure, uses=3)
+        calibrate(lambda _: [Failure(0.25)], 1.0, failure, uses=3)
     with pytest.raises(ParameterError) as refused:
-        calibrate(lambda _: [PureEvent(1.0)], 2.0, 1e-6, uses=20)
+        calibrate(lambda _: [Pure(1.0)], 2.0, 1e-6, uses=20)
     assert str(refused.value) == (
         "No noise up to 1e+06 keeps 20 uses within epsilon 2 at delta 1e-06. Raise "
         "epsilon, or lower the number of uses."
     )
     for call in (
         lambda: noise_multiplier(1.0, 1e-6, 20),  # type: ignore[misc]
-        lambda: calibrate(lambda t: [PureEvent(1 / t)], 1.0, 1e-6, 20),  # type: ignore[misc]
+        lambda: calibrate(lambda t: [Pure(1 / t)], 1.0, 1e-6, 20),  # type: ignore[misc]
         lambda: epsilon(1.0, 1e-6, 20),  # type: ignore[misc]
     ):
         with pytest.raises(TypeError):
@@ -248,7 +248,7 @@ def test_the_reasons_are_told_with_their_numbers() -> None:
 
 def test_a_failure_beside_a_plain_gaussian_leaves_the_closed_form() -> None:
     def events_at(t: float) -> list[Event]:
-        return [GaussianEvent(t), DeltaEvent(1e-9)]
+        return [Gaussian(t), Failure(1e-9)]
 
     t = calibrate(events_at, 2.0, 1e-6, uses=20)
     assert spent(events_at(t), 20, 1e-6) <= 2.0
@@ -256,12 +256,12 @@ def test_a_failure_beside_a_plain_gaussian_leaves_the_closed_form() -> None:
 
 
 def renyi(t: float) -> list[Event]:
-    return [RenyiEvent(8.0, 4 / (t * t)), GaussianEvent(t, 0.1)]
+    return [RenyiEvent(8.0, 4 / (t * t)), Gaussian(t, 0.1)]
 
 
 def test_recorded_scales() -> None:
     """Each is met and nearly the least, as the tests above have it of any."""
-    bundles = {**BUNDLES, "Renyi": renyi, "Gaussian": lambda t: [GaussianEvent(t)]}
+    bundles = {**BUNDLES, "Renyi": renyi, "Gaussian": lambda t: [Gaussian(t)]}
     found = {name: calibrate(bundles[name], 2.0, 1e-6, uses=20) for name in bundles}
     assert found == pytest.approx(
         {

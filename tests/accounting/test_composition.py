@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from support.accounting_strategies import events, sampled_curve, two_point_curve
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     compose,
@@ -85,7 +85,7 @@ def test_reference_figures_of_few_shot_generation(
 def test_one_sampled_release_against_the_exact_curve(
     z: float, q: float, delta: float
 ) -> None:
-    figure = compose([GaussianEvent(z, q)], delta)
+    figure = compose([Gaussian(z, q)], delta)
     assert sampled_curve(z, q, figure) <= delta
     if figure > 5e-5:
         assert sampled_curve(z, q, max(0.0, figure * 0.97 - 5e-5)) > delta
@@ -94,7 +94,7 @@ def test_one_sampled_release_against_the_exact_curve(
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_wrong_noise_is_caught_by_the_exact_curve(factor: float) -> None:
     # The twin of the test above, with an accountant that halves or doubles z.
-    figure = compose([GaussianEvent(0.7 * factor, 0.1)], 1e-3)
+    figure = compose([Gaussian(0.7 * factor, 0.1)], 1e-3)
     sound = sampled_curve(0.7, 0.1, figure) <= 1e-3
     tight = sampled_curve(0.7, 0.1, figure * 0.97 - 5e-5) > 1e-3
     assert not (sound and tight)
@@ -119,12 +119,12 @@ def test_many_sampled_releases_against_dp_accounting(
             .get_epsilon_for_delta(DELTA)
         )
 
-    figure = compose([GaussianEvent(z, q, uses)], DELTA)
+    figure = compose([Gaussian(z, q, uses)], DELTA)
     assert theirs(pessimistic=False) <= figure <= theirs(pessimistic=True) * 1.002
 
 
 def test_two_kinds_of_releases_against_dp_accounting() -> None:
-    mixed = [GaussianEvent(0.8, 0.01, 50), GaussianEvent(3.0, count=4)]
+    mixed = [Gaussian(0.8, 0.01, 50), Gaussian(3.0, count=4)]
     accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
     for event in mixed:
         single = dp_accounting.GaussianDpEvent(event.noise_multiplier)
@@ -138,7 +138,7 @@ def test_two_kinds_of_releases_against_dp_accounting() -> None:
 @pytest.mark.parametrize(("eps", "uses"), [(0.1, 200), (0.5, 30), (3.0, 5)])
 def test_pure_events_against_randomized_response(eps: float, uses: int) -> None:
     exact = exact_epsilon(lambda e: two_point_curve(eps, 2 * eps, uses, e), DELTA)
-    figure = compose([PureEvent(eps, uses)], DELTA)
+    figure = compose([Pure(eps, uses)], DELTA)
     assert exact * (1 - 1e-9) <= figure <= exact * 1.005
 
 
@@ -148,19 +148,19 @@ def test_exponential_events_bound_every_bounded_range(
     eps: float, uses: int, share: float
 ) -> None:
     exact = exact_epsilon(lambda e: two_point_curve(share * eps, eps, uses, e), DELTA)
-    assert compose([ExponentialEvent(eps, uses)], DELTA) >= exact * (1 - 1e-9)
+    assert compose([Exponential(eps, uses)], DELTA) >= exact * (1 - 1e-9)
 
 
 def test_bounded_range_halves_the_price_of_selection() -> None:
-    selection = compose([ExponentialEvent(0.1, 1000)], 1e-5)
+    selection = compose([Exponential(0.1, 1000)], 1e-5)
     assert selection == pytest.approx(8.1, abs=0.05)
-    assert compose([PureEvent(0.1, 1000)], 1e-5) == pytest.approx(17.8, abs=0.05)
+    assert compose([Pure(0.1, 1000)], 1e-5) == pytest.approx(17.8, abs=0.05)
 
 
 def test_counts_of_pure_events_are_not_ignored() -> None:
     # The two traps: a count without effect, and 28 for 300.
-    assert compose([PureEvent(3.0, 100)], DELTA) > 270
-    assert compose([PureEvent(1.0, 2)], 1e-12) == pytest.approx(2.0, rel=1e-6)
+    assert compose([Pure(3.0, 100)], DELTA) > 270
+    assert compose([Pure(1.0, 2)], 1e-12) == pytest.approx(2.0, rel=1e-6)
     exact = exact_epsilon(lambda e: two_point_curve(3.0, 6.0, 100, e), DELTA)
     assert exact > 270
 
@@ -173,17 +173,17 @@ def test_pure_mechanism_of_prv_accountant_is_never_used(
 
     for name in ("PureDPMechanism", "ApproximateDPMechanism"):
         monkeypatch.setattr(prv_accountant, name, refuse)
-    assert compose([PureEvent(0.123, 7), GaussianEvent(3.3, 0.1)], DELTA) > 0
+    assert compose([Pure(0.123, 7), Gaussian(3.3, 0.1)], DELTA) > 0
 
 
 def test_small_losses_are_never_dropped_beside_others() -> None:
-    base = compose([GaussianEvent(2.0, 0.05, 100)], DELTA)
-    for extra in (PureEvent(0.5), ExponentialEvent(0.5), ZCDPEvent(0.1)):
-        assert compose([GaussianEvent(2.0, 0.05, 100), extra], DELTA) > base + 0.05
+    base = compose([Gaussian(2.0, 0.05, 100)], DELTA)
+    for extra in (Pure(0.5), Exponential(0.5), ZCDPEvent(0.1)):
+        assert compose([Gaussian(2.0, 0.05, 100), extra], DELTA) > base + 0.05
 
 
 def test_a_mix_is_at_most_the_sum_of_its_parts() -> None:
-    gaussian, pure = [GaussianEvent(2.0, 0.05, 100)], [PureEvent(0.5, 2)]
+    gaussian, pure = [Gaussian(2.0, 0.05, 100)], [Pure(0.5, 2)]
     mix = compose(gaussian + pure, DELTA)
     assert mix <= compose(gaussian, DELTA) + 1.0 + 1e-9
 
@@ -197,37 +197,37 @@ def test_sampling_never_costs_more_than_none() -> None:
 
 def test_failure_probabilities_count_for_every_use() -> None:
     plain = gaussian_epsilon(1.0, 1e-6 - 20 * 4e-8)
-    figure = compose([GaussianEvent(1.0), DeltaEvent(4e-8, 20)], 1e-6)
+    figure = compose([Gaussian(1.0), Failure(4e-8, 20)], 1e-6)
     assert figure == pytest.approx(plain, rel=1e-9)
-    assert figure > compose([GaussianEvent(1.0), DeltaEvent(4e-8)], 1e-6) + 0.05
-    assert compose([GaussianEvent(1.0), DeltaEvent(1e-7, 10)], 1e-6) == math.inf
-    assert compose([DeltaEvent(1e-7, 11)], 1e-6) == math.inf
-    assert compose([DeltaEvent(1e-7, 9)], 1e-6) == 0.0
+    assert figure > compose([Gaussian(1.0), Failure(4e-8)], 1e-6) + 0.05
+    assert compose([Gaussian(1.0), Failure(1e-7, 10)], 1e-6) == math.inf
+    assert compose([Failure(1e-7, 11)], 1e-6) == math.inf
+    assert compose([Failure(1e-7, 9)], 1e-6) == 0.0
 
 
 @pytest.mark.parametrize("delta", [1e-6, 0.1, 1 / 3, 7e-300])
 def test_failures_that_reach_delta_leave_nothing(delta: float) -> None:
     for failures in (
-        [DeltaEvent(delta)],
-        [DeltaEvent(delta / 4, 4)],
-        [DeltaEvent(delta / 2), DeltaEvent(delta / 4, 2)],
+        [Failure(delta)],
+        [Failure(delta / 4, 4)],
+        [Failure(delta / 2), Failure(delta / 4, 2)],
     ):
         assert compose(failures, delta) == math.inf
-        assert compose([*failures, GaussianEvent(1.0)], delta) == math.inf
+        assert compose([*failures, Gaussian(1.0)], delta) == math.inf
 
 
 @given(
     st.floats(1e-11, 0.9),
     st.lists(
-        st.builds(DeltaEvent, st.floats(1e-30, 1e-13), st.integers(1, 9)),
+        st.builds(Failure, st.floats(1e-30, 1e-13), st.integers(1, 9)),
         min_size=1,
         max_size=3,
     ),
 )
 @settings(deadline=None)
-@example(delta=0.1, failures=[DeltaEvent(1e-30)])
+@example(delta=0.1, failures=[Failure(1e-30)])
 def test_what_failures_leave_of_delta_is_rounded_down(
-    delta: float, failures: list[DeltaEvent]
+    delta: float, failures: list[Failure]
 ) -> None:
     left: list[float] = []
 
@@ -244,7 +244,7 @@ def test_what_failures_leave_of_delta_is_rounded_down(
 
 
 def test_failure_probability_of_a_sampled_release_is_sampled() -> None:
-    expected = compose([GaussianEvent(1.0, 0.1, 5), DeltaEvent(1e-8, 5)], 1e-6)
+    expected = compose([Gaussian(1.0, 0.1, 5), Failure(1e-8, 5)], 1e-6)
     assert epsilon(1.0, 1e-6, uses=5, sampling_rate=0.1, delta0=1e-7) == expected
 
 
@@ -257,15 +257,15 @@ def test_hardly_any_noise_never_reports_a_small_loss(
     # One release whose unit is in the sample (seen in more than delta of all
     # cases) has a loss of about log q + 1 / (2 z^2).
     least = math.log(q) + 0.5 / z / z
-    assert compose([GaussianEvent(z, q, uses)], 1e-7) >= 0.9 * least
+    assert compose([Gaussian(z, q, uses)], 1e-7) >= 0.9 * least
 
 
 @pytest.mark.parametrize("delta", [1e-300, 1e-20, 0.5, 1 - 1e-12])
 def test_extreme_deltas_give_sound_figures(delta: float) -> None:
     mixes = [
-        [GaussianEvent(1.0, 0.1, 100)],
-        [GaussianEvent(0.01, 0.1), PureEvent(0.1, 10**6)],
-        [ExponentialEvent(0.1, 1000), ZCDPEvent(1e-3)],
+        [Gaussian(1.0, 0.1, 100)],
+        [Gaussian(0.01, 0.1), Pure(0.1, 10**6)],
+        [Exponential(0.1, 1000), ZCDPEvent(1e-3)],
     ]
     for mix in mixes:
         figure = compose(mix, delta)
@@ -313,7 +313,7 @@ def test_loss_falls_with_noise(z: float, factor: float, q: float) -> None:
 @given(lists)
 @few
 def test_every_method_is_at_least_the_figure(bundle: list[Event]) -> None:
-    private = [e for e in bundle if not isinstance(e, DeltaEvent)]
+    private = [e for e in bundle if not isinstance(e, Failure)]
     figure = compose(private, DELTA)
     if private:
         total = zcdp_epsilon(rho(private), DELTA)
@@ -331,14 +331,14 @@ def test_counts_and_repetition_are_the_same(bundle: list[Event], uses: int) -> N
 
 def test_nothing_private_costs_nothing() -> None:
     assert compose([], 0.1) == 0.0
-    assert spent([GaussianEvent(1.0)], 0, 0.1) == 0.0
+    assert spent([Gaussian(1.0)], 0, 0.1) == 0.0
     assert zcdp_epsilon(0.0, 0.1) == 0.0
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan, "1e-6", None])
 def test_delta_must_be_a_failure_probability(delta: float) -> None:
     for call in (
-        lambda: compose([GaussianEvent(1.0)], delta),
+        lambda: compose([Gaussian(1.0)], delta),
         lambda: spent([], 0, delta),
         lambda: epsilon(1.0, delta, uses=1),
         lambda: zcdp_epsilon(1.0, delta),
@@ -391,10 +391,10 @@ def test_zcdp_conversion_is_the_best_order(rho_: float, delta: float) -> None:
 
 # -- which bound is the figure -------------------------------------------------------
 
-FREE = [GaussianEvent(5.0, count=4)]
-SAMPLED = [GaussianEvent(1.1, 0.02, 100)]
+FREE = [Gaussian(5.0, count=4)]
+SAMPLED = [Gaussian(1.1, 0.02, 100)]
 FIXED = [FixedSampleGaussianEvent(1.3, 0.05, 40)]
-CHOICES = [ExponentialEvent(0.3, 2), PureEvent(0.1)]
+CHOICES = [Exponential(0.3, 2), Pure(0.1)]
 KNOWN = [ZCDPEvent(0.01)]
 CURVE = [RenyiEvent(9.0, 0.1)]
 
@@ -427,9 +427,9 @@ def test_the_least_of_the_bounds_that_hold_is_the_figure(
     events = merge([*most, *rest])
     found = composition.bound(events, 1e-6, resolution)
     composition.bound.cache_clear()
-    kinds = (GaussianEvent, FixedSampleGaussianEvent)
+    kinds = (Gaussian, FixedSampleGaussianEvent)
     gaussians = [e for e in events if isinstance(e, kinds)]
-    choices = [e for e in events if isinstance(e, (ExponentialEvent, PureEvent))]
+    choices = [e for e in events if isinstance(e, (Exponential, Pure))]
     is_sampled = any(e.sampling_rate < 1 for e in gaussians)
     has_loss = rest not in (KNOWN, CURVE)
     plain = gaussian_epsilon(
@@ -452,7 +452,7 @@ def test_the_least_of_the_bounds_that_hold_is_the_figure(
 
 
 def test_a_sum_of_epsilons_is_rounded_up() -> None:
-    events = [PureEvent(0.1, 3), ExponentialEvent(0.7)]
+    events = [Pure(0.1, 3), Exponential(0.7)]
     # At a delta as small as this nothing is saved.
     exact = 3 * Fraction(0.1) + Fraction(0.7)
     found = compose(events, 1e-300)
@@ -470,8 +470,8 @@ def test_kinds_of_releases_beside_what_has_no_loss_distribution() -> None:
 def test_the_ways_of_parallel_events_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    labels = tuple((GaussianEvent(2.0 + k, 0.1, 10),) for k in range(3))
-    events = merge([ParallelEvent(labels), ParallelEvent(labels, partition="age")])
+    labels = tuple((Gaussian(2.0 + k, 0.1, 10),) for k in range(3))
+    events = merge([Parallel(labels), Parallel(labels, partition="age")])
     assert parallel.MAX_COMBINATIONS == 1000
     exact = max(compose([*a, *b], 1e-5) for a in labels for b in labels)
     composition.bound.cache_clear()
@@ -479,7 +479,7 @@ def test_the_ways_of_parallel_events_are_counted(
     assert composition.bound(events, 1e-5, FINE) == exact
     composition.bound.cache_clear()
     monkeypatch.setattr(composition, "MAX_COMBINATIONS", 8)
-    failing = merge([*events, DeltaEvent(1e-6)])
+    failing = merge([*events, Failure(1e-6)])
     rest = math.nextafter(1e-5 - total_delta0(failing), 0)
     looser = composition.bound(failing, 1e-5, FINE)
     assert looser == renyi_epsilon(events, rest) > exact
@@ -491,18 +491,18 @@ def test_arguments_as_they_are_by_default_and_by_name() -> None:
         4.0, 1e-5, uses=16, sampling_rate=1.0, delta0=0.0
     )
     bundle = composition.gaussian_bundle(4.0, 0.25, 1e-8)
-    assert bundle == (GaussianEvent(4.0, 0.25), DeltaEvent(0.25e-8))
+    assert bundle == (Gaussian(4.0, 0.25), Failure(0.25e-8))
     assert epsilon(4.0, 1e-5, uses=3, sampling_rate=0.25, delta0=1e-8) == compose(
         bundle * 3, 1e-5
     )
     with pytest.raises(ParameterError, match="uses must be at least 1"):
         epsilon(4.0, 1e-5, uses=0)
     with pytest.raises(ParameterError, match="uses must be at least 0"):
-        spent([GaussianEvent(4.0)], -1, 1e-5)
-    assert spent([GaussianEvent(4.0)], 1, 1e-5) == compose([GaussianEvent(4.0)], 1e-5)
+        spent([Gaussian(4.0)], -1, 1e-5)
+    assert spent([Gaussian(4.0)], 1, 1e-5) == compose([Gaussian(4.0)], 1e-5)
 
 
-@pytest.mark.parametrize("bad", ["ab", b"ab", 3, None, GaussianEvent(1.0)])
+@pytest.mark.parametrize("bad", ["ab", b"ab", 3, None, Gaussian(1.0)])
 def test_events_must_be_a_list(bad: Any) -> None:
     with pytest.raises(ParameterError) as refused:
         composition.own_events(bad)

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Pure,
     ZCDPEvent,
     compose,
     from_dp_event,
@@ -29,9 +29,9 @@ GAUSSIAN = dp.GaussianDpEvent(2.0)
 @pytest.mark.parametrize(
     "event",
     [
-        GaussianEvent(2.0),
-        GaussianEvent(2.0, 0.1),
-        GaussianEvent(2.0, 0.1, 7),
+        Gaussian(2.0),
+        Gaussian(2.0, 0.1),
+        Gaussian(2.0, 0.1, 7),
         ZCDPEvent(0.3, 4),
     ],
 )
@@ -40,10 +40,10 @@ def test_round_trip(event: Event) -> None:
 
 
 def test_exponential_event_becomes_its_zcdp_bound() -> None:
-    assert to_dp_event(ExponentialEvent(2.0)) == dp.ZCDpEvent(0.5)
+    assert to_dp_event(Exponential(2.0)) == dp.ZCDpEvent(0.5)
 
 
-@pytest.mark.parametrize("event", [PureEvent(1.0), DeltaEvent(0.1)])
+@pytest.mark.parametrize("event", [Pure(1.0), Failure(0.1)])
 def test_what_does_not_fit_is_refused(event: Event) -> None:
     with pytest.raises(ParameterError):
         to_dp_event(event)
@@ -60,11 +60,11 @@ def test_what_does_not_fit_is_refused(event: Event) -> None:
         (dp.ComposedDpEvent([]), []),
         (
             dp.SelfComposedDpEvent(dp.ComposedDpEvent([GAUSSIAN, GAUSSIAN]), 3),
-            [GaussianEvent(2.0, count=6)],
+            [Gaussian(2.0, count=6)],
         ),
         (
             dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, GAUSSIAN), 3),
-            [GaussianEvent(2.0, 0.1, 3)],
+            [Gaussian(2.0, 0.1, 3)],
         ),
     ],
 )
@@ -90,7 +90,7 @@ def test_exact_conversions(theirs: DpEvent, ours: list[Event]) -> None:
 )
 def test_pure_conversions_are_rounded_up(theirs: DpEvent, epsilon: float) -> None:
     (event,) = from_dp_event(theirs)
-    assert isinstance(event, PureEvent)
+    assert isinstance(event, Pure)
     assert epsilon <= event.epsilon <= epsilon * (1 + 1e-12)
 
 
@@ -112,7 +112,7 @@ def test_releases_on_one_sample_are_one_release_on_it() -> None:
 def test_noise_of_one_sample_is_rounded_down(parts: list[tuple[float, int]]) -> None:
     each = [dp.SelfComposedDpEvent(dp.GaussianDpEvent(z), n) for z, n in parts]
     (event,) = from_dp_event(dp.PoissonSampledDpEvent(0.1, dp.ComposedDpEvent(each)))
-    assert isinstance(event, GaussianEvent)
+    assert isinstance(event, Gaussian)
     squares = sum(n / Fraction(z) ** 2 for z, n in parts)
     assert 1 / Fraction(event.noise_multiplier) ** 2 >= squares
 
@@ -148,7 +148,7 @@ def test_everything_else_is_refused(theirs: DpEvent) -> None:
     with pytest.raises(ParameterError):
         from_dp_event(theirs)
     with pytest.raises(ParameterError):
-        compose([GaussianEvent(1.0), theirs], 0.1)
+        compose([Gaussian(1.0), theirs], 0.1)
 
 
 def test_a_subclass_is_another_mechanism() -> None:
@@ -160,23 +160,21 @@ def test_a_subclass_is_another_mechanism() -> None:
 
 
 def test_compose_takes_both_kinds() -> None:
-    ours = compose([GaussianEvent(2.0, count=3)], 1e-6)
-    assert (
-        compose([GaussianEvent(2.0), dp.SelfComposedDpEvent(GAUSSIAN, 2)], 1e-6) == ours
-    )
+    ours = compose([Gaussian(2.0, count=3)], 1e-6)
+    assert compose([Gaussian(2.0), dp.SelfComposedDpEvent(GAUSSIAN, 2)], 1e-6) == ours
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (GaussianEvent(2.0), GAUSSIAN),
-        (GaussianEvent(2.0, count=2), dp.SelfComposedDpEvent(GAUSSIAN, 2)),
-        (GaussianEvent(2.0, 0.5), dp.PoissonSampledDpEvent(0.5, GAUSSIAN)),
+        (Gaussian(2.0), GAUSSIAN),
+        (Gaussian(2.0, count=2), dp.SelfComposedDpEvent(GAUSSIAN, 2)),
+        (Gaussian(2.0, 0.5), dp.PoissonSampledDpEvent(0.5, GAUSSIAN)),
         (
-            GaussianEvent(2.0, 0.5, 7),
+            Gaussian(2.0, 0.5, 7),
             dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.5, GAUSSIAN), 7),
         ),
-        (ExponentialEvent(4.0, 3), dp.SelfComposedDpEvent(dp.ZCDpEvent(2.0), 3)),
+        (Exponential(4.0, 3), dp.SelfComposedDpEvent(dp.ZCDpEvent(2.0), 3)),
         (ZCDPEvent(0.3), dp.ZCDpEvent(0.3)),
     ],
 )
@@ -190,33 +188,33 @@ UP = 1 + 1e-13
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        (dp.LaplaceDpEvent(4.0), PureEvent(0.25 * UP)),
-        (dp.DiscreteLaplaceDpEvent(0.25, 3), PureEvent(0.75 * UP)),
-        (dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(3.0)), GaussianEvent(3.0)),
+        (dp.LaplaceDpEvent(4.0), Pure(0.25 * UP)),
+        (dp.DiscreteLaplaceDpEvent(0.25, 3), Pure(0.75 * UP)),
+        (dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(3.0)), Gaussian(3.0)),
         (
             dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(3.0)),
-            GaussianEvent(3.0, 0.5),
+            Gaussian(3.0, 0.5),
         ),
         (
             dp.PoissonSampledDpEvent(0.5, dp.SelfComposedDpEvent(GAUSSIAN, 4)),
-            GaussianEvent(1 / UP, 0.5),
+            Gaussian(1 / UP, 0.5),
         ),
         (
             dp.PoissonSampledDpEvent(0.5, dp.ComposedDpEvent([GAUSSIAN] * 4)),
-            GaussianEvent(1 / UP, 0.5),
+            Gaussian(1 / UP, 0.5),
         ),
         (
             dp.PoissonSampledDpEvent(
                 0.5, dp.SelfComposedDpEvent(dp.LaplaceDpEvent(4.0), 3)
             ),
-            PureEvent(sampled_epsilon(0.25 * UP * 3 * UP, 0.5)),
+            Pure(sampled_epsilon(0.25 * UP * 3 * UP, 0.5)),
         ),
         (
             dp.PoissonSampledDpEvent(
                 0.5,
                 dp.ComposedDpEvent([dp.LaplaceDpEvent(4.0), dp.LaplaceDpEvent(2.0)]),
             ),
-            PureEvent(sampled_epsilon((0.25 * UP + 0.5 * UP) * UP, 0.5)),
+            Pure(sampled_epsilon((0.25 * UP + 0.5 * UP) * UP, 0.5)),
         ),
     ],
 )
@@ -230,11 +228,11 @@ def test_several_events_come_in_their_order() -> None:
     theirs = dp.ComposedDpEvent(
         [dp.ZCDpEvent(0.5), dp.NoOpDpEvent(), GAUSSIAN, dp.ComposedDpEvent([GAUSSIAN])]
     )
-    ours = [ZCDPEvent(0.5), GaussianEvent(2.0), GaussianEvent(2.0)]
+    ours = [ZCDPEvent(0.5), Gaussian(2.0), Gaussian(2.0)]
     assert from_dp_event(theirs) == ours
     # One use is no other event, and its branches keep their count.
     assert from_dp_event(dp.SelfComposedDpEvent(theirs, 1)) == [
-        GaussianEvent(2.0, count=2),
+        Gaussian(2.0, count=2),
         ZCDPEvent(0.5),
     ]
 
@@ -262,5 +260,5 @@ def test_the_reason_for_which_an_event_of_theirs_is_refused(
 ) -> None:
     with pytest.raises(ParameterError, match=message):
         from_dp_event(theirs)
-    with pytest.raises(ParameterError, match="No DpEvent states a PureEvent"):
-        to_dp_event(PureEvent(1.0))
+    with pytest.raises(ParameterError, match="No DpEvent states a Pure"):
+        to_dp_event(Pure(1.0))

@@ -14,13 +14,13 @@ from support.filter_oracle import sampled_divergence
 
 from langchain_dpicl.accounting import (
     CrossCheck,
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     compose,
@@ -32,12 +32,12 @@ from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.common.parameters import ParameterError
 
 PLANS = {
-    "target": ([GaussianEvent(2.25, 0.005, 10_000)], 1e-6),
-    "few-shot": ([GaussianEvent(0.51, 20 / 30000, 100)], 1 / 30000),
-    "small noise": ([GaussianEvent(0.31, 20 / 30000, 100)], 1 / 30000),
-    "trec": ([GaussianEvent(1.36, 80 / 835, 15)], 1 / 835),
-    "no sampling": ([GaussianEvent(20.0, count=20)], 1e-6),
-    "mixed": ([GaussianEvent(2.0, 0.01, 500), GaussianEvent(9.0, count=3)], 1e-6),
+    "target": ([Gaussian(2.25, 0.005, 10_000)], 1e-6),
+    "few-shot": ([Gaussian(0.51, 20 / 30000, 100)], 1 / 30000),
+    "small noise": ([Gaussian(0.31, 20 / 30000, 100)], 1 / 30000),
+    "trec": ([Gaussian(1.36, 80 / 835, 15)], 1 / 835),
+    "no sampling": ([Gaussian(20.0, count=20)], 1e-6),
+    "mixed": ([Gaussian(2.0, 0.01, 500), Gaussian(9.0, count=3)], 1e-6),
 }
 
 
@@ -58,7 +58,7 @@ def test_an_accountant_with_wrong_noise_is_caught(
     def wrong(events: list[Event], delta: float) -> float:
         return compose(
             [
-                GaussianEvent(e.noise_multiplier * factor, e.sampling_rate, e.count)
+                Gaussian(e.noise_multiplier * factor, e.sampling_rate, e.count)
                 for e in events
             ],
             delta,
@@ -80,13 +80,13 @@ def test_an_accountant_that_overflows_to_zero_is_caught(
 @pytest.mark.parametrize(
     ("event", "delta"),
     [
-        (GaussianEvent(0.01, 0.1), 1e-6),
-        (GaussianEvent(1e-9), 1e-6),
-        (GaussianEvent(1e5, 0.1), 1e-6),
-        (GaussianEvent(1.0, 1e-9), 1e-6),
-        (GaussianEvent(1.0, 0.1), 1e-30),
-        (GaussianEvent(1e-200, 0.1), 1e-6),
-        (GaussianEvent(0.3, 0.5, 100), 1e-5),
+        (Gaussian(0.01, 0.1), 1e-6),
+        (Gaussian(1e-9), 1e-6),
+        (Gaussian(1e5, 0.1), 1e-6),
+        (Gaussian(1.0, 1e-9), 1e-6),
+        (Gaussian(1.0, 0.1), 1e-30),
+        (Gaussian(1e-200, 0.1), 1e-6),
+        (Gaussian(0.3, 0.5, 100), 1e-5),
     ],
 )
 def test_what_cannot_be_computed_is_said_and_is_no_disagreement(
@@ -102,7 +102,7 @@ def test_what_cannot_be_computed_is_said_and_is_no_disagreement(
 @pytest.mark.parametrize("z", [0.01, 0.15, 400.0, 1e5])
 @pytest.mark.parametrize("q", [1e-8, 0.01, 0.5])
 def test_a_figure_that_nobody_confirms_is_an_upper_bound(z: float, q: float) -> None:
-    found = cross_check([GaussianEvent(z, q)], 1e-6)
+    found = cross_check([Gaussian(z, q)], 1e-6)
     assert found.agrees is None
     # The exact delta of (1 - q) N(0, 1) + q N(1 / z, 1) against N(0, 1) at the figure.
     with mp.workdps(50):
@@ -134,21 +134,21 @@ def test_any_failure_of_the_other_library_is_a_result(
 def test_only_gaussians_are_compared() -> None:
     events, delta = PLANS["trec"]
     plain = cross_check(events, delta)
-    assert cross_check([*events, ExponentialEvent(1.0)], delta) == plain
-    assert cross_check([ExponentialEvent(1.0)], delta).agrees
+    assert cross_check([*events, Exponential(1.0)], delta) == plain
+    assert cross_check([Exponential(1.0)], delta).agrees
 
 
 def test_failure_probability_is_subtracted_on_both_sides() -> None:
     events, delta = PLANS["trec"]
-    result = cross_check([*events, DeltaEvent(delta / 2)], delta)
+    result = cross_check([*events, Failure(delta / 2)], delta)
     assert result.agrees
     assert result.pld == pytest.approx(compose(events, delta / 2), rel=1e-6)
-    assert not cross_check([*events, DeltaEvent(delta)], delta).agrees
+    assert not cross_check([*events, Failure(delta)], delta).agrees
 
 
 def test_too_many_kinds_of_events_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crosscheck, "compose", lambda *_: 1.0)
-    events = [GaussianEvent(1.0 + k, 0.1) for k in range(65)]
+    events = [Gaussian(1.0 + k, 0.1) for k in range(65)]
     assert "different" in cross_check(events, 1e-6).reason
 
 
@@ -156,16 +156,16 @@ def test_too_many_branches_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> No
     one = CrossCheck(1.0, 0.9, 1.1, agrees=True)
     monkeypatch.setattr(crosscheck, "compose", lambda *_: 1.0)
     monkeypatch.setattr(crosscheck, "_cross_check", lambda *_: one)
-    each = tuple((GaussianEvent(1.0 + k),) for k in range(101))
-    assert cross_check([ParallelEvent(each[:100])], 1e-6) == one
-    refused = cross_check([ParallelEvent(each)], 1e-6)
+    each = tuple((Gaussian(1.0 + k),) for k in range(101))
+    assert cross_check([Parallel(each[:100])], 1e-6) == one
+    refused = cross_check([Parallel(each)], 1e-6)
     reason = "more than 100 different branches to compare"
     assert refused == CrossCheck(1.0, 0.0, math.inf, agrees=None, reason=reason)
 
 
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ParameterError):
-        cross_check([GaussianEvent(1.0)], 1.0)
+        cross_check([Gaussian(1.0)], 1.0)
     with pytest.raises(ParameterError):
         cross_check([object()], 0.1)
 
@@ -217,7 +217,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, figure: float) -> None:
     monkeypatch.setattr(crosscheck, "compose", lambda *_: figure)
 
 
-def provable(events: list[GaussianEvent], delta_error: float, points: int) -> float:
+def provable(events: list[Gaussian], delta_error: float, points: int) -> float:
     """The error that a grid of so many points proves, as prv-accountant's paper has it.
 
     The domain is [-L, L]; L is 3 more than all uses' epsilon at a quarter of the error,
@@ -233,11 +233,11 @@ def provable(events: list[GaussianEvent], delta_error: float, points: int) -> fl
 
 
 MIXED = [
-    GaussianEvent(2.0, 0.01, 5000),
-    GaussianEvent(8.0, count=3),
-    GaussianEvent(8.0),
+    Gaussian(2.0, 0.01, 5000),
+    Gaussian(8.0, count=3),
+    Gaussian(8.0),
 ]
-AS_ONE = [GaussianEvent(2.0, 0.01, 5000), GaussianEvent(4.0)]
+AS_ONE = [Gaussian(2.0, 0.01, 5000), Gaussian(4.0)]
 
 
 def test_prv_accountant_is_asked_with_the_error_that_its_grid_proves(
@@ -259,7 +259,7 @@ def test_prv_accountant_is_asked_with_the_error_that_its_grid_proves(
     ]
     # A single use may need the wider domain.
     other.asked.clear()
-    one = [GaussianEvent(0.5, 0.3)]
+    one = [Gaussian(0.5, 0.3)]
     assert cross_check(one, 1e-6).agrees
     needed = provable(one, 1e-9, 300_000)
     assert other.asked[0]["eps_error"] == pytest.approx(needed, rel=1e-12) or (
@@ -284,7 +284,7 @@ def test_a_grid_of_more_points_is_taken_where_the_small_one_proves_too_little(
 def test_of_a_tiny_figure_an_error_of_two_hundredths_is_enough(
     monkeypatch: pytest.MonkeyPatch, other: OtherAccountant, z: float, points: int
 ) -> None:
-    events = [GaussianEvent(z, 0.01, 120)]
+    events = [Gaussian(z, 0.01, 120)]
     small = provable(events, 1e-9, 60_000)
     monkeypatch.setattr(crosscheck, "_LEAST_ERROR", small * (1.0001 if z > 55 else 0.9))
     answers(monkeypatch, 1e-3)
@@ -334,9 +334,9 @@ def test_an_end_that_is_no_number_is_a_failure(
 
 def test_releases_without_a_sample_are_one_to_it() -> None:
     one = [(pytest.approx(0.3), 1.0, 1)]
-    assert crosscheck._distinct([GaussianEvent(0.3)]) == one
-    assert crosscheck._distinct([GaussianEvent(0.6, count=4)]) == one
-    assert crosscheck._distinct([GaussianEvent(0.6, 0.5, 4)]) == [(0.6, 0.5, 4)]
+    assert crosscheck._distinct([Gaussian(0.3)]) == one
+    assert crosscheck._distinct([Gaussian(0.6, count=4)]) == one
+    assert crosscheck._distinct([Gaussian(0.6, 0.5, 4)]) == [(0.6, 0.5, 4)]
 
 
 def test_an_interval_below_zero_is_cut_there(
@@ -395,14 +395,14 @@ def test_a_lower_end_alone_contradicts_a_smaller_figure(
 
 
 def test_nothing_to_compare_agrees_and_nothing_left_of_delta_does_not() -> None:
-    nothing = [ExponentialEvent(1.0), PureEvent(1.0), ZCDPEvent(1.0), DeltaEvent(1e-9)]
+    nothing = [Exponential(1.0), Pure(1.0), ZCDPEvent(1.0), Failure(1e-9)]
     assert cross_check(nothing, 1e-6) == CrossCheck(0.0, 0.0, 0.0, agrees=True)
     used_up = CrossCheck(
         math.inf, 0.0, math.inf, agrees=False, reason="delta is used up by delta0"
     )
-    failures = [DeltaEvent(1e-7, 3)]
+    failures = [Failure(1e-7, 3)]
     delta = total_delta0(failures)
-    for other in ([], [GaussianEvent(1.0)], [RenyiEvent(3.0, 1.0)]):
+    for other in ([], [Gaussian(1.0)], [RenyiEvent(3.0, 1.0)]):
         events = [*failures, *other]
         assert cross_check(events, delta) == used_up
         assert cross_check(events, math.nextafter(delta, 0)) == used_up
@@ -415,70 +415,70 @@ def test_the_dearest_branch_is_told_or_the_first_that_does_not_agree(
 ) -> None:
     def one(own: list[Event], _delta: float) -> CrossCheck:
         (event,) = own
-        assert isinstance(event, GaussianEvent)
+        assert isinstance(event, Gaussian)
         z = event.noise_multiplier
         agrees = None if z == 4 else z < 5
         return CrossCheck(10 - z, 0.0, 10.0, agrees=agrees, reason=f"of {z}")
 
     monkeypatch.setattr(crosscheck, "_cross_check", one)
-    branches = [(GaussianEvent(z),) for z in (3.0, 1.0, 2.0)]
+    branches = [(Gaussian(z),) for z in (3.0, 1.0, 2.0)]
     if not is_first:
         branches.reverse()
-    assert cross_check([ParallelEvent(branches)], 1e-6).reason == "of 1.0"
-    branches[1:1] = [(GaussianEvent(4.0),)]
-    assert cross_check([ParallelEvent(branches)], 1e-6).reason == "of 4.0"
-    branches[1:1] = [(GaussianEvent(7.0),), (GaussianEvent(6.0),)]
-    assert cross_check([ParallelEvent(branches)], 1e-6).reason == "of 7.0"
+    assert cross_check([Parallel(branches)], 1e-6).reason == "of 1.0"
+    branches[1:1] = [(Gaussian(4.0),)]
+    assert cross_check([Parallel(branches)], 1e-6).reason == "of 4.0"
+    branches[1:1] = [(Gaussian(7.0),), (Gaussian(6.0),)]
+    assert cross_check([Parallel(branches)], 1e-6).reason == "of 7.0"
 
 
 # -- what it is not asked ------------------------------------------------------------
 
 NOISE = "prv-accountant needs a noise multiplier from 0.2 to 300 for sampled releases"
-KINDS = [GaussianEvent(1.0 + k, 0.1) for k in range(64)]
+KINDS = [Gaussian(1.0 + k, 0.1) for k in range(64)]
 
 
 @pytest.mark.parametrize(
     ("inside", "outside", "delta", "reason"),
     [
-        ([GaussianEvent(0.2, 0.1)], [GaussianEvent(0.19999999, 0.1)], 1e-6, NOISE),
-        ([GaussianEvent(300.0, 0.1)], [GaussianEvent(300.0001, 0.1)], 1e-6, NOISE),
+        ([Gaussian(0.2, 0.1)], [Gaussian(0.19999999, 0.1)], 1e-6, NOISE),
+        ([Gaussian(300.0, 0.1)], [Gaussian(300.0001, 0.1)], 1e-6, NOISE),
         (
-            [GaussianEvent(0.1)],
-            [GaussianEvent(0.1), GaussianEvent(0.1, 0.9)],
+            [Gaussian(0.1)],
+            [Gaussian(0.1), Gaussian(0.1, 0.9)],
             1e-6,
             NOISE,
         ),
         (
-            [GaussianEvent(1.0, 1e-6)],
-            [GaussianEvent(1.0, 9.99e-7)],
+            [Gaussian(1.0, 1e-6)],
+            [Gaussian(1.0, 9.99e-7)],
             1e-6,
             "prv-accountant needs a sampling rate of 1e-06 at least",
         ),
         (
             [
-                GaussianEvent(9.0, 0.1, 999_999),
-                GaussianEvent(8.0, 0.1),
-                GaussianEvent(9.0),
+                Gaussian(9.0, 0.1, 999_999),
+                Gaussian(8.0, 0.1),
+                Gaussian(9.0),
             ],
-            [GaussianEvent(9.0, 0.1, 999_999), GaussianEvent(8.0, 0.1, 2)],
+            [Gaussian(9.0, 0.1, 999_999), Gaussian(8.0, 0.1, 2)],
             1e-6,
             "prv-accountant is asked about 1000000 sampled uses at most",
         ),
         (
             KINDS,
-            [*KINDS, GaussianEvent(0.5, 0.1)],
+            [*KINDS, Gaussian(0.5, 0.1)],
             1e-6,
             "prv-accountant is asked about 64 different events at most",
         ),
         (
-            [*KINDS[:63], GaussianEvent(5.0), GaussianEvent(6.0)],
-            [*KINDS, GaussianEvent(5.0)],
+            [*KINDS[:63], Gaussian(5.0), Gaussian(6.0)],
+            [*KINDS, Gaussian(5.0)],
             1e-6,
             "prv-accountant is asked about 64 different events at most",
         ),
         (
-            [GaussianEvent(1.0, 0.1)],
-            [GaussianEvent(1.0, 0.1)],
+            [Gaussian(1.0, 0.1)],
+            [Gaussian(1.0, 0.1)],
             1e-10,
             "prv-accountant needs a delta of 1e-10 at least",
         ),
@@ -500,7 +500,7 @@ def test_the_ends_of_what_it_is_asked(
     )
 
 
-@pytest.mark.parametrize("event", [GaussianEvent(1.0), RenyiEvent(4.0, 0.1)])
+@pytest.mark.parametrize("event", [Gaussian(1.0), RenyiEvent(4.0, 0.1)])
 def test_an_infinite_figure_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, event: Event
 ) -> None:
@@ -527,12 +527,12 @@ INTEGRATED = (
     [
         ([], 1.0220001, ""),
         ([], 1.0219999, "dp-accounting needs an order above 1.022"),
-        ([GaussianEvent(0.1)], 9000.0, ""),
-        ([GaussianEvent(0.2, 0.5)], 5000.0, ""),
-        ([GaussianEvent(300.0, 0.5)], 4.0, ""),
-        ([GaussianEvent(1.0, 0.5)], 5000.001, INTEGRATED),
-        ([GaussianEvent(0.1), GaussianEvent(0.199, 0.5)], 4.0, INTEGRATED),
-        ([GaussianEvent(0.1), GaussianEvent(300.1, 0.5)], 4.0, INTEGRATED),
+        ([Gaussian(0.1)], 9000.0, ""),
+        ([Gaussian(0.2, 0.5)], 5000.0, ""),
+        ([Gaussian(300.0, 0.5)], 4.0, ""),
+        ([Gaussian(1.0, 0.5)], 5000.001, INTEGRATED),
+        ([Gaussian(0.1), Gaussian(0.199, 0.5)], 4.0, INTEGRATED),
+        ([Gaussian(0.1), Gaussian(300.1, 0.5)], 4.0, INTEGRATED),
         ([FixedSampleGaussianEvent(0.199, 0.5)], 4.0, INTEGRATED),
     ],
 )
@@ -590,35 +590,35 @@ CURVES: dict[str, tuple[list[Event], tuple[float, float]]] = {
         [
             RenyiEvent(7.6, 0.04, 20),
             RenyiEvent(5.5, 0.01, 3),
-            GaussianEvent(9.0, 1.0, 20),
+            Gaussian(9.0, 1.0, 20),
         ],
         (3.995622575957783, 3.999622198155939),
     ),
     "between whole orders": (
-        [RenyiEvent(3.4, 0.1, 20), GaussianEvent(1.5, 0.25, 20)],
+        [RenyiEvent(3.4, 0.1, 20), Gaussian(1.5, 0.25, 20)],
         (8.265315937403761, 8.353271948559131),
     ),
     "at the last whole order": (
-        [RenyiEvent(3.4, 0.001, 1), GaussianEvent(0.7, 0.02, 100)],
+        [RenyiEvent(3.4, 0.001, 1), Gaussian(0.7, 0.02, 100)],
         (5.733804273413736, 6.203284945895247),
     ),
     "at a whole order": (
-        [RenyiEvent(3.0, 0.001, 1), GaussianEvent(0.8, 0.02, 300)],
+        [RenyiEvent(3.0, 0.001, 1), Gaussian(0.8, 0.02, 300)],
         (6.739397470566359, 6.746143614180539),
     ),
     "near one": (
-        [RenyiEvent(1.3, 0.5, 20), GaussianEvent(1.0, 0.5, 3)],
+        [RenyiEvent(1.3, 0.5, 20), Gaussian(1.0, 0.5, 3)],
         (54.23788217558823, 54.78293930138887),
     ),
     "far": (
-        [RenyiEvent(400.0, 0.0001, 1), GaussianEvent(60.0, 0.25, 20)],
+        [RenyiEvent(400.0, 0.0001, 1), Gaussian(60.0, 0.25, 20)],
         (0.07259166347984398, 0.0855920218703224),
     ),
     "fixed sample": (
         [
             RenyiEvent(60.4, 0.01, 5),
             FixedSampleGaussianEvent(4.0, 0.25, 20),
-            GaussianEvent(9.0, 0.1, 9),
+            Gaussian(9.0, 0.1, 9),
         ],
         (1.5026244662319834, 1.504675585535089),
     ),

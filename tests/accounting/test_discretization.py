@@ -11,10 +11,10 @@ from scipy import optimize, special
 
 from langchain_dpicl.accounting import (
     Event,
-    ExponentialEvent,
+    Exponential,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    PureEvent,
+    Gaussian,
+    Pure,
     compose,
 )
 from langchain_dpicl.accounting.discretization import (
@@ -79,7 +79,7 @@ def test_each_order_of_the_neighbors_counts(
 
     removing, adding = exact(0), exact(1)
     assert adding > 1.2 * removing
-    figure = compose([GaussianEvent(z, q), PureEvent(pure)], delta)
+    figure = compose([Gaussian(z, q), Pure(pure)], delta)
     assert adding <= figure <= adding * 1.002
 
 
@@ -95,7 +95,7 @@ def curve(measure: Measure, step: float, epsilon: float) -> float:
 def test_a_sampled_gaussians_curves_are_bounds_in_both_orders(
     z: float, q: float
 ) -> None:
-    event = GaussianEvent(z, q)
+    event = Gaussian(z, q)
     step = grid_step([event], FINE)
     measures = discretize(event, step)
     assert len(measures) == 2
@@ -107,8 +107,8 @@ def test_a_sampled_gaussians_curves_are_bounds_in_both_orders(
 
 @pytest.mark.parametrize("loss", [0.01, 0.7, 5.0])
 def test_randomized_responses_curve_is_a_bound(loss: float) -> None:
-    step = grid_step([PureEvent(loss)], FINE)
-    (measure,) = discretize(PureEvent(loss), step)
+    step = grid_step([Pure(loss)], FINE)
+    (measure,) = discretize(Pure(loss), step)
     assert measure.probabilities.sum() == pytest.approx(1, abs=1e-14)
     for epsilon in np.linspace(-1.5 * loss, 1.5 * loss, 61):
         true = sum(
@@ -119,7 +119,7 @@ def test_randomized_responses_curve_is_a_bound(loss: float) -> None:
 
 
 def test_cumulants_and_errors_are_those_of_the_measure() -> None:
-    event = GaussianEvent(2.0, 0.1)
+    event = Gaussian(2.0, 0.1)
     step = grid_step([event], FINE)
     for measure in discretize(event, step):
         losses = (np.arange(len(measure.probabilities)) + measure.lowest) * step
@@ -130,11 +130,11 @@ def test_cumulants_and_errors_are_those_of_the_measure() -> None:
 
 
 def test_the_grid_grows_with_the_noise_and_not_with_the_uses() -> None:
-    assert grid_step([GaussianEvent(1.0)], FINE) == 2.0**-5
-    assert grid_step([GaussianEvent(1.0, count=500)], FINE) == 2.0**-5
-    assert grid_step([GaussianEvent(0.1)], FINE) == 2.0**-2
+    assert grid_step([Gaussian(1.0)], FINE) == 2.0**-5
+    assert grid_step([Gaussian(1.0, count=500)], FINE) == 2.0**-5
+    assert grid_step([Gaussian(0.1)], FINE) == 2.0**-2
     # Where the losses of all uses together spread far, the points are kept few.
-    far = [GaussianEvent(1.0, count=10**12)]
+    far = [Gaussian(1.0, count=10**12)]
     step = grid_step(far, FINE)
     assert 17 * 10**6 / MAX_COMPOSED / 2 < step <= 2 * 17 * 10**6 / MAX_COMPOSED
 
@@ -144,15 +144,15 @@ def test_the_grid_grows_with_the_noise_and_not_with_the_uses() -> None:
 
 def spread(event: Event) -> tuple[float, float]:
     """Return the deviation and the range that a loss is taken to have."""
-    if isinstance(event, ExponentialEvent | PureEvent):
+    if isinstance(event, Exponential | Pure):
         return event.epsilon, event.epsilon
-    assert isinstance(event, GaussianEvent | FixedSampleGaussianEvent)
+    assert isinstance(event, Gaussian | FixedSampleGaussianEvent)
     z, q = event.noise_multiplier, event.sampling_rate
     # The loss is Gaussian, with mean 1 / 2 z^2 and deviation 1 / z.
     top = 1 / (2 * z * z) + 10.2 / z
     if q == 1:
         return 1 / z, top
-    sides = 1.0 if isinstance(event, GaussianEvent) else math.sqrt(2)
+    sides = 1.0 if isinstance(event, Gaussian) else math.sqrt(2)
     share = min(1.0, sides * q)
     variance = share * (1 / z**2 + 1 / (4 * z**4))
     if z > 0.05:
@@ -162,11 +162,11 @@ def spread(event: Event) -> tuple[float, float]:
 
 
 ONE_USE: list[Event] = [
-    *(GaussianEvent(z) for z in (0.2, 1.0, 40.0)),
-    *(GaussianEvent(z, q) for z in (0.1, 0.4, 1.0, 40.0) for q in (1e-5, 0.3, 0.9999)),
+    *(Gaussian(z) for z in (0.2, 1.0, 40.0)),
+    *(Gaussian(z, q) for z in (0.1, 0.4, 1.0, 40.0) for q in (1e-5, 0.3, 0.9999)),
     *(FixedSampleGaussianEvent(z, q) for z in (0.4, 9.0) for q in (0.01, 0.6, 0.9)),
-    PureEvent(0.3),
-    ExponentialEvent(0.3),
+    Pure(0.3),
+    Exponential(0.3),
 ]
 
 
@@ -177,14 +177,14 @@ def test_how_far_a_loss_spreads(event: Event) -> None:
 
 def test_losses_of_hardly_any_noise_spread_far_and_overflow_to_no_grid() -> None:
     for z in (0.0379, 0.0377, 0.02):
-        deviation, top = _spread(GaussianEvent(z, 0.5))
+        deviation, top = _spread(Gaussian(z, 0.5))
         assert deviation == pytest.approx(math.sqrt(0.5 * (z**-2 + z**-4 / 4)))
         expected = 0.5 / z / z + 10.2 / z - math.log(2)
         assert top == pytest.approx(expected)
-    assert grid_step([GaussianEvent(1e-200)], FINE) == math.inf
-    assert grid_step([GaussianEvent(1e-100, 0.5)], FINE) == math.inf
-    assert grid_step([PureEvent(1e200)], FINE) == math.inf
-    assert grid_step([PureEvent(1e-200)], FINE) == math.inf
+    assert grid_step([Gaussian(1e-200)], FINE) == math.inf
+    assert grid_step([Gaussian(1e-100, 0.5)], FINE) == math.inf
+    assert grid_step([Pure(1e200)], FINE) == math.inf
+    assert grid_step([Pure(1e-200)], FINE) == math.inf
     assert grid_step([], FINE) == math.inf
 
 
@@ -210,9 +210,9 @@ def grid(events: list[Event], share: float) -> float:
     [
         (1, []),
         (10**9, []),
-        (10**11, [PureEvent(0.7, 10**11)]),
-        (3, [PureEvent(9.0, 20), PureEvent(0.1, 700)]),
-        (1, [GaussianEvent(0.3, 1e-6), PureEvent(1e-3, 10**4)]),
+        (10**11, [Pure(0.7, 10**11)]),
+        (3, [Pure(9.0, 20), Pure(0.1, 700)]),
+        (1, [Gaussian(0.3, 1e-6), Pure(1e-3, 10**4)]),
     ],
     ids=str,
 )
@@ -221,24 +221,24 @@ def test_the_grid_is_a_power_of_two_below_the_share_that_is_asked(
 ) -> None:
     count, events = others
     for z in np.geomspace(0.3, 5.0, 300).tolist():
-        listed = [GaussianEvent(z, count=count), *events]
+        listed = [Gaussian(z, count=count), *events]
         assert grid_step(listed, share) == grid(listed, share)
     # Few uses of losses that are rare and large: the range decides.
     for z in np.geomspace(0.15, 0.3, 100).tolist():
-        listed = [GaussianEvent(z, 1e-6, count)]
+        listed = [Gaussian(z, 1e-6, count)]
         assert grid_step(listed, share) == grid(listed, share)
 
 
 def test_one_use_is_the_key_of_all_of_them() -> None:
-    assert one_use(GaussianEvent(2.0, 0.5, 9)) == GaussianEvent(2.0, 0.5)
+    assert one_use(Gaussian(2.0, 0.5, 9)) == Gaussian(2.0, 0.5)
     fixed = FixedSampleGaussianEvent(2.0, 0.5, 9)
     assert one_use(fixed) == FixedSampleGaussianEvent(2.0, 0.5)
-    assert one_use(PureEvent(0.5, 9)) == PureEvent(0.5)
-    assert one_use(ExponentialEvent(0.5, 9)) == PureEvent(0.5)
-    for event in (GaussianEvent(2.0), PureEvent(0.5)):
+    assert one_use(Pure(0.5, 9)) == Pure(0.5)
+    assert one_use(Exponential(0.5, 9)) == Pure(0.5)
+    for event in (Gaussian(2.0), Pure(0.5)):
         assert len(discretize(event, 2.0**-6)) == 1
     assert len(discretize(one_use(fixed), 2.0**-6)) == 1
-    assert len(discretize(GaussianEvent(2.0, 0.5), 2.0**-6)) == 2
+    assert len(discretize(Gaussian(2.0, 0.5), 2.0**-6)) == 2
 
 
 # -- one loss ------------------------------------------------------------------------

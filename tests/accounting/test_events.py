@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from support.accounting_strategies import any_event
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     event_from_dict,
@@ -41,16 +41,14 @@ def test_json_round_trip_is_exact(event: Event) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD_NUMBERS)
-@pytest.mark.parametrize("cls", [GaussianEvent, ExponentialEvent, PureEvent, ZCDPEvent])
+@pytest.mark.parametrize("cls", [Gaussian, Exponential, Pure, ZCDPEvent])
 def test_parameters_must_be_positive_and_finite(cls: type, bad: object) -> None:
     with pytest.raises(ParameterError):
         cls(bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**13, math.inf, "2"])
-@pytest.mark.parametrize(
-    "cls", [GaussianEvent, ExponentialEvent, PureEvent, DeltaEvent]
-)
+@pytest.mark.parametrize("cls", [Gaussian, Exponential, Pure, Failure])
 def test_counts_must_be_positive_integers(cls: type, bad: object) -> None:
     with pytest.raises(ParameterError):
         cls(0.5, count=bad)
@@ -59,13 +57,13 @@ def test_counts_must_be_positive_integers(cls: type, bad: object) -> None:
 @pytest.mark.parametrize("bad", [0, -0.1, 1.0001, math.nan, True])
 def test_sampling_rate_must_be_a_rate(bad: object) -> None:
     with pytest.raises(ParameterError):
-        GaussianEvent(1.0, bad)
+        Gaussian(1.0, bad)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, 1.1, math.nan, "0"])
 def test_delta0_must_be_a_probability(bad: object) -> None:
     with pytest.raises(ParameterError):
-        DeltaEvent(bad)
+        Failure(bad)
 
 
 BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
@@ -74,8 +72,8 @@ BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
 @pytest.mark.parametrize(
     ("cls", "arguments", "ends", "beyond"),
     [
-        (DeltaEvent, (), (0, 1), (-5e-324, ABOVE)),
-        (GaussianEvent, (1.0,), (5e-324, 1), (0, ABOVE)),
+        (Failure, (), (0, 1), (-5e-324, ABOVE)),
+        (Gaussian, (1.0,), (5e-324, 1), (0, ABOVE)),
         (FixedSampleGaussianEvent, (1.0,), (1e-9, BELOW), (BELOW * 1e-9, 1)),
     ],
 )
@@ -91,7 +89,7 @@ def test_the_ends_of_a_range_belong_to_it(
 
 def test_events_are_immutable() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        PureEvent(1.0).epsilon = 2.0
+        Pure(1.0).epsilon = 2.0
 
 
 @pytest.mark.parametrize(
@@ -120,25 +118,25 @@ def test_only_events_are_stored() -> None:
 
 
 def test_merge_adds_counts_and_forgets_the_order() -> None:
-    one = [PureEvent(0.1), GaussianEvent(2, 0.5, 3), PureEvent(0.1, count=4)]
+    one = [Pure(0.1), Gaussian(2, 0.5, 3), Pure(0.1, count=4)]
     assert merge(one) == merge(reversed(one))
-    assert merge(one) == (GaussianEvent(2, 0.5, 3), PureEvent(0.1, count=5))
+    assert merge(one) == (Gaussian(2, 0.5, 3), Pure(0.1, count=5))
 
 
 def test_merge_keeps_different_events_apart() -> None:
-    assert len(merge([GaussianEvent(2, 0.5), GaussianEvent(2), PureEvent(2)])) == 3
+    assert len(merge([Gaussian(2, 0.5), Gaussian(2), Pure(2)])) == 3
 
 
 def test_repeat_multiplies_every_count() -> None:
-    assert repeat([PureEvent(0.1, 2), DeltaEvent(1e-9)], 5) == (
-        DeltaEvent(1e-9, 5),
-        PureEvent(0.1, 10),
+    assert repeat([Pure(0.1, 2), Failure(1e-9)], 5) == (
+        Failure(1e-9, 5),
+        Pure(0.1, 10),
     )
 
 
 def test_delta0_is_counted_for_every_use() -> None:
-    assert total_delta0([DeltaEvent(1e-9, 20)]) == pytest.approx(2e-8)
-    assert total_delta0([DeltaEvent(1e-9)] * 20) >= 2e-8
+    assert total_delta0([Failure(1e-9, 20)]) == pytest.approx(2e-8)
+    assert total_delta0([Failure(1e-9)] * 20) >= 2e-8
 
 
 @given(st.lists(st.tuples(st.floats(1e-30, 1e-3), st.integers(1, 99)), max_size=9))
@@ -153,25 +151,25 @@ def test_delta0_is_counted_for_every_use() -> None:
 )
 def test_failures_add_up_rounded_up(failures: list[tuple[float, int]]) -> None:
     exact = sum(Fraction(delta0) * count for delta0, count in failures)
-    found = total_delta0([DeltaEvent(*failure) for failure in failures])
+    found = total_delta0([Failure(*failure) for failure in failures])
     assert exact <= found <= float(exact) * (1 + 1e-15)
 
 
 EVENTS: list[tuple[type, tuple[Any, ...], dict[str, Any]]] = [
-    (GaussianEvent, (2.0,), {"kind": "gaussian", "noise_multiplier": 2.0}),
+    (Gaussian, (2.0,), {"kind": "gaussian", "noise_multiplier": 2.0}),
     (
         FixedSampleGaussianEvent,
         (2.0, 0.5),
         {"kind": "fixed_sample_gaussian", "noise_multiplier": 2.0},
     ),
-    (ExponentialEvent, (2.0,), {"kind": "exponential", "epsilon": 2.0}),
-    (PureEvent, (2.0,), {"kind": "pure", "epsilon": 2.0}),
+    (Exponential, (2.0,), {"kind": "exponential", "epsilon": 2.0}),
+    (Pure, (2.0,), {"kind": "pure", "epsilon": 2.0}),
     (ZCDPEvent, (2.0,), {"kind": "zcdp", "rho": 2.0}),
     (RenyiEvent, (2.0, 3.0), {"kind": "renyi", "order": 2.0, "divergence": 3.0}),
-    (DeltaEvent, (0.5,), {"kind": "delta", "delta0": 0.5}),
+    (Failure, (0.5,), {"kind": "delta", "delta0": 0.5}),
     (
-        ParallelEvent,
-        (((PureEvent(2.0, 3), DeltaEvent(0.5)), (PureEvent(1.0),)),),
+        Parallel,
+        (((Pure(2.0, 3), Failure(0.5)), (Pure(1.0),)),),
         {
             "kind": "parallel",
             "branches": [
@@ -185,7 +183,7 @@ EVENTS: list[tuple[type, tuple[Any, ...], dict[str, Any]]] = [
         },
     ),
 ]
-RATES = {GaussianEvent: 1.0, FixedSampleGaussianEvent: 0.5}
+RATES = {Gaussian: 1.0, FixedSampleGaussianEvent: 0.5}
 
 
 @pytest.mark.parametrize(("cls", "arguments", "stored"), EVENTS)
@@ -215,11 +213,11 @@ def test_an_event_is_one_use_that_cannot_be_changed(
 
 def test_numbers_of_other_kinds_become_floats_and_integers() -> None:
     for event in (
-        GaussianEvent(2, 1, np.int64(3)),
+        Gaussian(2, 1, np.int64(3)),
         FixedSampleGaussianEvent(np.float32(2), np.float32(0.5), np.int64(3)),
         RenyiEvent(2, 1, np.int64(3)),
         ZCDPEvent(2, np.int64(3)),
-        DeltaEvent(1, np.int64(3)),
+        Failure(1, np.int64(3)),
     ):
         *numbers, count = dataclasses.astuple(event)
         assert all(type(number) is float for number in numbers)
@@ -228,25 +226,25 @@ def test_numbers_of_other_kinds_become_floats_and_integers() -> None:
 
 def test_the_reasons_for_which_events_are_refused() -> None:
     names: list[tuple[Any, str]] = [
-        (lambda: DeltaEvent(1.5), "delta0 must be from 0 to 1, not 1.5."),
+        (lambda: Failure(1.5), "delta0 must be from 0 to 1, not 1.5."),
         (
             lambda: FixedSampleGaussianEvent(1.0, 1.0),
             (
                 "sampling_rate must be at least 1e-09 and below 1: where nothing is "
-                "sampled, the event is a GaussianEvent."
+                "sampled, the event is a Gaussian."
             ),
         ),
         (
-            lambda: ParallelEvent(((PureEvent(1.0),),) * 10_001),
+            lambda: Parallel(((Pure(1.0),),) * 10_001),
             "branches must hold 1 to 10000 classes, not 10001.",
         ),
-        (lambda: ParallelEvent(()), "branches must hold 1 to 10000 classes, not 0."),
+        (lambda: Parallel(()), "branches must hold 1 to 10000 classes, not 0."),
         (
-            lambda: ParallelEvent(((ParallelEvent(((PureEvent(1.0),),)),),)),  # type: ignore[arg-type]
-            "A branch can't hold a ParallelEvent, only plain events.",
+            lambda: Parallel(((Parallel(((Pure(1.0),),)),),)),  # type: ignore[arg-type]
+            "A branch can't hold a Parallel, only plain events.",
         ),
         (
-            lambda: ParallelEvent(((PureEvent(1.0),),), partition="x" * 201),
+            lambda: Parallel(((Pure(1.0),),), partition="x" * 201),
             "partition must be a printable name of at most 200 characters.",
         ),
         (
@@ -275,10 +273,10 @@ def test_the_reasons_for_which_events_are_refused() -> None:
 
 
 def test_the_most_classes_and_the_longest_name_are_taken_and_stored() -> None:
-    event = ParallelEvent(((PureEvent(1.0),),) * 10_000, 2, "x" * 200)
+    event = Parallel(((Pure(1.0),),) * 10_000, 2, "x" * 200)
     assert event_from_dict(event_to_dict(event)) == event
-    assert ParallelEvent([[PureEvent(1.0)]]).branches == ((PureEvent(1.0),),)  # type: ignore[arg-type]
-    one = ParallelEvent(((PureEvent(1.0),),))
+    assert Parallel([[Pure(1.0)]]).branches == ((Pure(1.0),),)  # type: ignore[arg-type]
+    one = Parallel(((Pure(1.0),),))
     assert event_from_dict(event_to_dict(one)) == one
 
 
@@ -303,21 +301,21 @@ def test_stored_branches_are_lists_of_plain_events(
 
 
 def test_the_canonical_order_is_by_kind_and_then_by_parameters() -> None:
-    inner = (PureEvent(0.1),)
+    inner = (Pure(0.1),)
     ordered = [
-        DeltaEvent(1e-9, 2),
-        GaussianEvent(1.0, 0.5),
-        GaussianEvent(1.0, count=3),
-        GaussianEvent(2.0, 0.1),
-        ParallelEvent((inner, inner)),
-        ParallelEvent((inner, (PureEvent(0.2),)), 2),
-        ParallelEvent(((PureEvent(0.2),),), partition="a"),
-        ParallelEvent(((PureEvent(0.2),),), partition="b"),
-        PureEvent(0.1, 7),
+        Failure(1e-9, 2),
+        Gaussian(1.0, 0.5),
+        Gaussian(1.0, count=3),
+        Gaussian(2.0, 0.1),
+        Parallel((inner, inner)),
+        Parallel((inner, (Pure(0.2),)), 2),
+        Parallel(((Pure(0.2),),), partition="a"),
+        Parallel(((Pure(0.2),),), partition="b"),
+        Pure(0.1, 7),
     ]
     assert merge(reversed(ordered)) == tuple(ordered)
-    assert merge([ordered[4], DeltaEvent(0.0), ordered[4]]) == (
-        ParallelEvent((inner, inner), 2),
+    assert merge([ordered[4], Failure(0.0), ordered[4]]) == (
+        Parallel((inner, inner), 2),
     )
     assert merge([]) == ()
     (same,) = merge([ordered[0]])
@@ -326,12 +324,12 @@ def test_the_canonical_order_is_by_kind_and_then_by_parameters() -> None:
 
 def test_the_failures_of_a_parallel_event_are_those_of_its_worst_branch() -> None:
     branches = (
-        (DeltaEvent(0.125, 2), PureEvent(1.0), DeltaEvent(0.0625)),
-        (DeltaEvent(0.25),),
+        (Failure(0.125, 2), Pure(1.0), Failure(0.0625)),
+        (Failure(0.25),),
     )
     up = math.nextafter(math.nextafter(0.3125, 1), 1)
     expected = math.nextafter(math.nextafter(3 * up + 0.5, 9), 9)
-    failing = [ParallelEvent(branches, 3), DeltaEvent(0.25, 2), PureEvent(1.0)]
+    failing = [Parallel(branches, 3), Failure(0.25, 2), Pure(1.0)]
     assert total_delta0(failing) == expected
-    assert total_delta0([PureEvent(1.0), DeltaEvent(0.0, 9)]) == 0.0
-    assert total_delta0([DeltaEvent(5e-324)]) == 1.5e-323
+    assert total_delta0([Pure(1.0), Failure(0.0, 9)]) == 0.0
+    assert total_delta0([Failure(5e-324)]) == 1.5e-323

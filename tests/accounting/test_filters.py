@@ -30,14 +30,14 @@ from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
     Cost,
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
+    Gaussian,
+    Parallel,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     best_order,
@@ -82,29 +82,29 @@ def renyi_filters(draw: st.DrawFn) -> PrivacyFilter:
 @st.composite
 def runs(draw: st.DrawFn, account: PrivacyFilter) -> list[list[Event]]:
     """Releases of very different prices, together several times the limit."""
-    scale = math.sqrt(2 * float(loss(account, GaussianEvent(1.0))) / account.budget)
+    scale = math.sqrt(2 * float(loss(account, Gaussian(1.0))) / account.budget)
     if account.method == "gdp":
         scale = 1 / account.budget
     prices = st.floats(-2.5, 0.1).map(lambda x: 10**x)
     counts = st.integers(1, 3)
 
     def gaussian(price: float, count: int) -> Event:
-        return GaussianEvent(scale / math.sqrt(price), count=count)
+        return Gaussian(scale / math.sqrt(price), count=count)
 
     def selection(price: float, count: int) -> Event:
-        return ExponentialEvent(2 * math.sqrt(price) / scale, count)
+        return Exponential(2 * math.sqrt(price) / scale, count)
 
     def pure(price: float, count: int) -> Event:
-        return PureEvent(math.sqrt(price) / scale, count)
+        return Pure(math.sqrt(price) / scale, count)
 
     def concentrated(price: float, count: int) -> Event:
         return ZCDPEvent(price / scale / scale / 2, count)
 
     def sampled(price: float, count: int) -> Event:
-        return GaussianEvent(max(0.2, scale / price / 99), 0.01, count)
+        return Gaussian(max(0.2, scale / price / 99), 0.01, count)
 
     def failing(price: float, count: int) -> Event:
-        return DeltaEvent(min(1.0, account.delta * price / 2), count)
+        return Failure(min(1.0, account.delta * price / 2), count)
 
     kinds = [gaussian, failing]
     if account.method != "gdp":
@@ -142,13 +142,13 @@ def test_the_limit_is_just_below_the_exact_one(
 
 
 EQUAL: dict[str, Callable[[float], Event]] = {
-    "zcdp": lambda price: GaussianEvent(math.sqrt(1 / (2 * price))),
-    "zcdp, exponential": lambda price: ExponentialEvent(math.sqrt(8 * price)),
-    "zcdp, pure": lambda price: PureEvent(math.sqrt(2 * price)),
+    "zcdp": lambda price: Gaussian(math.sqrt(1 / (2 * price))),
+    "zcdp, exponential": lambda price: Exponential(math.sqrt(8 * price)),
+    "zcdp, pure": lambda price: Pure(math.sqrt(2 * price)),
     "zcdp, rho": ZCDPEvent,
-    "gdp": lambda price: GaussianEvent(math.sqrt(1 / price)),
+    "gdp": lambda price: Gaussian(math.sqrt(1 / price)),
     "renyi": lambda price: ZCDPEvent(price / 12),
-    "renyi, exponential": lambda price: ExponentialEvent(math.sqrt(8 * price / 12)),
+    "renyi, exponential": lambda price: Exponential(math.sqrt(8 * price / 12)),
 }
 
 
@@ -196,11 +196,11 @@ def test_a_limit_of_exactly_n_releases(n: int) -> None:
 def test_failures_have_their_own_limit() -> None:
     account = PrivacyFilter("zcdp", 1.0, 1e-6, delta0_share=0.25)
     assert account.failure_budget == 2.5e-7
-    cost = account.cost([DeltaEvent(2.5e-8, count=5), DeltaEvent(2.5e-8)])
+    cost = account.cost([Failure(2.5e-8, count=5), Failure(2.5e-8)])
     assert cost.loss == 0
     assert cost.failure == math.ceil(0.6 * BUDGET_UNITS)
-    assert account.cost([DeltaEvent(2.5e-7)]) == Cost(0, BUDGET_UNITS)
-    assert account.cost([DeltaEvent(2.6e-7)]).failure > BUDGET_UNITS
+    assert account.cost([Failure(2.5e-7)]) == Cost(0, BUDGET_UNITS)
+    assert account.cost([Failure(2.6e-7)]).failure > BUDGET_UNITS
     assert not account.affords(Cost(0, 1), Cost(0, BUDGET_UNITS))
     assert account.limit == (BUDGET_UNITS, BUDGET_UNITS)
 
@@ -208,8 +208,8 @@ def test_failures_have_their_own_limit() -> None:
 def test_without_a_share_no_failure_is_affordable() -> None:
     account = PrivacyFilter("gdp", 1.0, 1e-6, delta0_share=0)
     assert account.delta_left == 1e-6
-    assert account.cost([DeltaEvent(0.0)]) == (0, 0)
-    assert account.cost([DeltaEvent(5e-324)]) == (0, BUDGET_UNITS + 1)
+    assert account.cost([Failure(0.0)]) == (0, 0)
+    assert account.cost([Failure(5e-324)]) == (0, BUDGET_UNITS + 1)
 
 
 @pytest.mark.parametrize("kind", ["zcdp", "gdp", "renyi"])
@@ -217,30 +217,30 @@ def test_costs_of_extreme_events(kind: str) -> None:
     account = account_for(kind)
     assert account.cost([]) == (0, 0)
     assert account.cost(iter([])) == (0, 0)
-    assert account.cost([GaussianEvent(1e-160)]).loss > BUDGET_UNITS
-    assert account.cost([GaussianEvent(5e-324, count=10**12)]).loss > BUDGET_UNITS
-    assert account.cost([GaussianEvent(1e300)]) == (1, 0)
-    assert account.epsilon_spent(account.cost([GaussianEvent(1e-160)])) == math.inf
+    assert account.cost([Gaussian(1e-160)]).loss > BUDGET_UNITS
+    assert account.cost([Gaussian(5e-324, count=10**12)]).loss > BUDGET_UNITS
+    assert account.cost([Gaussian(1e300)]) == (1, 0)
+    assert account.epsilon_spent(account.cost([Gaussian(1e-160)])) == math.inf
     if kind != "gdp":
-        for event in (PureEvent, ExponentialEvent, ZCDPEvent):
+        for event in (Pure, Exponential, ZCDPEvent):
             assert account.cost([event(1.7e308)]).loss > BUDGET_UNITS
             assert account.cost([event(5e-324)]) == (1, 0)
-        assert account.cost([GaussianEvent(1e-160, 0.5)]).loss > BUDGET_UNITS
-        assert account.cost([GaussianEvent(1e170, 0.5)]) == (1, 0)
+        assert account.cost([Gaussian(1e-160, 0.5)]).loss > BUDGET_UNITS
+        assert account.cost([Gaussian(1e170, 0.5)]) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["zcdp", "gdp", "renyi"])
 def test_events_of_dp_accounting_cost_the_same(kind: str) -> None:
     account = account_for(kind)
     gaussian = dp_event.GaussianDpEvent(30.0)
-    assert account.cost([gaussian]) == account.cost([GaussianEvent(30.0)])
+    assert account.cost([gaussian]) == account.cost([Gaussian(30.0)])
     both = dp_event.ComposedDpEvent([gaussian, gaussian])
-    assert account.cost(iter([both])) == account.cost([GaussianEvent(30.0, count=2)])
-    assert account.cost([both]) == account.cost([GaussianEvent(30.0, count=2)])
+    assert account.cost(iter([both])) == account.cost([Gaussian(30.0, count=2)])
+    assert account.cost([both]) == account.cost([Gaussian(30.0, count=2)])
 
 
 def test_sampling_pays_only_at_a_renyi_order() -> None:
-    plain, sampled = GaussianEvent(2.0), GaussianEvent(2.0, 0.01)
+    plain, sampled = Gaussian(2.0), Gaussian(2.0, 0.01)
     account = account_for("zcdp")
     assert account.cost([plain]) == account.cost([sampled])
     account = account_for("renyi")
@@ -251,7 +251,7 @@ def test_sampling_pays_only_at_a_renyi_order() -> None:
 def test_a_sampled_loss_between_whole_orders_is_an_upper_bound(order: float) -> None:
     z, q = 1.5, 0.05
     account = PrivacyFilter("renyi", 60.0, 1e-3, order=order)
-    used = account.cost([GaussianEvent(z, q)]).loss * account.budget / BUDGET_UNITS
+    used = account.cost([Gaussian(z, q)]).loss * account.budget / BUDGET_UNITS
     with mp.workdps(25):
 
         def ratio(x: mp.mpf) -> mp.mpf:
@@ -329,16 +329,16 @@ def test_the_default_order_is_best_for_small_gaussians(epsilon: float) -> None:
     zcdp = PrivacyFilter("zcdp", epsilon, 1e-6)
     assert account.order is not None
     assert account.budget / account.order == pytest.approx(zcdp.budget, rel=1e-12)
-    found = best_order([GaussianEvent(100.0)], epsilon, 1e-6)
+    found = best_order([Gaussian(100.0)], epsilon, 1e-6)
     assert found == pytest.approx(account.order, rel=1e-2)
 
 
 @pytest.mark.parametrize(
     "mix",
     [
-        [GaussianEvent(0.8, 0.01)],
-        [GaussianEvent(5.0), PureEvent(0.9), DeltaEvent(1e-9)],
-        [PureEvent(0.95)],
+        [Gaussian(0.8, 0.01)],
+        [Gaussian(5.0), Pure(0.9), Failure(1e-9)],
+        [Pure(0.95)],
     ],
 )
 def test_no_order_beats_the_best_one(mix: list[Event]) -> None:
@@ -353,7 +353,7 @@ def test_no_order_beats_the_best_one(mix: list[Event]) -> None:
 
 
 def test_best_order_needs_a_loss() -> None:
-    for mix in ([], [DeltaEvent(1e-9)]):
+    for mix in ([], [Failure(1e-9)]):
         with pytest.raises(ParameterError, match="no event"):
             best_order(mix, 1.0, 1e-6)
 
@@ -364,21 +364,21 @@ def filter_of(method: Any, **terms: Any) -> PrivacyFilter:
 
 FRACTIONS: dict[str, list[tuple[Event, Fraction]]] = {
     "zcdp": [
-        (GaussianEvent(30.0, count=7), Fraction(7, 1800)),
-        (ExponentialEvent(0.25, 7), Fraction(7, 128)),
-        (PureEvent(0.125, 7), Fraction(7, 128)),
+        (Gaussian(30.0, count=7), Fraction(7, 1800)),
+        (Exponential(0.25, 7), Fraction(7, 128)),
+        (Pure(0.125, 7), Fraction(7, 128)),
         (ZCDPEvent(0.001, 7), 7 * Fraction(0.001)),
     ],
-    "gdp": [(GaussianEvent(30.0, count=7), Fraction(7, 900))],
+    "gdp": [(Gaussian(30.0, count=7), Fraction(7, 900))],
     "renyi": [
-        (GaussianEvent(30.0, count=7), Fraction(20 * 7, 1800)),
+        (Gaussian(30.0, count=7), Fraction(20 * 7, 1800)),
         (ZCDPEvent(0.001, 7), 140 * Fraction(0.001)),
         (RenyiEvent(20.0, 0.01, 7), 7 * Fraction(0.01)),
-        (PureEvent(0.125, 7), 7 * limits.renyi_loss(PureEvent(0.125), 20.0)),
+        (Pure(0.125, 7), 7 * limits.renyi_loss(Pure(0.125), 20.0)),
     ],
     "pure": [
-        (PureEvent(0.125, 7), Fraction(7, 8)),
-        (ExponentialEvent(0.1, 7), 7 * Fraction(0.1)),
+        (Pure(0.125, 7), Fraction(7, 8)),
+        (Exponential(0.1, 7), 7 * Fraction(0.1)),
     ],
 }
 
@@ -387,7 +387,7 @@ FRACTIONS: dict[str, list[tuple[Event, Fraction]]] = {
 def test_a_cost_is_the_exact_share_of_the_limit_in_whole_steps_up(method: str) -> None:
     account = filter_of(method, order=20.0 if method == "renyi" else None)
     limit = Fraction(account.budget) ** (2 if method == "gdp" else 1)
-    failure = DeltaEvent(3e-8, 3)
+    failure = Failure(3e-8, 3)
     failed = math.ceil(3 * Fraction(3e-8) / Fraction(5e-6) * BUDGET_UNITS)
     for event, lost in FRACTIONS[method]:
         steps = math.ceil(lost / limit * BUDGET_UNITS)
@@ -397,7 +397,7 @@ def test_a_cost_is_the_exact_share_of_the_limit_in_whole_steps_up(method: str) -
         assert account.cost([event, failure, event]) == Cost(twice, failed)
         branches = ((event,), (failure, event), (failure,), (failure, failure))
         thrice = math.ceil(3 * lost / limit * BUDGET_UNITS)
-        assert account.cost([ParallelEvent(branches, 3)]) == Cost(
+        assert account.cost([Parallel(branches, 3)]) == Cost(
             thrice, math.ceil(18 * Fraction(3e-8) / Fraction(5e-6) * BUDGET_UNITS)
         )
 
@@ -490,7 +490,7 @@ def test_a_filter_shows_its_terms_and_can_not_be_changed() -> None:
 
 @pytest.mark.parametrize("method", ["zcdp", "gdp", "renyi", "pure"])
 def test_a_method_is_known_by_its_letters(method: str) -> None:
-    plain = PureEvent(0.01) if method == "pure" else GaussianEvent(30.0)
+    plain = Pure(0.01) if method == "pure" else Gaussian(30.0)
     account, read = filter_of(method), filter_of(f"{method} "[:-1])
     assert read == account
     assert read.budget == account.budget
@@ -572,10 +572,10 @@ def test_the_reason_for_which_an_event_is_refused() -> None:
         ),
         (
             "gdp",
-            PureEvent(0.5),
+            Pure(0.5),
             (
                 "A 'gdp' filter adds up Gaussian events without sampling only, not "
-                "PureEvent(epsilon=0.5, count=1): use the method 'zcdp', or 'renyi' "
+                "Pure(epsilon=0.5, count=1): use the method 'zcdp', or 'renyi' "
                 "for sampled ones."
             ),
         ),
@@ -591,13 +591,13 @@ def test_the_reason_for_which_an_event_is_refused() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [GaussianEvent(2.0, 0.01), DeltaEvent(1e-12)],
-        [GaussianEvent(60.0, 0.1, 3)],
-        [FixedSampleGaussianEvent(1.5, 0.1), PureEvent(0.01)],
-        [PureEvent(0.5)],
-        [PureEvent(0.01), ExponentialEvent(0.3)],
-        [ParallelEvent(((GaussianEvent(1.0, 0.05),), (ZCDPEvent(0.1),)), 5)],
-        [RenyiEvent(6.0, 0.01), GaussianEvent(9.0, count=2)],
+        [Gaussian(2.0, 0.01), Failure(1e-12)],
+        [Gaussian(60.0, 0.1, 3)],
+        [FixedSampleGaussianEvent(1.5, 0.1), Pure(0.01)],
+        [Pure(0.5)],
+        [Pure(0.01), Exponential(0.3)],
+        [Parallel(((Gaussian(1.0, 0.05),), (ZCDPEvent(0.1),)), 5)],
+        [RenyiEvent(6.0, 0.01), Gaussian(9.0, count=2)],
     ],
 )
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (8.0, 1e-3)])
@@ -609,7 +609,7 @@ def test_the_best_order_repeats_a_mix_nearly_as_often_as_any(
             account = PrivacyFilter(
                 "renyi", epsilon, delta, delta0_share=0.25, order=order
             )
-            cost = account.cost([e for e in events if not isinstance(e, DeltaEvent)])
+            cost = account.cost([e for e in events if not isinstance(e, Failure)])
         except ParameterError:
             return Fraction(0)
         return Fraction(1, cost.loss)
@@ -623,14 +623,14 @@ def test_the_best_order_repeats_a_mix_nearly_as_often_as_any(
 def test_recorded_orders() -> None:
     """Each is one of the best, as the test above has it."""
     found = [
-        best_order([GaussianEvent(2.0, 0.01), DeltaEvent(1e-12)], 1.0, 1e-6),
-        best_order([GaussianEvent(60.0, 0.1, 3)], 1.0, 1e-6, delta0_share=0.25),
-        best_order([FixedSampleGaussianEvent(1.5, 0.1), PureEvent(0.01)], 1.0, 1e-6),
-        best_order([PureEvent(0.5)], 8.0, 1e-3),
-        best_order([PureEvent(0.01), ExponentialEvent(0.3)], 8.0, 1e-3),
-        best_order([GaussianEvent(2.0)], 8.0, 1e-3),
-        best_order([PureEvent(30.0)], 40.0, 1e-2),
-        best_order([GaussianEvent(9.0, 1e-4)], 0.05, 1e-9),
+        best_order([Gaussian(2.0, 0.01), Failure(1e-12)], 1.0, 1e-6),
+        best_order([Gaussian(60.0, 0.1, 3)], 1.0, 1e-6, delta0_share=0.25),
+        best_order([FixedSampleGaussianEvent(1.5, 0.1), Pure(0.01)], 1.0, 1e-6),
+        best_order([Pure(0.5)], 8.0, 1e-3),
+        best_order([Pure(0.01), Exponential(0.3)], 8.0, 1e-3),
+        best_order([Gaussian(2.0)], 8.0, 1e-3),
+        best_order([Pure(30.0)], 40.0, 1e-2),
+        best_order([Gaussian(9.0, 1e-4)], 0.05, 1e-9),
     ]
     assert found == pytest.approx(
         [
@@ -648,14 +648,14 @@ def test_recorded_orders() -> None:
 
 
 def test_an_order_needs_a_mix_with_a_loss() -> None:
-    for mix in ([], [DeltaEvent(1e-9)], [ParallelEvent(((DeltaEvent(1e-9),),))]):
+    for mix in ([], [Failure(1e-9)], [Parallel(((Failure(1e-9),),))]):
         with pytest.raises(ParameterError, match="no event with a privacy loss"):
             best_order(mix, 1.0, 1e-6)
-    branches = ((DeltaEvent(1e-9),), (DeltaEvent(1e-9), GaussianEvent(2.0)))
-    expected = best_order([GaussianEvent(2.0)], 1.0, 1e-6)
-    assert best_order([ParallelEvent(branches)], 1.0, 1e-6) == expected
+    branches = ((Failure(1e-9),), (Failure(1e-9), Gaussian(2.0)))
+    expected = best_order([Gaussian(2.0)], 1.0, 1e-6)
+    assert best_order([Parallel(branches)], 1.0, 1e-6) == expected
     with pytest.raises(TypeError):
-        best_order([GaussianEvent(2.0)], 1.0, 1e-6, 0.5)  # type: ignore[misc]
-    default = best_order([GaussianEvent(2.0)], 1.0, 1e-6)
-    assert default == best_order([GaussianEvent(2.0)], 1.0, 1e-6, delta0_share=0.5)
-    assert default != best_order([GaussianEvent(2.0)], 1.0, 1e-6, delta0_share=0.25)
+        best_order([Gaussian(2.0)], 1.0, 1e-6, 0.5)  # type: ignore[misc]
+    default = best_order([Gaussian(2.0)], 1.0, 1e-6)
+    assert default == best_order([Gaussian(2.0)], 1.0, 1e-6, delta0_share=0.5)
+    assert default != best_order([Gaussian(2.0)], 1.0, 1e-6, delta0_share=0.25)

@@ -13,14 +13,14 @@ from mpmath import mp
 from support.release_templates import template
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
+    Exponential,
+    Failure,
+    Gaussian,
     GaussianPart,
-    ParallelEvent,
+    Parallel,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     PurePart,
     ZCDPEvent,
     limits,
@@ -36,7 +36,7 @@ epsilons = st.floats(1e-6, 50)
 def total(events: list[Event]) -> Fraction:
     found = Fraction(0)
     for event in events:
-        assert isinstance(event, PureEvent | ExponentialEvent)
+        assert isinstance(event, Pure | Exponential)
         found += Fraction(event.epsilon) * event.count
     return found
 
@@ -78,10 +78,10 @@ def test_what_is_admitted_never_passes_epsilon(
     account = PrivacyFilter("pure", limit, 1e-6)
     spent, admitted = Cost(0, 0), []
     for part in parts:
-        cost = account.cost([PureEvent(part)])
+        cost = account.cost([Pure(part)])
         if account.affords(spent, cost):
             spent = Cost(spent.loss + cost.loss, spent.failure + cost.failure)
-            admitted.append(PureEvent(part))
+            admitted.append(Pure(part))
     found = total(list(admitted))
     assert found <= Fraction(account.budget)
     assert found <= Fraction(account.epsilon_spent(spent)) + Fraction(1e-6)
@@ -91,32 +91,32 @@ def test_what_is_admitted_never_passes_epsilon(
 @given(limit=epsilons, n=st.integers(1, 1000))
 def test_n_equal_parts_are_lost_by_one_step_each_at_most(limit: float, n: int) -> None:
     account = PrivacyFilter("pure", limit, 1e-6)
-    cost = account.cost([PureEvent(limit / n * (1 - 1e-6))])
+    cost = account.cost([Pure(limit / n * (1 - 1e-6))])
     assert cost.loss * n <= BUDGET_UNITS
 
 
 def test_two_releases_cost_their_sum() -> None:
     account = PrivacyFilter("pure", 6.0, 1e-6)
-    cost = account.cost([PureEvent(1.0), ExponentialEvent(2.0)])
+    cost = account.cost([Pure(1.0), Exponential(2.0)])
     assert account.epsilon_spent(cost) == pytest.approx(3.0)
     zcdp = PrivacyFilter("zcdp", 6.0, 1e-6)
-    same = zcdp.cost([PureEvent(1.0), ExponentialEvent(2.0)])
+    same = zcdp.cost([Pure(1.0), Exponential(2.0)])
     assert zcdp.epsilon_spent(same) > 4.0
 
 
 def test_disjoint_classes_cost_the_dearest() -> None:
     account = PrivacyFilter("pure", 4.0, 1e-6)
-    event = ParallelEvent([[PureEvent(1.0)], [PureEvent(0.5, count=3)]])
+    event = Parallel([[Pure(1.0)], [Pure(0.5, count=3)]])
     assert account.epsilon_spent(account.cost([event])) == pytest.approx(1.5)
 
 
 def test_failures_have_their_own_limit() -> None:
     account = PrivacyFilter("pure", 4.0, 1e-6)
-    cost = account.cost([PureEvent(1.0), DeltaEvent(2.5e-7)])
+    cost = account.cost([Pure(1.0), Failure(2.5e-7)])
     assert cost.failure == math.ceil(BUDGET_UNITS / 2)
 
 
-@pytest.mark.parametrize("event", [GaussianEvent(9.0), ZCDPEvent(0.1)])
+@pytest.mark.parametrize("event", [Gaussian(9.0), ZCDPEvent(0.1)])
 def test_what_has_no_pure_epsilon_is_refused(event: Any) -> None:
     with pytest.raises(ParameterError, match="'zcdp'"):
         PrivacyFilter("pure", 4.0, 1e-6).cost([event])

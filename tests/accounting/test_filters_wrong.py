@@ -25,12 +25,12 @@ from support.filter_runs import Admission, admit
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
     Cost,
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
+    Exponential,
+    Failure,
+    Gaussian,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     ZCDPEvent,
     repeat,
 )
@@ -56,7 +56,7 @@ def test_twin_that_rounds_down_is_caught() -> None:
 
 def test_twin_that_charges_a_pure_event_as_bounded_range_is_caught() -> None:
     account = PrivacyFilter("zcdp", 1.0, 1e-6)
-    caught(account, PureEvent(0.01), lambda _: account.cost([ExponentialEvent(0.01)]))
+    caught(account, Pure(0.01), lambda _: account.cost([Exponential(0.01)]))
 
 
 def test_twin_that_adds_up_mu_instead_of_its_square_is_caught() -> None:
@@ -65,7 +65,7 @@ def test_twin_that_adds_up_mu_instead_of_its_square_is_caught() -> None:
     def wrong(_: Sequence[Event]) -> Cost:
         return Cost(math.ceil(BUDGET_UNITS / account.budget**2 / 0.7), 0)
 
-    caught(account, GaussianEvent(0.7), wrong)
+    caught(account, Gaussian(0.7), wrong)
 
 
 def test_twin_that_forgets_the_failures_in_delta_is_caught() -> None:
@@ -74,7 +74,7 @@ def test_twin_that_forgets_the_failures_in_delta_is_caught() -> None:
     whole_delta = PrivacyFilter("zcdp", 1.0, 1e-3, delta0_share=0.0)
     events: list[Event] = [
         ZCDPEvent(whole_delta.budget * 0.999),
-        DeltaEvent(0.899e-3),
+        Failure(0.899e-3),
     ]
 
     def wrong(bundle: Sequence[Event]) -> Cost:
@@ -105,7 +105,7 @@ def test_a_smallest_bound_over_orders_is_not_a_filter() -> None:
     both. The run as a whole has at each order a divergence, an average of the two
     paths', and *no* order brings that within epsilon.
     """
-    first, gaussian, pure = PureEvent(0.1), GaussianEvent(4.9), PureEvent(0.899)
+    first, gaussian, pure = Pure(0.1), Gaussian(4.9), Pure(0.899)
     epsilon, delta = 1.0, 1e-6
 
     def fits(order: float, path: list[Event]) -> bool:
@@ -177,10 +177,10 @@ def test_composing_exact_curves_is_not_a_filter() -> None:
 
         # The filter admits the first release and then refuses both.
         account = PrivacyFilter("zcdp", float(epsilon), float(delta), delta0_share=0)
-        spent = account.cost([PureEvent(0.1)])
+        spent = account.cost([Pure(0.1)])
         assert account.affords(Cost(0, 0), spent)
-        assert not account.affords(spent, account.cost([PureEvent(float(eps))]))
-        assert not account.affords(spent, account.cost([GaussianEvent(float(1 / mu))]))
+        assert not account.affords(spent, account.cost([Pure(float(eps))]))
+        assert not account.affords(spent, account.cost([Gaussian(float(1 / mu))]))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_bad_terms_are_refused(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("method", ["zcdp", "gdp", "renyi"])
 @pytest.mark.parametrize(
-    "events", [None, 3, "abc", [None], [1.0], [dp_event.DpEvent()], GaussianEvent(1.0)]
+    "events", [None, 3, "abc", [None], [1.0], [dp_event.DpEvent()], Gaussian(1.0)]
 )
 def test_unknown_events_are_refused(method: Any, events: Any) -> None:
     with pytest.raises(ParameterError):
@@ -232,12 +232,12 @@ def test_unknown_events_are_refused(method: Any, events: Any) -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [GaussianEvent(9.0, 0.5), ExponentialEvent(0.1), PureEvent(0.1), ZCDPEvent(0.1)],
+    [Gaussian(9.0, 0.5), Exponential(0.1), Pure(0.1), ZCDPEvent(0.1)],
 )
 def test_a_gdp_filter_takes_plain_gaussians_only(event: Event) -> None:
     account = PrivacyFilter("gdp", 1.0, 1e-6)
     with pytest.raises(ParameterError, match="'zcdp', or 'renyi'"):
-        account.cost([GaussianEvent(9.0), event])
+        account.cost([Gaussian(9.0), event])
 
 
 @pytest.mark.parametrize("spent", [(-1, 0), (0, -1), (0.5, 0), (math.nan, 0)])

@@ -23,7 +23,7 @@ from scipy import fft
 
 from langchain_dpicl.accounting import (
     FixedSampleGaussianEvent,
-    GaussianEvent,
+    Gaussian,
     calibrate,
     compose,
     cross_check,
@@ -74,7 +74,7 @@ def delta_of(left: Floats, right: Floats, steps: int, epsilon: float) -> float:
 
 
 def test_a_sample_of_fixed_size_loses_more_than_poisson_accounting_says() -> None:
-    accounted = compose([GaussianEvent(Z, Q, BUDGET_UNITS)], DELTA)
+    accounted = compose([Gaussian(Z, Q, BUDGET_UNITS)], DELTA)
     poisson = mixture(Z, Q, C, B), mixture(Z, Q, C, C)
     fixed = mixture(Z, Q, A, B), mixture(Z, Q, A, C)
     # The same computation finds the accountant's figure for what it is the figure of.
@@ -88,7 +88,7 @@ def test_its_own_event_covers_it(z: float, q: float, uses: int) -> None:
     fixed = mixture(z, q, A, B), mixture(z, q, A, C)
     # The worst pair of every epsilon is no one pair: a little is given away.
     assert delta_of(*fixed, uses, accounted) < DELTA
-    assert accounted < 1.4 * compose([GaussianEvent(z, q, uses)], DELTA)
+    assert accounted < 1.4 * compose([Gaussian(z, q, uses)], DELTA)
 
 
 @pytest.mark.parametrize("q", [0.01, 0.25, 0.5])
@@ -116,7 +116,7 @@ def test_its_renyi_divergence_covers_the_worst_pair(z: float, q: float) -> None:
     ratio = np.log(fixed[0] / fixed[1])
     orders = np.array([1.5, 2.0, 3.0, 8.0, 20.5])
     claimed = divergence(event, orders - 1)
-    poisson = divergence(GaussianEvent(z, q), orders - 1)
+    poisson = divergence(Gaussian(z, q), orders - 1)
     assert (claimed >= poisson).all()
     for order, most, least in zip(orders, claimed, poisson, strict=True):
         exact = np.log((fixed[0] * np.exp((order - 1) * ratio)).sum())
@@ -126,9 +126,7 @@ def test_its_renyi_divergence_covers_the_worst_pair(z: float, q: float) -> None:
 
 def test_it_costs_a_little_more_noise_than_a_poisson_sample() -> None:
     for epsilon, uses, q in ((8, 20, 0.25), (3, 100, 0.125), (1, 20, 0.125)):
-        poisson = calibrate(
-            lambda t, q=q: [GaussianEvent(t, q)], epsilon, 1e-6, uses=uses
-        )
+        poisson = calibrate(lambda t, q=q: [Gaussian(t, q)], epsilon, 1e-6, uses=uses)
         fixed = calibrate(
             lambda t, q=q: [FixedSampleGaussianEvent(t, q)], epsilon, 1e-6, uses=uses
         )

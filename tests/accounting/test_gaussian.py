@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from support.accounting_strategies import gaussian_curve
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Failure,
+    Gaussian,
+    Parallel,
+    Pure,
     gaussian,
     gaussian_delta,
     gaussian_epsilon,
@@ -82,7 +82,7 @@ def test_no_noise_never_reports_a_small_loss(mu: float, delta: float) -> None:
 def test_overflow_is_infinite() -> None:
     assert gaussian_epsilon(1e200, 1e-6) == math.inf
     assert gaussian_epsilon(math.inf, 1e-6) == math.inf
-    assert gdp_mu([GaussianEvent(1e-200)]) == math.inf
+    assert gdp_mu([Gaussian(1e-200)]) == math.inf
     assert gaussian_delta(1e9, 1.0) == 1.0
 
 
@@ -102,12 +102,12 @@ def test_no_release_costs_nothing() -> None:
 
 
 def test_mu_adds_up_in_squares() -> None:
-    assert gdp_mu([GaussianEvent(2, count=3), GaussianEvent(2)]) == 1.0
+    assert gdp_mu([Gaussian(2, count=3), Gaussian(2)]) == 1.0
 
 
-@pytest.mark.parametrize("event", [GaussianEvent(1, 0.5), PureEvent(1.0)])
+@pytest.mark.parametrize("event", [Gaussian(1, 0.5), Pure(1.0)])
 def test_other_events_have_no_mu(event: Event) -> None:
-    assert gdp_mu([DeltaEvent(1e-9)]) == 0.0
+    assert gdp_mu([Failure(1e-9)]) == 0.0
     with pytest.raises(ParameterError):
         gdp_mu([event])
 
@@ -237,13 +237,13 @@ def test_a_search_that_ends_too_early_still_bounds_epsilon(
 
 
 def test_a_mu_is_refused_with_the_event_that_has_none() -> None:
-    with pytest.raises(ParameterError, match=r"have a mu, not PureEvent\(epsilon=0.5"):
-        gdp_mu([GaussianEvent(1.0), PureEvent(0.5)])
+    with pytest.raises(ParameterError, match=r"have a mu, not Pure\(epsilon=0.5"):
+        gdp_mu([Gaussian(1.0), Pure(0.5)])
 
 
 def test_mu_of_parallel_releases_is_that_of_the_worst_branch_for_every_use() -> None:
-    branches = ((GaussianEvent(1.0),), (GaussianEvent(0.5), DeltaEvent(1e-9)))
-    events = [ParallelEvent(branches, count=3), GaussianEvent(1.0, count=4)]
+    branches = ((Gaussian(1.0),), (Gaussian(0.5), Failure(1e-9)))
+    events = [Parallel(branches, count=3), Gaussian(1.0, count=4)]
     assert gdp_mu(events) == 4.0
 
 

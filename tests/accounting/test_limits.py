@@ -12,13 +12,13 @@ from support.accounting_strategies import gaussian_curve
 from support.filter_oracle import conversion, number
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     gaussian_epsilon,
@@ -33,13 +33,13 @@ TERMS = [
     for delta in (1e-12, 1e-6, 1e-2, 0.3)
 ]
 RHOS: list[tuple[Event, Fraction]] = [
-    (GaussianEvent(0.5, count=9), Fraction(2)),
-    (GaussianEvent(3.0, 0.25), Fraction(1, 18)),
+    (Gaussian(0.5, count=9), Fraction(2)),
+    (Gaussian(3.0, 0.25), Fraction(1, 18)),
     (FixedSampleGaussianEvent(3.0, 0.25), Fraction(1, 18)),
-    (ExponentialEvent(0.5, 9), Fraction(1, 32)),
-    (PureEvent(0.5, 9), Fraction(1, 8)),
+    (Exponential(0.5, 9), Fraction(1, 32)),
+    (Pure(0.5, 9), Fraction(1, 8)),
     (ZCDPEvent(0.1, 9), Fraction(0.1)),
-    (PureEvent(1e-300), Fraction(1e-300) ** 2 / 2),
+    (Pure(1e-300), Fraction(1e-300) ** 2 / 2),
 ]
 
 
@@ -51,15 +51,13 @@ def test_rho_of_one_use_is_exact(event: Event, rho: Fraction) -> None:
 def test_what_has_no_rho_is_refused() -> None:
     with pytest.raises(ParameterError, match="only a plan"):
         limits.exact_rho(RenyiEvent(8.0, 0.1))
-    for event in (DeltaEvent(0.1), ParallelEvent(((PureEvent(0.1),),))):
+    for event in (Failure(0.1), Parallel(((Pure(0.1),),))):
         name = type(event).__name__
         with pytest.raises(ParameterError, match=f"A {name} has no loss that can be"):
             limits.exact_rho(event)
 
 
-@pytest.mark.parametrize(
-    "event", [ZCDPEvent(0.1, 9), GaussianEvent(1.7, count=9)], ids=str
-)
+@pytest.mark.parametrize("event", [ZCDPEvent(0.1, 9), Gaussian(1.7, count=9)], ids=str)
 def test_a_line_is_exact_at_every_order(event: Event) -> None:
     for order in (1.1, 2.0, 97.3):
         expected = Fraction(order) * limits.exact_rho(event)
@@ -69,10 +67,10 @@ def test_a_line_is_exact_at_every_order(event: Event) -> None:
 @pytest.mark.parametrize(
     "event",
     [
-        GaussianEvent(1.7, 0.02, 9),
+        Gaussian(1.7, 0.02, 9),
         FixedSampleGaussianEvent(1.7, 0.02, 9),
-        PureEvent(3.0, 9),
-        ExponentialEvent(3.0, 9),
+        Pure(3.0, 9),
+        Exponential(3.0, 9),
     ],
     ids=str,
 )
@@ -86,11 +84,11 @@ def test_what_is_saved_under_the_line_is_rounded_up(event: Event, order: float) 
 
 
 def test_a_loss_at_the_ends_of_the_doubles_is_the_line() -> None:
-    for event in (PureEvent(1e-145), PureEvent(1e-200), GaussianEvent(1e-200, 0.5)):
+    for event in (Pure(1e-145), Pure(1e-200), Gaussian(1e-200, 0.5)):
         line = 2 * limits.exact_rho(event)
         assert limits.renyi_loss(event, 2.0) == line
     # One that is just large enough is known to the double.
-    event = PureEvent(1.1e-145)
+    event = Pure(1.1e-145)
     assert limits.renyi_loss(event, 2.0) <= 2 * limits.exact_rho(event)
 
 

@@ -12,10 +12,10 @@ from scipy import fft, optimize
 
 from langchain_dpicl.accounting import (
     Event,
-    ExponentialEvent,
+    Exponential,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    PureEvent,
+    Gaussian,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     loss,
@@ -45,16 +45,16 @@ Floats = npt.NDArray[np.float64]
 # -- figures --------------------------------------------------------------------------
 
 LISTS: dict[str, list[Event]] = {
-    "plain": [GaussianEvent(6.0, count=30)],
-    "sampled": [GaussianEvent(1.1, 0.02, 100)],
-    "often": [GaussianEvent(40.0, 0.1, 20_000)],
+    "plain": [Gaussian(6.0, count=30)],
+    "sampled": [Gaussian(1.1, 0.02, 100)],
+    "often": [Gaussian(40.0, 0.1, 20_000)],
     "fixed sample": [FixedSampleGaussianEvent(1.3, 0.05, 40)],
-    "pure": [PureEvent(0.3, 20)],
-    "large and pure": [PureEvent(3.0, 5)],
-    "exponential": [ExponentialEvent(0.1, 300)],
-    "both orders": [GaussianEvent(0.5, 0.4), PureEvent(0.9)],
-    "mixed": [GaussianEvent(2.0, 0.05, 50), PureEvent(0.2, 3), ExponentialEvent(0.4)],
-    "hardly any noise": [GaussianEvent(0.02, 0.3, 2)],
+    "pure": [Pure(0.3, 20)],
+    "large and pure": [Pure(3.0, 5)],
+    "exponential": [Exponential(0.1, 300)],
+    "both orders": [Gaussian(0.5, 0.4), Pure(0.9)],
+    "mixed": [Gaussian(2.0, 0.05, 50), Pure(0.2, 3), Exponential(0.4)],
+    "hardly any noise": [Gaussian(0.02, 0.3, 2)],
 }
 RECORDED: dict[tuple[str, float, float], float] = {
     ("plain", 1e-06, FINE): 4.406589760794814,
@@ -101,23 +101,23 @@ def test_the_default_resolution_is_the_fine_one() -> None:
 @pytest.mark.parametrize("event", [ZCDPEvent(1e-9), RenyiEvent(3.0, 1e-9)])
 def test_what_has_no_distribution_has_no_bound(event: Event) -> None:
     assert loss_epsilon([event], 0.5) == math.inf
-    assert loss_epsilon([PureEvent(0.1), event], 0.5) == math.inf
-    assert loss_epsilon([event, PureEvent(0.1)], 0.5) == math.inf
+    assert loss_epsilon([Pure(0.1), event], 0.5) == math.inf
+    assert loss_epsilon([event, Pure(0.1)], 0.5) == math.inf
 
 
 def test_a_million_uses_are_the_most() -> None:
-    often = [GaussianEvent(100.0, 0.01, 999_999), PureEvent(1e-4)]
+    often = [Gaussian(100.0, 0.01, 999_999), Pure(1e-4)]
     assert 0.3 < loss_epsilon(often, 1e-6) < 0.6
-    assert loss_epsilon([*often, PureEvent(1e-5)], 1e-6) == math.inf
+    assert loss_epsilon([*often, Pure(1e-5)], 1e-6) == math.inf
 
 
 def test_a_step_of_sixteen_is_the_longest() -> None:
-    least = [GaussianEvent(2.0**-9)]
+    least = [Gaussian(2.0**-9)]
     assert grid_step(least, FINE) == 16.0
     assert 131_072 < loss_epsilon(least, 1e-6) < 140_000
-    assert grid_step([GaussianEvent(2.0**-10)], FINE) == 32.0
-    assert loss_epsilon([GaussianEvent(2.0**-10)], 1e-6) == math.inf
-    assert loss_epsilon([GaussianEvent(1e-200)], 1e-6) == math.inf
+    assert grid_step([Gaussian(2.0**-10)], FINE) == 32.0
+    assert loss_epsilon([Gaussian(2.0**-10)], 1e-6) == math.inf
+    assert loss_epsilon([Gaussian(1e-200)], 1e-6) == math.inf
 
 
 @pytest.mark.parametrize("error", [OverflowError, ValueError, MemoryError])
@@ -128,7 +128,7 @@ def test_what_the_other_library_refuses_has_no_bound(
         raise error
 
     monkeypatch.setattr(loss, "discretize", refuse)
-    assert loss_epsilon([GaussianEvent(1.0, 0.5)], 1e-6) == math.inf
+    assert loss_epsilon([Gaussian(1.0, 0.5)], 1e-6) == math.inf
 
 
 @pytest.mark.parametrize("figures", [(1.0, math.nan), (math.nan, 1.0)])
@@ -137,7 +137,7 @@ def test_a_figure_that_is_no_number_is_no_bound(
 ) -> None:
     left = list(figures)
     monkeypatch.setattr(loss, "_order_epsilon", lambda *_: left.pop())
-    assert loss_epsilon([GaussianEvent(1.0, 0.5)], 1e-6) == math.inf
+    assert loss_epsilon([Gaussian(1.0, 0.5)], 1e-6) == math.inf
     assert left == []
 
 
@@ -153,7 +153,7 @@ def test_the_dearer_order_of_the_neighbors_counts(
         return left.pop()
 
     monkeypatch.setattr(loss, "_order_epsilon", bound)
-    gaussian, pure = GaussianEvent(1.0, 0.5, 3), PureEvent(0.5, 7)
+    gaussian, pure = Gaussian(1.0, 0.5, 3), Pure(0.5, 7)
     assert loss_epsilon([gaussian, pure], 1e-6) == 2.0
     step = grid_step([gaussian, pure], FINE)
     removing, adding = discretize(one_use(gaussian), step)
@@ -172,7 +172,7 @@ def test_the_dearer_order_of_the_neighbors_counts(
 def test_a_window_of_too_many_points_has_no_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    event = PureEvent(0.5)
+    event = Pure(0.5)
     step = grid_step([event], FINE)
     lowest, highest = _window([(discretize(event, step)[0], 1)], None)
     size = highest - lowest + 1
@@ -195,7 +195,7 @@ def tilt_of(uses: list[tuple[Measure, int]], step: float, delta: float) -> int:
 
 @pytest.mark.parametrize("share", [0.0029, 0.0031])
 def test_errors_that_are_a_large_share_of_delta_are_made_small(share: float) -> None:
-    event = GaussianEvent(1.1, 0.02)
+    event = Gaussian(1.1, 0.02)
     step = grid_step([event], FINE)
     uses = [(discretize(event, step)[0], 100)]
     plain = _compose(uses, step, None)
@@ -210,7 +210,7 @@ def test_errors_that_are_a_large_share_of_delta_are_made_small(share: float) -> 
 def test_a_tilted_window_is_eight_times_as_long_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    event, delta = GaussianEvent(1.1, 0.02), 1e-11
+    event, delta = Gaussian(1.1, 0.02), 1e-11
     step = grid_step([event], FINE)
     uses = [(discretize(event, step)[0], 100)]
     plain = _compose(uses, step, None)
@@ -227,7 +227,7 @@ def test_a_tilted_window_is_eight_times_as_long_at_most(
 
 
 def test_the_smaller_of_both_figures_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    event, delta = GaussianEvent(1.1, 0.02), 1e-13
+    event, delta = Gaussian(1.1, 0.02), 1e-13
     step = grid_step([event], FINE)
     uses = [(discretize(event, step)[0], 100)]
     for figures in ([1.0, 2.0], [2.0, 1.0]):
@@ -304,7 +304,7 @@ def test_uses_are_convolved_tilted_and_with_their_errors_known(
 def test_a_window_ends_where_the_best_chernoff_bound_leaves_next_to_nothing(
     z: float, q: float, uses: int, tilt: int | None
 ) -> None:
-    event = GaussianEvent(z, q)
+    event = Gaussian(z, q)
     step = grid_step([event], FINE)
     measure = discretize(event, step)[0]
     slope, at_slope = 0.0, 0.0
@@ -344,7 +344,7 @@ def test_no_mass_far_out_is_no_mass_however_it_is_tilted() -> None:
 
 
 def test_what_is_cut_off_is_wrapped_and_never_lost() -> None:
-    event = GaussianEvent(1.1, 0.02)
+    event = Gaussian(1.1, 0.02)
     step = grid_step([event], FINE)
     composed = _compose([(discretize(event, step)[0], 400)], step, None)
     assert len(composed.tilted) < 400 * len(discretize(event, step)[0].probabilities)

@@ -10,16 +10,16 @@ import pytest
 
 from langchain_dpicl.accounting import (
     CurvePart,
-    DeltaEvent,
     Divergence,
     Event,
     EventTemplate,
-    ExponentialEvent,
+    Exponential,
     ExponentialPart,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
+    Gaussian,
     GaussianPart,
-    PureEvent,
+    Pure,
     PurePart,
     RenyiEvent,
     Template,
@@ -34,14 +34,14 @@ from langchain_dpicl.common.parameters import ParameterError
 # -- parts ----------------------------------------------------------------------------
 
 OPEN: list[tuple[Part, float, Event, Any]] = [
-    (GaussianPart(), 1.0, GaussianEvent(4.0, 1.0, 3), 4.0),
-    (GaussianPart(), 0.5, GaussianEvent(4.0, 0.5, 3), 4.0),
-    (GaussianPart(2.0), 0.5, GaussianEvent(2.0, 0.5, 3), 2.0),
-    (PurePart(), 1.0, PureEvent(0.25, 3), 0.25),
-    (PurePart(2.0), 1.0, PureEvent(2.0, 3), 2.0),
-    (ExponentialPart(), 1.0, ExponentialEvent(0.5, 3), 0.5),
-    (ExponentialPart(ratio=3.0), 1.0, ExponentialEvent(0.75, 3), 0.75),
-    (ExponentialPart(2.0), 1.0, ExponentialEvent(2.0, 3), 2.0),
+    (GaussianPart(), 1.0, Gaussian(4.0, 1.0, 3), 4.0),
+    (GaussianPart(), 0.5, Gaussian(4.0, 0.5, 3), 4.0),
+    (GaussianPart(2.0), 0.5, Gaussian(2.0, 0.5, 3), 2.0),
+    (PurePart(), 1.0, Pure(0.25, 3), 0.25),
+    (PurePart(2.0), 1.0, Pure(2.0, 3), 2.0),
+    (ExponentialPart(), 1.0, Exponential(0.5, 3), 0.5),
+    (ExponentialPart(ratio=3.0), 1.0, Exponential(0.75, 3), 0.75),
+    (ExponentialPart(2.0), 1.0, Exponential(2.0, 3), 2.0),
     (CurvePart(8.0), 1.0, RenyiEvent(8.0, 0.25, 3), Divergence(8.0, 0.25, 1.0)),
     (CurvePart(8.0), 0.5, RenyiEvent(8.0, 0.0625, 3), Divergence(8.0, 0.0625, 0.5)),
     (CurvePart(8.0, 2.0), 0.5, RenyiEvent(8.0, 2.0, 3), Divergence(8.0, 2.0, 0.5)),
@@ -69,22 +69,22 @@ def test_a_sampled_pure_part_is_charged_what_sampling_makes_of_it(
     part: Part, epsilon: float
 ) -> None:
     charged = sampled_epsilon(epsilon, 0.5)
-    assert part.event(4.0, 0.5, 3) == PureEvent(charged, 3)
-    assert part.read(PureEvent(charged), 0.5) == unsampled_epsilon(charged, 0.5)
+    assert part.event(4.0, 0.5, 3) == Pure(charged, 3)
+    assert part.read(Pure(charged), 0.5) == unsampled_epsilon(charged, 0.5)
     # An exponential mechanism that is sampled is of no bounded range.
     with pytest.raises(ParameterError, match="do not fit"):
-        part.read(ExponentialEvent(charged), 0.5)
-    assert part.read(PureEvent(0.5), 1.0) == 0.5
+        part.read(Exponential(charged), 0.5)
+    assert part.read(Pure(0.5), 1.0) == 0.5
 
 
 MISFITS: list[tuple[Part, Event, float]] = [
-    (GaussianPart(), GaussianEvent(1.0, 0.5), 0.25),
-    (GaussianPart(), GaussianEvent(1.0, 0.5), 1.0),
+    (GaussianPart(), Gaussian(1.0, 0.5), 0.25),
+    (GaussianPart(), Gaussian(1.0, 0.5), 1.0),
     (GaussianPart(), FixedSampleGaussianEvent(1.0, 0.5), 0.5),
-    (GaussianPart(), PureEvent(1.0), 1.0),
-    (PurePart(), ExponentialEvent(1.0), 1.0),
-    (PurePart(), GaussianEvent(1.0), 1.0),
-    (ExponentialPart(), GaussianEvent(1.0), 1.0),
+    (GaussianPart(), Pure(1.0), 1.0),
+    (PurePart(), Exponential(1.0), 1.0),
+    (PurePart(), Gaussian(1.0), 1.0),
+    (ExponentialPart(), Gaussian(1.0), 1.0),
     (CurvePart(8.0), ZCDPEvent(1.0), 1.0),
 ]
 
@@ -174,7 +174,7 @@ def test_a_template_as_it_is_by_default() -> None:
     assert (plain.share, plain.delta0_share, CURVE_DELTA0_SHARE) == (1.0, 0.5, 0.25)
     assert (plain.instead, plain.lead, plain.is_fixed_size) == (None, None, False)
     assert plain.shapes == (plain,)
-    assert plain.shape_of((GaussianEvent(1.0),)) is plain
+    assert plain.shape_of((Gaussian(1.0),)) is plain
     assert plain.name_of(object()) == "vote"
     assert plain.needs_order is False
     assert plain.lead_of(1.0) == plain.lead_of(1.0, is_rough=True) == 0.0
@@ -222,8 +222,8 @@ def test_a_failure_is_charged_after_sampling_and_read_before_it(
     )
     events = template.events(4.0, 1e-6)
     assert events == (
-        GaussianEvent(4.0, rate, uses),
-        DeltaEvent(1e-6 * rate, uses),
+        Gaussian(4.0, rate, uses),
+        Failure(1e-6 * rate, uses),
     )
     read = 1e-6 if rate == 1 else 1e-6 * rate / rate * (1 - 1e-12)
     assert template.read(events) == (4.0, read)
@@ -233,8 +233,8 @@ def test_a_failure_is_charged_after_sampling_and_read_before_it(
     wrong: list[tuple[Event, ...]] = [
         events[:1],
         (*events, events[1]),
-        (GaussianEvent(4.0, rate, uses + 1), events[1]),
-        (events[0], DeltaEvent(1e-6, uses + 1)),
+        (Gaussian(4.0, rate, uses + 1), events[1]),
+        (events[0], Failure(1e-6, uses + 1)),
         (events[0], events[0]),
         (events[1], events[1]),
     ]
@@ -246,7 +246,7 @@ def test_a_failure_is_charged_after_sampling_and_read_before_it(
 
 def test_many_uses_are_compared_by_their_number() -> None:
     template = EventTemplate("x", (GaussianPart(),), values, uses=int("70000"))
-    assert template.read((GaussianEvent(4.0, count=int("70000")),)) == (4.0,)
+    assert template.read((Gaussian(4.0, count=int("70000")),)) == (4.0,)
     several = EventTemplate(
         "x", (ExponentialPart(), GaussianPart()), values, needs_delta0=True
     )
@@ -275,11 +275,11 @@ def test_samples_of_fixed_size_are_charged_and_read_as_such() -> None:
     assert template.events(4.0, 0.0) == (event,)
     assert template.read((event,)) == (4.0,)
     pure = EventTemplate("x", (PurePart(2.0),), values, 0.5, is_fixed_size=True)
-    assert pure.events(4.0, 0.0) == (PureEvent(sampled_epsilon(2.0, 0.5)),)
+    assert pure.events(4.0, 0.0) == (Pure(sampled_epsilon(2.0, 0.5)),)
     (epsilon,) = pure.read(pure.events(4.0, 0.0))
     assert epsilon == pytest.approx(2.0)
     with pytest.raises(ParameterError, match="do not fit"):
-        template.read((GaussianEvent(4.0, 0.5, 3),))
+        template.read((Gaussian(4.0, 0.5, 3),))
 
 
 def lead(noise: Any, *, is_rough: bool) -> float:
@@ -343,10 +343,10 @@ class Rule:
 
 def test_an_account_fills_in_what_is_open() -> None:
     rule, plain = Rule(), EventTemplate("x", (GaussianPart(),), values)
-    assert plain.filled(rule) == (GaussianEvent(4.0),)
+    assert plain.filled(rule) == (Gaussian(4.0),)
     assert rule.asked == [plain]
     rule, failing = Rule(), dataclasses.replace(plain, needs_delta0=True)
-    assert failing.filled(rule) == (GaussianEvent(4.0), DeltaEvent(1e-7))
+    assert failing.filled(rule) == (Gaussian(4.0), Failure(1e-7))
     assert rule.asked == [(failing, 1), failing]
 
 

@@ -11,13 +11,13 @@ from support.filter_oracle import conversion, number, sampled_divergence, smalle
 from support.filter_oracle import zcdp_epsilon as exact_zcdp_epsilon
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Gaussian,
+    Parallel,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     rho,
@@ -39,7 +39,7 @@ def at(event: Event, *orders: float) -> list[float]:
 # -- one use --------------------------------------------------------------------------
 
 
-def bent(event: GaussianEvent | FixedSampleGaussianEvent, order: float) -> mp.mpf:
+def bent(event: Gaussian | FixedSampleGaussianEvent, order: float) -> mp.mpf:
     """(a - 1) R(a) on a straight line between two whole orders, or between 1 and 2."""
     z, q = event.noise_multiplier, event.sampling_rate
     more = [0.0] * len(WHOLE)
@@ -61,9 +61,9 @@ def bent(event: GaussianEvent | FixedSampleGaussianEvent, order: float) -> mp.mp
 
 
 SAMPLED = [
-    GaussianEvent(1.1, 0.02),
-    GaussianEvent(0.7, 0.5, 7),
-    GaussianEvent(30.0, 0.001),
+    Gaussian(1.1, 0.02),
+    Gaussian(0.7, 0.5, 7),
+    Gaussian(30.0, 0.001),
     FixedSampleGaussianEvent(1.3, 0.05),
     FixedSampleGaussianEvent(20.0, 0.3, 7),
 ]
@@ -75,7 +75,7 @@ SAMPLED = [
     [1.001, 1.5, 2.0, 2.5, 3.0, 17.25, 63.5, 64.0, 65.0, 66.0, 67.3, 75.5, 76.0],
 )
 def test_a_sampled_gaussian_between_whole_orders_is_on_a_line(
-    event: GaussianEvent | FixedSampleGaussianEvent, order: float
+    event: Gaussian | FixedSampleGaussianEvent, order: float
 ) -> None:
     with mp.workdps(40):
         exact = bent(event, order) / (number(order) - 1)
@@ -84,9 +84,9 @@ def test_a_sampled_gaussian_between_whole_orders_is_on_a_line(
     assert at(event, order) == pytest.approx([expected], rel=1e-12, abs=0)
 
 
-@pytest.mark.parametrize("kind", [GaussianEvent, FixedSampleGaussianEvent])
+@pytest.mark.parametrize("kind", [Gaussian, FixedSampleGaussianEvent])
 def test_sampling_is_ignored_above_the_last_whole_order_and_never_costs(
-    kind: type[GaussianEvent | FixedSampleGaussianEvent],
+    kind: type[Gaussian | FixedSampleGaussianEvent],
 ) -> None:
     event = kind(60.0, 1e-3)
     plain = [order / 7200 for order in (2047.0, 2048.0, 2048.5, 2049.0, 1e6)]
@@ -97,16 +97,16 @@ def test_sampling_is_ignored_above_the_last_whole_order_and_never_costs(
     )
     with mp.workdps(40):
         last = float(sampled_divergence(60.0, 1e-3, 2048) * UP)
-    if kind is GaussianEvent:
+    if kind is Gaussian:
         assert found[1] == pytest.approx(last, rel=1e-12)
     # With little noise a sample hides nothing, and the plain release is the bound.
     assert at(kind(0.05, 0.999), 1.1) == [pytest.approx(1.1 / (2 * 0.05**2), rel=1e-15)]
 
 
 def test_losses_beyond_all_doubles_are_infinite_and_no_error() -> None:
-    for event in (GaussianEvent(1e-200, 0.1), FixedSampleGaussianEvent(1e-200, 0.1)):
+    for event in (Gaussian(1e-200, 0.1), FixedSampleGaussianEvent(1e-200, 0.1)):
         assert at(event, 1.5, 30.0) == [math.inf, math.inf]
-    assert at(GaussianEvent(1e-3), 2.0) == [1e6]
+    assert at(Gaussian(1e-3), 2.0) == [1e6]
 
 
 def response(epsilon: float, order: float) -> mp.mpf:
@@ -130,8 +130,8 @@ def test_pure_and_exponential_mechanisms_are_randomized_response_or_less(
     # Where it cancels, a part in 1e15 of what cancels is added.
     slack = 1e-13 + 3e-15 / ((order - 1) * expected[0])
     found = [
-        *at(PureEvent(epsilon, 3), order),
-        *at(ExponentialEvent(epsilon, 3), order),
+        *at(Pure(epsilon, 3), order),
+        *at(Exponential(epsilon, 3), order),
     ]
     assert found == pytest.approx(expected, rel=slack, abs=0)
     assert all(
@@ -143,43 +143,43 @@ def test_the_rounding_of_a_pure_loss_is_upward_by_a_known_part() -> None:
     epsilon, order = 0.5, 1.5
     with mp.workdps(60):
         expected = float(response(epsilon, order)) + 1e-15 * (1 + 0.25) / 0.5
-    assert at(PureEvent(epsilon), order) == pytest.approx([expected], abs=6e-16, rel=0)
+    assert at(Pure(epsilon), order) == pytest.approx([expected], abs=6e-16, rel=0)
 
 
 def test_a_small_loss_is_bounded_by_its_square_where_the_exact_one_cancels() -> None:
     order, epsilon = 2.0, 1e-9
-    for event, share in ((PureEvent(epsilon), 2), (ExponentialEvent(epsilon), 8)):
+    for event, share in ((Pure(epsilon), 2), (Exponential(epsilon), 8)):
         line = order * epsilon**2 / share
         assert at(event, order) == pytest.approx([line], rel=1e-12, abs=0)
 
 
 def test_one_use_of_each_other_kind() -> None:
     assert at(ZCDPEvent(0.25, 9), 1.5, 8.0) == [0.375, 2.0]
-    assert at(GaussianEvent(2.0, count=9), 1.5, 8.0) == [0.1875, 1.0]
+    assert at(Gaussian(2.0, count=9), 1.5, 8.0) == [0.1875, 1.0]
     assert at(RenyiEvent(8.0, 0.25, 9), 1.5, 8.0, 8.5) == [0.25, 0.25, math.inf]
     branches = (
-        (ZCDPEvent(0.25, 2), DeltaEvent(0.5), ZCDPEvent(0.5)),
+        (ZCDPEvent(0.25, 2), Failure(0.5), ZCDPEvent(0.5)),
         (RenyiEvent(4.0, 2.0, 3),),
-        (ZCDPEvent(0.25, 2), DeltaEvent(0.5), ZCDPEvent(0.5)),
+        (ZCDPEvent(0.25, 2), Failure(0.5), ZCDPEvent(0.5)),
     )
-    assert at(ParallelEvent(branches, 9), 2.0, 4.0, 7.0) == [6.0, 6.0, math.inf]
-    assert at(ParallelEvent(branches[:1], 9), 2.0, 7.0) == [2.0, 7.0]
-    assert at(ParallelEvent(((DeltaEvent(0.5),),)), 2.0) == [0.0]
+    assert at(Parallel(branches, 9), 2.0, 4.0, 7.0) == [6.0, 6.0, math.inf]
+    assert at(Parallel(branches[:1], 9), 2.0, 7.0) == [2.0, 7.0]
+    assert at(Parallel(((Failure(0.5),),)), 2.0) == [0.0]
 
 
 def test_rho_adds_up_every_kind() -> None:
     for event, one in (
-        (GaussianEvent(2.0, count=3), 0.125),
-        (GaussianEvent(2.0, 0.5, 3), 0.125),
+        (Gaussian(2.0, count=3), 0.125),
+        (Gaussian(2.0, 0.5, 3), 0.125),
         (FixedSampleGaussianEvent(2.0, 0.5, 3), 0.125),
-        (ExponentialEvent(2.0, 3), 0.5),
-        (PureEvent(2.0, 3), 2.0),
+        (Exponential(2.0, 3), 0.5),
+        (Pure(2.0, 3), 2.0),
         (ZCDPEvent(0.75, 3), 0.75),
-        (DeltaEvent(0.5, 3), 0.0),
-        (ParallelEvent(((ZCDPEvent(0.25, 5),), (PureEvent(1.0),)), 3), 1.25),
+        (Failure(0.5, 3), 0.0),
+        (Parallel(((ZCDPEvent(0.25, 5),), (Pure(1.0),)), 3), 1.25),
     ):
         assert rho([event]) == 3 * one
-        assert rho([event, PureEvent(4.0), event]) == 6 * one + 8
+        assert rho([event, Pure(4.0), event]) == 6 * one + 8
     assert rho([]) == 0
     with pytest.raises(ParameterError, match="Not a privacy event: object"):
         rho([object()])  # type: ignore[list-item]
@@ -218,24 +218,22 @@ def test_the_zcdp_conversion_at_its_ends() -> None:
 
 
 LISTS: dict[str, list[Event]] = {
-    "Gaussian": [GaussianEvent(1.5, count=3)],
-    "sampled": [GaussianEvent(1.1, 0.02, 100)],
-    "sampled, high orders": [GaussianEvent(40.0, 0.01, 50_000)],
+    "Gaussian": [Gaussian(1.5, count=3)],
+    "sampled": [Gaussian(1.1, 0.02, 100)],
+    "sampled, high orders": [Gaussian(40.0, 0.01, 50_000)],
     "fixed sample": [FixedSampleGaussianEvent(1.3, 0.05, 40)],
-    "exponential": [ExponentialEvent(0.1, 1000)],
-    "pure": [PureEvent(0.3, 20)],
+    "exponential": [Exponential(0.1, 1000)],
+    "pure": [Pure(0.3, 20)],
     "zCDP": [ZCDPEvent(0.01, 7)],
     "Renyi": [RenyiEvent(7.5, 0.2, 3)],
     "Renyi, one order lower": [RenyiEvent(7.5, 0.2), RenyiEvent(3.5, 0.1, 2)],
     "parallel": [
-        ParallelEvent(
-            ((RenyiEvent(5.0, 0.5), DeltaEvent(0.5)), (GaussianEvent(2.0, count=2),)), 3
-        )
+        Parallel(((RenyiEvent(5.0, 0.5), Failure(0.5)), (Gaussian(2.0, count=2),)), 3)
     ],
     "mixed": [
-        GaussianEvent(1.1, 0.02, 100),
-        ExponentialEvent(0.2, 5),
-        PureEvent(0.1),
+        Gaussian(1.1, 0.02, 100),
+        Exponential(0.2, 5),
+        Pure(0.1),
         ZCDPEvent(0.003),
     ],
     "tiny": [ZCDPEvent(1e-13)],
@@ -250,7 +248,7 @@ def best_known(events: list[Event], delta: float) -> float:
     lasts += [
         e.order
         for event in events
-        if isinstance(event, ParallelEvent)
+        if isinstance(event, Parallel)
         for branch in event.branches
         for e in branch
         if isinstance(e, RenyiEvent)
@@ -316,5 +314,5 @@ def test_no_events_cost_nothing_and_what_has_no_bound_is_infinite() -> None:
     # The best order is the first, or the last, that is looked at.
     assert renyi_epsilon([ZCDPEvent(1e15)], 1e-5) == pytest.approx(1e15, rel=1e-5)
     assert 0 <= renyi_epsilon([ZCDPEvent(1e-25)], 1e-12) < 1e-8
-    assert renyi_epsilon([GaussianEvent(1e-200)], 1e-6) == math.inf
+    assert renyi_epsilon([Gaussian(1e-200)], 1e-6) == math.inf
     assert renyi_epsilon([ZCDPEvent(1e-15)], 0.5) == 0.0

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
+    Exponential,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
-    ParallelEvent,
+    Gaussian,
+    Parallel,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
     best_order,
@@ -102,15 +102,15 @@ def test_the_last_order_is_met_exactly(order: float) -> None:
 @pytest.mark.parametrize(
     "others",
     [
-        [GaussianEvent(3.0, count=4)],
-        [GaussianEvent(1.5, 0.1, 20)],
-        [ExponentialEvent(0.3, 5), PureEvent(0.1)],
+        [Gaussian(3.0, count=4)],
+        [Gaussian(1.5, 0.1, 20)],
+        [Exponential(0.3, 5), Pure(0.1)],
         [ZCDPEvent(0.02)],
     ],
 )
 def test_a_mixed_list_is_bounded_by_each_order_below(others: list[Event]) -> None:
     curve = RenyiEvent(9.0, 0.3, 2)
-    found = compose([*others, curve, DeltaEvent(2e-7)], 1e-6)
+    found = compose([*others, curve, Failure(2e-7)], 1e-6)
     at_orders = []
     for order in [1.5, 2.0, 4.0, 8.0, 9.0]:
         x = np.array([order - 1])
@@ -130,7 +130,7 @@ def test_the_least_order_is_the_last_for_all() -> None:
 
 
 def test_branches_are_composed_with_it() -> None:
-    branches = ParallelEvent(((RenyiEvent(5.0, 0.5),), (GaussianEvent(9.0),)))
+    branches = Parallel(((RenyiEvent(5.0, 0.5),), (Gaussian(9.0),)))
     found = compose([branches, RenyiEvent(8.0, 0.1)], 1e-6)
     assert found == pytest.approx(float(converted(5.0, 0.6, 1e-6)), rel=1e-9)
 
@@ -140,7 +140,7 @@ def test_too_many_branches_are_composed_at_once(
 ) -> None:
     monkeypatch.setattr(composing, "MAX_COMBINATIONS", 1)
     composing.bound.cache_clear()
-    branches = ParallelEvent(((RenyiEvent(5.0, 0.5),), (RenyiEvent(7.0, 0.2),)))
+    branches = Parallel(((RenyiEvent(5.0, 0.5),), (RenyiEvent(7.0, 0.2),)))
     found = compose([branches], 1e-6)
     composing.bound.cache_clear()
     assert found == pytest.approx(float(converted(5.0, 0.5, 1e-6)), rel=1e-9)
@@ -149,13 +149,13 @@ def test_too_many_branches_are_composed_at_once(
 @pytest.mark.parametrize("event", [RenyiEvent(8.0, 0.1), ZCDPEvent(0.1)])
 def test_no_loss_distribution_is_made_of_it(event: Event) -> None:
     assert loss_epsilon([event], 1e-6) == math.inf
-    assert loss_epsilon([GaussianEvent(9.0), event], 1e-6) == math.inf
+    assert loss_epsilon([Gaussian(9.0), event], 1e-6) == math.inf
 
 
 @pytest.mark.parametrize("delta0", [0.0, 1e-8])
 def test_a_scale_is_found_closely(delta0: float) -> None:
     def events_at(t: float) -> list[Event]:
-        return [RenyiEvent(6.0, 6.0 / (2 * t * t)), DeltaEvent(delta0)]
+        return [RenyiEvent(6.0, 6.0 / (2 * t * t)), Failure(delta0)]
 
     t = calibrate(events_at, 3.0, 1e-6, uses=20)
     assert 3.0 * (1 - 1e-6) < compose(events_at(t) * 20, 1e-6) <= 3.0
@@ -182,7 +182,7 @@ def test_a_renyi_filter_adds_it_up_at_its_order_and_below() -> None:
 def test_the_other_filters_name_the_way_out(method: Any, is_parallel: bool) -> None:
     event: Event = RenyiEvent(6.0, 0.01)
     if is_parallel:
-        event = ParallelEvent(((RenyiEvent(6.0, 0.01),),))
+        event = Parallel(((RenyiEvent(6.0, 0.01),),))
     account = PrivacyFilter(method, 3.0, 1e-6)
     with pytest.raises(ParameterError, match="mechanism='gaussian'"):
         account.cost([event])
@@ -204,14 +204,14 @@ def test_the_best_order_for_it_is_one_at_which_it_is_known() -> None:
 
 MIXES: dict[str, list[Event]] = {
     "curve": [RenyiEvent(7.6, 0.04, 20)],
-    "with a Gaussian": [RenyiEvent(7.6, 0.04, 20), GaussianEvent(9.0, count=20)],
-    "sampled": [RenyiEvent(3.4, 0.1, 20), GaussianEvent(1.5, 0.25, 20)],
+    "with a Gaussian": [RenyiEvent(7.6, 0.04, 20), Gaussian(9.0, count=20)],
+    "sampled": [RenyiEvent(3.4, 0.1, 20), Gaussian(1.5, 0.25, 20)],
     "fixed sample": [
         RenyiEvent(3.4, 0.1, 20),
         FixedSampleGaussianEvent(1.5, 0.25, 20),
     ],
-    "near one": [RenyiEvent(1.3, 0.5, 20), GaussianEvent(1.0, 0.5, 3)],
-    "far": [RenyiEvent(120.0, 0.005, 20), GaussianEvent(90.0, 0.25, 20)],
+    "near one": [RenyiEvent(1.3, 0.5, 20), Gaussian(1.0, 0.5, 3)],
+    "far": [RenyiEvent(120.0, 0.005, 20), Gaussian(90.0, 0.25, 20)],
 }
 
 

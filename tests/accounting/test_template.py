@@ -9,13 +9,13 @@ from support.release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     EventTemplate,
-    ExponentialEvent,
+    Exponential,
     ExponentialPart,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
-    PureEvent,
+    Pure,
     PurePart,
 )
 from langchain_dpicl.budget import Bundle, forecast, plan_queries
@@ -55,8 +55,8 @@ def test_all_queries_together_keep_within_the_budget_and_use_it(
 
 def test_twin_with_less_noise_overspends() -> None:
     (event,) = plan_queries(VOTE, epsilon=8, delta=1e-6, queries=20)
-    assert isinstance(event, GaussianEvent)
-    weaker = GaussianEvent(event.noise_multiplier * 0.99)
+    assert isinstance(event, Gaussian)
+    weaker = Gaussian(event.noise_multiplier * 0.99)
     assert total((weaker,), 20, 1e-6) > 8
 
 
@@ -81,7 +81,7 @@ def test_a_plan_that_the_second_accountant_cannot_judge_is_kept() -> None:
     shape = template("vote", (GaussianPart(),), sampling_rate=0.25)
     with pytest.warns(UserWarning, match="can't judge this plan: .* noise multiplier"):
         (event,) = plan_queries(shape, epsilon=0.1, delta=1e-6, queries=10_000)
-    assert isinstance(event, GaussianEvent)
+    assert isinstance(event, Gaussian)
     assert event.noise_multiplier > 300
     assert 0.098 <= total((event,), 10_000, 1e-6) <= 0.1
 
@@ -91,9 +91,7 @@ def test_fixed_noise_is_checked_not_believed() -> None:
     with pytest.raises(PlanMismatchError, match="more noise or fewer queries"):
         plan_queries(fixed, epsilon=1, delta=1e-6, queries=20)
     enough = template("vote", (GaussianPart(30.0),))
-    assert plan_queries(enough, epsilon=1, delta=1e-6, queries=20) == (
-        GaussianEvent(30.0),
-    )
+    assert plan_queries(enough, epsilon=1, delta=1e-6, queries=20) == (Gaussian(30.0),)
 
 
 def test_a_fixed_delta0_that_eats_up_delta_is_refused() -> None:
@@ -104,7 +102,7 @@ def test_a_fixed_delta0_that_eats_up_delta_is_refused() -> None:
 
 def test_delta0_is_charged_for_every_query() -> None:
     events = plan_queries(PTR, epsilon=8, delta=1e-6, queries=20)
-    delta0 = [event for event in events if isinstance(event, DeltaEvent)]
+    delta0 = [event for event in events if isinstance(event, Failure)]
     assert sum(event.delta0 for event in delta0) * 20 == pytest.approx(0.5e-6)
 
 
@@ -113,7 +111,7 @@ def test_releases_of_the_same_units_share_one_delta0() -> None:
     without = template("x", (GaussianPart(),), 0.1)
     together = Bundle("x", (sampled, without, sampled), disjoint=False)
     events = plan_queries(together, epsilon=4, delta=1e-6, queries=5)
-    delta0s = {event for event in events if isinstance(event, DeltaEvent)}
+    delta0s = {event for event in events if isinstance(event, Failure)}
     assert len(delta0s) == 1
     assert 5 * accounting.total_delta0(events) == pytest.approx(0.5e-6)
 
@@ -123,7 +121,7 @@ def test_releases_of_the_same_units_share_one_delta0() -> None:
 def test_sampling_amplifies_a_pure_part_exactly(epsilon: float, rate: float) -> None:
     shape = template("joint", (ExponentialPart(epsilon),), sampling_rate=rate)
     (event,) = shape.events(1.0, 0.0)
-    assert isinstance(event, PureEvent)
+    assert isinstance(event, Pure)
     exact = math.log1p(rate * math.expm1(epsilon))
     assert exact <= event.epsilon <= exact * (1 + 1e-12)
     used = shape.read((event,)).epsilon
@@ -135,17 +133,17 @@ def test_choosing_k_takes_a_fifth_of_a_releases_loss(queries: int) -> None:
     shape = KSAPTROutputParser(k=(1, 3)).event_template()
     events = plan_queries(shape, epsilon=4, delta=1e-6, queries=queries)
     choice, noise, _ = events
-    assert isinstance(choice, ExponentialEvent)
-    assert isinstance(noise, GaussianEvent)
+    assert isinstance(choice, Exponential)
+    assert isinstance(noise, Gaussian)
     losses = accounting.rho([choice]), accounting.rho([noise])
     assert losses[0] / sum(losses) == pytest.approx(0.2)
 
 
 def test_parameters_are_read_back_from_what_was_charged() -> None:
-    events = (ExponentialEvent(0.25), GaussianEvent(3.5), DeltaEvent(2e-8))
+    events = (Exponential(0.25), Gaussian(3.5), Failure(2e-8))
     assert PTR.read(events) == PTRNoise(3.5, 2e-8, selection_epsilon=0.25)
     sampled = template("ptr", (GaussianPart(),), 0.1, needs_delta0=True)
-    noise = sampled.read((GaussianEvent(3.5, 0.1), DeltaEvent(2e-8)))
+    noise = sampled.read((Gaussian(3.5, 0.1), Failure(2e-8)))
     assert (noise.noise_multiplier, noise.selection_epsilon) == (3.5, None)
     assert noise.delta0 == pytest.approx(2e-7)
     assert noise.delta0 * 0.1 <= 2e-8
@@ -155,9 +153,9 @@ def test_parameters_are_read_back_from_what_was_charged() -> None:
     "events",
     [
         (),
-        (GaussianEvent(1.0),),
-        (GaussianEvent(3.5), ExponentialEvent(0.25), DeltaEvent(2e-8)),
-        (ExponentialEvent(0.25), GaussianEvent(3.5), GaussianEvent(3.5)),
+        (Gaussian(1.0),),
+        (Gaussian(3.5), Exponential(0.25), Failure(2e-8)),
+        (Exponential(0.25), Gaussian(3.5), Gaussian(3.5)),
     ],
 )
 def test_events_of_another_shape_are_refused(

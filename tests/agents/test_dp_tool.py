@@ -262,7 +262,7 @@ async def test_an_answer_that_is_not_from_the_records_says_so(
     budget = account()
     parser = KSAPTROutputParser(k=1)
     guessing = private_chain(
-        groups, model=model, parser=parser, budget=budget, on_failure="fallback"
+        groups, model=model, parser=parser, budget=budget, fallback="model"
     )
     message = await run(way, create_dp_tool(guessing, **ABOUT), call())
     assert message.artifact["status"] == "fallback"

@@ -16,7 +16,7 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import GaussianEvent, compose
+from langchain_dpicl.accounting import Gaussian, compose
 from langchain_dpicl.audit.laws import Laws, Pair
 from langchain_dpicl.audit.losses import (
     FiniteLoss,
@@ -205,7 +205,7 @@ def test_a_parser_of_which_nothing_is_known_is_refused() -> None:
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 def test_gaussians_cost_what_the_accountant_says(rate: float) -> None:
     found = [loss for _ in range(20) for loss in gaussian_loss(0.5, rate)]
-    expected = compose([GaussianEvent(2.0, rate, 20)], 1e-6)
+    expected = compose([Gaussian(2.0, rate, 20)], 1e-6)
     upper, lower = (epsilon_of(found, 1e-6, upper=side) for side in (True, False))
     assert upper == pytest.approx(expected, rel=5e-3)
     assert lower <= expected * (1 + 1e-9)

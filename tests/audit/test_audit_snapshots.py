@@ -36,7 +36,7 @@ from langchain_dpicl import (
     SampledGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import GaussianEvent, compose
+from langchain_dpicl.accounting import Gaussian, compose
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, asnapshot, snapshot
 from langchain_dpicl.audit.losses import gaussian_loss
@@ -105,12 +105,12 @@ def test_votes_lose_what_two_histograms_lose(terms: dict[str, Any]) -> None:
             square += sum((without[w] - within[w]) ** 2 for w in ("cough", "rash"))
         expected = 0.0
         if square:
-            expected = compose([GaussianEvent(sigma / math.sqrt(square))], DELTA)
+            expected = compose([Gaussian(sigma / math.sqrt(square))], DELTA)
         assert measured[name] == pytest.approx(expected, rel=1e-3), name
     assert report.is_sound
     assert max(measured.values()) > 0.5
     assert report.claimed["epsilon"] == pytest.approx(
-        compose([GaussianEvent(2.0, count=2)], DELTA), rel=1e-6
+        compose([Gaussian(2.0, count=2)], DELTA), rel=1e-6
     )
 
 
@@ -286,7 +286,7 @@ def test_half_the_noise_exceeds_the_claim() -> None:
 
 
 def test_a_release_that_is_not_computed_hides_none_that_is() -> None:
-    event = GaussianEvent(noise_multiplier=10.0)
+    event = Gaussian(noise_multiplier=10.0)
     most = compose([event], DELTA)
     found = Found(losses=gaussian_loss(2.0, 1.0), charged=[event])
     own = gaussian_epsilon(2.0, DELTA)
@@ -318,7 +318,7 @@ def test_esa_with_sensitivity_1_under_replace_exceeds_the_claim(
     report = audit(chain_of(parser))
     assert report.is_sound is not is_broken
     # One question's opposite answers reach the bound, and don't pass it.
-    expected = compose([GaussianEvent(0.75 if is_broken else 1.5)], DELTA)
+    expected = compose([Gaussian(0.75 if is_broken else 1.5)], DELTA)
     assert report.measured["epsilon"] == pytest.approx(expected, rel=2e-3)
 
 
@@ -430,7 +430,7 @@ def audit_number(count: int) -> AuditReport:
 def test_another_delta_has_another_claim() -> None:
     chain = chain_of(vote(noise_multiplier=2.0))
     report = audit(chain, delta=1e-3)
-    expected = compose([GaussianEvent(2.0, count=2)], 1e-3)
+    expected = compose([Gaussian(2.0, count=2)], 1e-3)
     assert report.claimed == {"epsilon": pytest.approx(expected), "delta": 1e-3}
     assert report.measured["epsilon"] < audit(chain).measured["epsilon"]
 

@@ -15,7 +15,7 @@ from langchain_dpicl import Allowance, PrivacyBudgetHandler
 from langchain_dpicl.accounting import (
     Cost,
     Event,
-    GaussianEvent,
+    Gaussian,
     GaussianPart,
     PurePart,
 )
@@ -152,7 +152,7 @@ def copied(events: tuple[Event, ...]) -> tuple[Event, ...]:
 @pytest.mark.parametrize("kind", [None, "zcdp"])
 @pytest.mark.parametrize("z", [1e-3, 1e3])
 def test_a_charge_of_other_events_releases_nothing(kind: Any, z: float) -> None:
-    other = Retelling(lambda c: dataclasses.replace(c, events=(GaussianEvent(z),)))
+    other = Retelling(lambda c: dataclasses.replace(c, events=(Gaussian(z),)))
     with pytest.raises(PlanMismatchError, match="'default' was charged for another"):
         handler(kind, ledger=other).charge(VOTE)
 
@@ -191,7 +191,7 @@ def test_what_a_plan_has_left_is_never_below_nothing() -> None:
     assert budget.remaining().queries == 1
 
 
-DEAR = (GaussianEvent(0.5),)
+DEAR = (Gaussian(0.5),)
 
 
 @pytest.mark.parametrize("kind", [None, "zcdp"])

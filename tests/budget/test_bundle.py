@@ -17,16 +17,16 @@ from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
     CurvePart,
-    DeltaEvent,
     Event,
     EventTemplate,
-    ExponentialEvent,
+    Exponential,
     ExponentialPart,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
-    ParallelEvent,
+    Parallel,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     PurePart,
     RenyiEvent,
     Template,
@@ -87,12 +87,12 @@ PARTS = [GaussianPart(), PurePart()]
 def test_every_use_is_charged() -> None:
     shape = template("x", (GaussianPart(3.0),), 0.1, needs_delta0=True, uses=7)
     assert shape.events(1.0, 1e-8) == (
-        GaussianEvent(3.0, 0.1, 7),
-        DeltaEvent(1e-8 * 0.1, 7),
+        Gaussian(3.0, 0.1, 7),
+        Failure(1e-8 * 0.1, 7),
     )
     assert step(0.1, PurePart(0.5)).events(1.0, 0.0)[0].count == 15
     joint = template("x", (ExponentialPart(0.5),), uses=3)
-    assert joint.events(1.0, 0.0) == (ExponentialEvent(0.5, 3),)
+    assert joint.events(1.0, 0.0) == (Exponential(0.5, 3),)
 
 
 @pytest.mark.parametrize("uses", [0, -1, 1.5, True, 10**12 + 1])
@@ -139,7 +139,7 @@ def test_each_label_of_its_own_units_gets_its_own_noise(kind: Any, part: Any) ->
     budget = handler(accounting=kind)
     paid = budget.charge(bundle(part=part))
     (event,) = paid.events
-    assert isinstance(event, ParallelEvent)
+    assert isinstance(event, Parallel)
     alone = [
         handler(accounting=kind, ledger=MemoryLedger()).charge(step(rate, part)).noise
         for rate in RATES
@@ -176,14 +176,14 @@ def test_labels_that_share_units_share_one_scale(kind: Any, part: Any) -> None:
 def test_twins_that_compose_labels_in_the_other_way_are_caught() -> None:
     (apart,) = plan_queries(bundle(), epsilon=4, delta=DELTA, queries=1)
     shared = plan_queries(bundle(disjoint=False), epsilon=4, delta=DELTA, queries=1)
-    assert isinstance(apart, ParallelEvent)
+    assert isinstance(apart, Parallel)
     assert 3.98 < accounting.compose([apart], DELTA) <= 4
     assert 3.98 < accounting.compose(shared, DELTA) <= 4
     # The maximum where units are shared spends too much, the sum where they are not
     # too little.
     in_turn = [event for branch in apart.branches for event in branch]
     assert accounting.compose(in_turn, DELTA) > 5
-    disjoint = ParallelEvent(tuple((e,) for e in shared))  # type: ignore[misc]
+    disjoint = Parallel(tuple((e,) for e in shared))  # type: ignore[misc]
     assert accounting.compose([disjoint], DELTA) < 3.95
 
 
@@ -248,7 +248,7 @@ def test_a_disagreement_about_one_label_stops_the_plan(
 ) -> None:
     known = accounting.cross_check
 
-    def doubtful(events: list[GaussianEvent], delta: float) -> accounting.CrossCheck:
+    def doubtful(events: list[Gaussian], delta: float) -> accounting.CrossCheck:
         if events[0].sampling_rate == 0.4:
             return accounting.CrossCheck(1.0, 2.0, 3.0, agrees=False)
         return known(events, delta)
@@ -286,8 +286,8 @@ def test_a_plan_pays_for_its_own_bundle_alone(tmp_path: Path) -> None:
         again.charge(bundle(partition="topic"), unit_key="patient")
 
 
-ONE = (GaussianEvent(2.0, 0.09, 15),)
-TWO = (GaussianEvent(5.0, 0.4, 15),)
+ONE = (Gaussian(2.0, 0.09, 15),)
+TWO = (Gaussian(5.0, 0.4, 15),)
 
 
 @pytest.mark.parametrize(
@@ -295,17 +295,17 @@ TWO = (GaussianEvent(5.0, 0.4, 15),)
     [
         (),
         (*ONE, *TWO, *ONE),
-        (ParallelEvent((ONE, TWO)),),
-        (ParallelEvent((ONE, TWO, ONE, ONE)),),
-        (ParallelEvent((ONE, ONE, TWO)),),
-        (ParallelEvent((ONE, TWO, ONE), count=2),),
-        (ParallelEvent((ONE, TWO, ONE), partition="age"),),
-        (ParallelEvent((ONE, TWO, ONE)), DeltaEvent(1e-9)),
-        (ParallelEvent(((GaussianEvent(2.0, 0.09, 14),), TWO, ONE)),),
-        (ParallelEvent(((GaussianEvent(2.0, 0.09),), TWO, ONE)),),
-        (ParallelEvent(((GaussianEvent(2.0, 0.08, 15),), TWO, ONE)),),
-        (ParallelEvent(((PureEvent(2.0, 15),), TWO, ONE)),),
-        (ParallelEvent(((*ONE, DeltaEvent(1e-9)), TWO, ONE)),),
+        (Parallel((ONE, TWO)),),
+        (Parallel((ONE, TWO, ONE, ONE)),),
+        (Parallel((ONE, ONE, TWO)),),
+        (Parallel((ONE, TWO, ONE), count=2),),
+        (Parallel((ONE, TWO, ONE), partition="age"),),
+        (Parallel((ONE, TWO, ONE)), Failure(1e-9)),
+        (Parallel(((Gaussian(2.0, 0.09, 14),), TWO, ONE)),),
+        (Parallel(((Gaussian(2.0, 0.09),), TWO, ONE)),),
+        (Parallel(((Gaussian(2.0, 0.08, 15),), TWO, ONE)),),
+        (Parallel(((Pure(2.0, 15),), TWO, ONE)),),
+        (Parallel(((*ONE, Failure(1e-9)), TWO, ONE)),),
     ],
 )
 def test_stored_events_that_do_not_fit_are_refused(events: tuple[Event, ...]) -> None:
@@ -431,7 +431,7 @@ def test_shapes_are_all_combinations_where_units_are_shared_unsampled() -> None:
 
 def test_the_combination_that_was_charged_is_read_from_the_events() -> None:
     both = Bundle("x", (two_ways("a"), two_ways("b")), disjoint=False)
-    gaussian, curve = GaussianEvent(2.0), RenyiEvent(3.0, 0.1)
+    gaussian, curve = Gaussian(2.0), RenyiEvent(3.0, 0.1)
     charged = both.shape_of((gaussian, curve))
     assert [one.mechanism for one in charged.templates] == ["a", "b curve"]
     assert charged.mechanism == "x"
@@ -461,11 +461,11 @@ def test_a_release_that_can_not_fail_is_charged_no_failure() -> None:
     shared = Bundle("x", shapes, disjoint=False)
     events = plan_queries(shared, epsilon=4, delta=DELTA, queries=2)
     kinds = [type(event).__name__ for event in events]
-    one = ["GaussianEvent", "DeltaEvent"]
-    assert kinds == [*one, "GaussianEvent", *one]
+    one = ["Gaussian", "Failure"]
+    assert kinds == [*one, "Gaussian", *one]
     # Half of delta, for 2 queries of 2 releases of 15 uses that may fail.
-    failures = [event for event in events if isinstance(event, DeltaEvent)]
-    assert failures == [DeltaEvent(failures[0].delta0, 15)] * 2
+    failures = [event for event in events if isinstance(event, Failure)]
+    assert failures == [Failure(failures[0].delta0, 15)] * 2
     assert failures[0].delta0 == pytest.approx(DELTA / 2 / 60)
 
 

@@ -14,10 +14,10 @@ from support.curve_audit import bit, mixture
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (
     CrossCheck,
-    DeltaEvent,
     EventTemplate,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
+    Gaussian,
     GaussianPart,
     RenyiEvent,
     compose,
@@ -92,7 +92,7 @@ def test_the_events_of_all_queries_are_within_the_account(name: str) -> None:
     events = plan_queries(template, epsilon=3, delta=1e-6, queries=20)
     curve, failure = events
     assert isinstance(curve, RenyiEvent)
-    assert isinstance(failure, DeltaEvent)
+    assert isinstance(failure, Failure)
     assert 20 * failure.delta0 == pytest.approx(0.25e-6)
     assert 2.999 < compose(repeat(events, 20), 1e-6) <= 3
     # The noise is that of the events, and of nothing else.
@@ -155,7 +155,7 @@ def test_a_forecast_knows_the_relation(relation: Relation) -> None:
 @pytest.mark.parametrize("make", [ptr, words])
 def test_a_filter_without_an_order_takes_the_gaussian(method: Any, make: Any) -> None:
     budget = account(accounting=method)
-    assert isinstance(budget.price(make())[0], GaussianEvent)
+    assert isinstance(budget.price(make())[0], Gaussian)
     assert budget.price(make()) == budget.price(make(mechanism="gaussian"))
     with pytest.raises(PlanMismatchError, match="mechanism='gaussian'"):
         budget.price(make(mechanism="curve"))
@@ -196,7 +196,7 @@ def test_without_queries_a_curve_can_not_be_priced() -> None:
     with pytest.raises(InvalidParameterError, match="mechanism='gaussian'"):
         budget.price(ptr(mechanism="curve"))
     fixed = ptr(noise_multiplier=5.0, delta0=1e-9)
-    assert isinstance(budget.price(fixed)[0], GaussianEvent)
+    assert isinstance(budget.price(fixed)[0], Gaussian)
 
 
 def test_a_per_unit_plan_takes_the_curve() -> None:
@@ -207,7 +207,7 @@ def test_a_per_unit_plan_takes_the_curve() -> None:
 
 def test_where_no_curve_releases_anything_the_gaussian_is_taken() -> None:
     terms: dict[str, Any] = {"epsilon": 8, "delta": 1e-14, "queries": 1000}
-    assert isinstance(plan_queries(ptr(), **terms)[0], GaussianEvent)
+    assert isinstance(plan_queries(ptr(), **terms)[0], Gaussian)
     with pytest.raises(PlanMismatchError, match="No lead is enough"):
         plan_queries(ptr(mechanism="curve"), **terms)
 
@@ -223,7 +223,7 @@ def test_two_accountants_must_agree_on_a_curve(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(PlanMismatchError, match="disagree"):
         plan_queries(ptr(mechanism="curve"), **TERMS)
     # It needs no second opinion.
-    assert isinstance(plan_queries(ptr(), **TERMS)[0], GaussianEvent)
+    assert isinstance(plan_queries(ptr(), **TERMS)[0], Gaussian)
 
 
 # -- what was stored -------------------------------------------------------------------
@@ -243,7 +243,7 @@ def test_a_plan_of_an_earlier_version_stays_a_gaussian_one() -> None:
     budget = stored_as(ptr_template("ksa/ptr"))
     paid = budget.charge(ptr())
     assert isinstance(paid.noise, PTRNoise)
-    assert isinstance(paid.events[0], GaussianEvent)
+    assert isinstance(paid.events[0], Gaussian)
     with pytest.raises(PlanMismatchError, match="another kind"):
         budget.charge(ptr(mechanism="curve"))
 
@@ -338,7 +338,7 @@ def test_on_samples_a_bundle_holds_gaussians() -> None:
     both = bundle(ptr(0.25), 0.25)
     assert len(both.shapes) == 1
     events = plan_queries(both, **TERMS)
-    assert all(isinstance(event, GaussianEvent) for event in events[:2])
+    assert all(isinstance(event, Gaussian) for event in events[:2])
 
 
 def test_a_bundle_of_curves_has_one_order() -> None:
@@ -445,7 +445,7 @@ def test_the_shape_with_the_smallest_whole_lead_is_taken(
     shapes: list[Any], taken: float
 ) -> None:
     several: Any = Several(*(shape(*one) for one in shapes))
-    assert chosen(several, Rule()) == (GaussianEvent(taken),)
+    assert chosen(several, Rule()) == (Gaussian(taken),)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     EventTemplate,
-    ExponentialEvent,
+    Exponential,
     ExponentialPart,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     PurePart,
     ZCDPEvent,
 )
@@ -103,17 +103,17 @@ def test_demands() -> None:
 @pytest.mark.parametrize("terms", [{}, {"accounting": "zcdp"}])
 def test_what_is_no_release_is_refused_and_costs_nothing(terms: Any) -> None:
     budget = account(**TERMS, **terms)
-    for value in (*NUMBERS, *OTHERS, GaussianEvent(2.0), [VOTE], VOTE.to_dict()):
+    for value in (*NUMBERS, *OTHERS, Gaussian(2.0), [VOTE], VOTE.to_dict()):
         for ask in (budget.charge, budget.quote, budget.require_payable):
             with pytest.raises(InvalidParameterError, match=r"EventTemplate"):
                 ask(value)
-        if value is not None and not isinstance(value, GaussianEvent):
+        if value is not None and not isinstance(value, Gaussian):
             with pytest.raises(InvalidParameterError, match=r"EventTemplate"):
                 budget.can_afford(value)
         with pytest.raises(InvalidParameterError, match=r"EventTemplate"):
             forecast(value, **TERMS, groups=10)
     assert budget.spent().queries == 0
-    assert budget.can_afford([GaussianEvent(50.0)])
+    assert budget.can_afford([Gaussian(50.0)])
     sweep(
         lambda **more: budget.charge(VOTE, **more) if budget.can_afford() else None,
         {"unit_key": "patient"},
@@ -143,11 +143,11 @@ def test_a_forecast_for_very_many_choices_is_a_number() -> None:
 @pytest.mark.parametrize(
     ("event", "arguments"),
     [
-        (GaussianEvent, {"noise_multiplier": 2.0, "sampling_rate": 0.5, "count": 2}),
-        (ExponentialEvent, {"epsilon": 1.0, "count": 2}),
-        (PureEvent, {"epsilon": 1.0, "count": 2}),
+        (Gaussian, {"noise_multiplier": 2.0, "sampling_rate": 0.5, "count": 2}),
+        (Exponential, {"epsilon": 1.0, "count": 2}),
+        (Pure, {"epsilon": 1.0, "count": 2}),
         (ZCDPEvent, {"rho": 1.0, "count": 2}),
-        (DeltaEvent, {"delta0": 1e-9, "count": 2}),
+        (Failure, {"delta0": 1e-9, "count": 2}),
     ],
 )
 def test_events_cost_something_at_once(event: Any, arguments: dict[str, Any]) -> None:
@@ -165,9 +165,9 @@ def test_events_cost_something_at_once(event: Any, arguments: dict[str, Any]) ->
 
 def test_the_largest_counts_take_no_time() -> None:
     for event in (
-        ExponentialEvent(1e-5, count=10**12),
-        PureEvent(1e-5, count=10**12),
-        GaussianEvent(300.0, 0.1, count=10**12),
+        Exponential(1e-5, count=10**12),
+        Pure(1e-5, count=10**12),
+        Gaussian(300.0, 0.1, count=10**12),
     ):
         with soon(event):
             assert accounting.compose([event], 1e-6) > 0

@@ -11,8 +11,8 @@ from langchain_dpicl import Allowance, PrivacyBudgetHandler
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
     Cost,
-    DeltaEvent,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
     PrivacyFilter,
 )
@@ -43,14 +43,14 @@ def test_the_whole_budget_pays_for_a_release_of_just_that_cost(scope: Any) -> No
     whole = account(queries=1, scope=scope)
     events = whole.price(VOTE)
     assert filter_of(whole).cost(events).loss == BUDGET_UNITS
-    failures = (*events, DeltaEvent(0.2e-6))
+    failures = (*events, Failure(0.2e-6))
     assert filter_of(whole).cost(failures) == (BUDGET_UNITS, BUDGET_UNITS)
     assert whole.can_afford(events)
     assert whole.can_afford(failures)
-    costlier = (GaussianEvent(events[0].noise_multiplier * (1 - 1e-6)),)
+    costlier = (Gaussian(events[0].noise_multiplier * (1 - 1e-6)),)
     assert not whole.can_afford(costlier)
-    assert not whole.can_afford((*events, DeltaEvent(0.2001e-6)))
-    assert not whole.can_afford((DeltaEvent(0.9e-6),))
+    assert not whole.can_afford((*events, Failure(0.2001e-6)))
+    assert not whole.can_afford((Failure(0.9e-6),))
 
 
 def test_what_was_spent_counts_in_both_parts() -> None:
@@ -58,12 +58,12 @@ def test_what_was_spent_counts_in_both_parts() -> None:
     half = budget.price(VOTE)
     fails = template("p", (GaussianPart(500.0),), needs_delta0=True, delta0=0.15e-6)
     budget.charge(fails)
-    assert budget.can_afford(DeltaEvent(0.04e-6))
-    assert not budget.can_afford(DeltaEvent(0.06e-6))
+    assert budget.can_afford(Failure(0.04e-6))
+    assert not budget.can_afford(Failure(0.06e-6))
     budget.charge(VOTE)
     assert not budget.can_afford((*half, *half))
     assert not budget.can_afford(half)
-    assert budget.can_afford(GaussianEvent(half[0].noise_multiplier * 1.1))
+    assert budget.can_afford(Gaussian(half[0].noise_multiplier * 1.1))
     # What was refused as an event is refused as a charge.
     with pytest.raises(BudgetExhaustedError):
         budget.charge(VOTE)

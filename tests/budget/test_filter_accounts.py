@@ -14,10 +14,10 @@ from langchain_dpicl import PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
     Cost,
-    DeltaEvent,
     EventTemplate,
     ExponentialPart,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
     PrivacyFilter,
     PurePart,
@@ -198,10 +198,10 @@ def test_can_afford_asks_and_charges_nothing() -> None:
     budget = handler(queries=2)
     assert budget.can_afford()
     assert budget.can_afford(VOTE)
-    assert budget.can_afford(GaussianEvent(5.0))
-    assert budget.can_afford([GaussianEvent(5.0), DeltaEvent(1e-8)])
-    assert not budget.can_afford(GaussianEvent(0.001))
-    assert not budget.can_afford(DeltaEvent(0.9))
+    assert budget.can_afford(Gaussian(5.0))
+    assert budget.can_afford([Gaussian(5.0), Failure(1e-8)])
+    assert not budget.can_afford(Gaussian(0.001))
+    assert not budget.can_afford(Failure(0.9))
     assert budget.spent().queries == 0
     budget.ledger.close_account("default")
     assert not budget.can_afford()

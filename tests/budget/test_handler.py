@@ -15,9 +15,9 @@ from support.release_templates import template
 
 from langchain_dpicl import Allowance, accounting
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     ExponentialPart,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
 )
 from langchain_dpicl.budget import BudgetState, PrivacyBudgetHandler, find_budget
@@ -157,8 +157,8 @@ def test_can_afford_charges_nothing() -> None:
     budget = handler(queries=1)
     assert budget.can_afford()
     assert budget.can_afford(VOTE)
-    assert budget.can_afford(GaussianEvent(10.0))
-    assert not budget.can_afford(GaussianEvent(0.01))
+    assert budget.can_afford(Gaussian(10.0))
+    assert not budget.can_afford(Gaussian(0.01))
     assert not budget.can_afford(
         template("ptr", (GaussianPart(),), needs_delta0=True, delta0=0.5)
     )
@@ -175,7 +175,7 @@ def test_can_afford_follows_the_fixed_plan() -> None:
     assert budget.can_afford(paid.events)
     assert budget.can_afford(paid.events[0])
     assert not budget.can_afford(JOINT)
-    assert not budget.can_afford([*paid.events, DeltaEvent(1e-9)])
+    assert not budget.can_afford([*paid.events, Failure(1e-9)])
     budget.ledger.close_account("notes")
     assert not budget.can_afford(VOTE)
 

@@ -8,7 +8,7 @@ import pytest
 from support.release_templates import template
 
 from langchain_dpicl import Allowance, PrivacyBudgetHandler, accounting
-from langchain_dpicl.accounting import GaussianEvent, GaussianPart, PurePart
+from langchain_dpicl.accounting import Gaussian, GaussianPart, PurePart
 from langchain_dpicl.budget import plan as plans
 from langchain_dpicl.budget.plan import _uses_within
 from langchain_dpicl.exceptions import PlanMismatchError
@@ -51,8 +51,8 @@ def test_before_the_first_charge_all_is_open() -> None:
     assert budget.can_afford(VOTE)
     assert budget.can_afford(FLIP)
     z = budget.price(VOTE)[0].noise_multiplier
-    assert budget.can_afford(GaussianEvent(z))
-    assert not budget.can_afford(GaussianEvent(z * 0.999))
+    assert budget.can_afford(Gaussian(z))
+    assert not budget.can_afford(Gaussian(z * 0.999))
     alice = budget.for_caller(Allowance("alice", 0.001))
     # Nothing is planned, so nobody knows what a query will cost.
     assert alice.can_afford()
@@ -69,8 +69,8 @@ def test_afterwards_only_what_is_planned_fits() -> None:
     events = budget.charge(VOTE).events
     z = events[0].noise_multiplier
     assert budget.can_afford(events)
-    assert budget.can_afford(GaussianEvent(z))
-    for other in (GaussianEvent(z * 2), GaussianEvent(z / 2), FLIP, [*events, *events]):
+    assert budget.can_afford(Gaussian(z))
+    for other in (Gaussian(z * 2), Gaussian(z / 2), FLIP, [*events, *events]):
         assert not budget.can_afford(other)
     said = r"'default' is planned for another kind of release than this flip release: "
     with pytest.raises(PlanMismatchError, match=said) as caught:

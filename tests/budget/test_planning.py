@@ -12,15 +12,15 @@ from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     CrossCheck,
     CurvePart,
-    DeltaEvent,
     Event,
     EventTemplate,
     ExponentialPart,
+    Failure,
     FixedSampleGaussianEvent,
-    GaussianEvent,
+    Gaussian,
     GaussianPart,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     PurePart,
     RenyiEvent,
     unsampled_epsilon,
@@ -45,7 +45,7 @@ def test_few_pure_releases_spend_all_of_epsilon(
     shape = template("flip", (PurePart(),), rate, uses=uses)
     terms: Any = {"epsilon": 1.0, "delta": 1e-9, "queries": queries}
     (event,) = plan_queries(shape, **terms)
-    assert isinstance(event, PureEvent)
+    assert isinstance(event, Pure)
     assert event.count == uses
     each = 1.0 / (queries * uses)
     assert event.epsilon == pytest.approx(each, rel=1e-10)
@@ -58,12 +58,12 @@ def test_one_unsampled_pure_release_spends_epsilon_to_the_last_place() -> None:
     shape = template("flip", (PurePart(),))
     for epsilon in (0.1, 1.0, 3.0):
         (event,) = plan_queries(shape, epsilon=epsilon, delta=1e-9, queries=1)
-        assert event == PureEvent(epsilon)
+        assert event == Pure(epsilon)
 
 
 def test_many_pure_releases_compose_to_more_than_their_sum_allows() -> None:
     (event,) = plan_queries(template("flip", (PurePart(),)), **TERMS)
-    assert isinstance(event, PureEvent)
+    assert isinstance(event, Pure)
     assert event.epsilon > 1.001 * 8.0 / 20
 
 
@@ -93,20 +93,20 @@ def test_all_other_releases_stay_within_epsilon_and_use_it(
 
 def test_fixed_noise_may_cost_all_of_epsilon_and_no_more() -> None:
     fixed = template("flip", (PurePart(0.5),))
-    cost = accounting.spent((PureEvent(0.5),), 2, 1e-6)
+    cost = accounting.spent((Pure(0.5),), 2, 1e-6)
     terms: Any = {"delta": 1e-6, "queries": 2}
-    assert plan_queries(fixed, epsilon=cost, **terms) == (PureEvent(0.5),)
-    assert is_affordable((PureEvent(0.5),), epsilon=cost, **terms)
+    assert plan_queries(fixed, epsilon=cost, **terms) == (Pure(0.5),)
+    assert is_affordable((Pure(0.5),), epsilon=cost, **terms)
     less = math.nextafter(cost, 0)
-    assert not is_affordable((PureEvent(0.5),), epsilon=less, **terms)
+    assert not is_affordable((Pure(0.5),), epsilon=less, **terms)
     said = r"2 releases by flip with the noise you fixed cost epsilon 1 at delta 1e-06"
     with pytest.raises(PlanMismatchError, match=f"{said}; the account has 0.999997"):
         plan_queries(fixed, epsilon=less, **terms)
 
 
 def test_what_can_not_be_composed_is_not_affordable() -> None:
-    assert not is_affordable((DeltaEvent(0.5),), **TERMS)
-    assert not is_affordable((GaussianEvent(1e-6),), **TERMS)
+    assert not is_affordable((Failure(0.5),), **TERMS)
+    assert not is_affordable((Gaussian(1e-6),), **TERMS)
 
 
 def test_given_failures_must_leave_something_of_delta() -> None:
@@ -133,10 +133,10 @@ def test_given_failures_must_leave_something_of_delta() -> None:
 @pytest.mark.parametrize("queries", [1, 20])
 def test_failures_that_are_left_open_take_half_of_delta(queries: int) -> None:
     terms = {**TERMS, "queries": queries}
-    assert plan_queries(PTR, **terms)[-1] == DeltaEvent(0.5e-6 / queries)
+    assert plan_queries(PTR, **terms)[-1] == Failure(0.5e-6 / queries)
     both = Bundle("both", (PTR, PTR, template("v", (GaussianPart(),))), disjoint=False)
-    failures = [e for e in plan_queries(both, **terms) if isinstance(e, DeltaEvent)]
-    assert failures == [DeltaEvent(0.5e-6 / queries / 2)] * 2
+    failures = [e for e in plan_queries(both, **terms) if isinstance(e, Failure)]
+    assert failures == [Failure(0.5e-6 / queries / 2)] * 2
 
 
 def test_where_no_noise_is_enough_the_terms_are_named() -> None:
@@ -169,7 +169,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, float]]:
     return found
 
 
-SAMPLED = GaussianEvent(9.0, 0.5)
+SAMPLED = Gaussian(9.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -177,12 +177,12 @@ SAMPLED = GaussianEvent(9.0, 0.5)
     [
         ((SAMPLED,), True),
         ((FixedSampleGaussianEvent(9.0, 0.5),), True),
-        ((GaussianEvent(9.0), SAMPLED), True),
+        ((Gaussian(9.0), SAMPLED), True),
         ((RenyiEvent(5.0, 0.01),), True),
-        ((GaussianEvent(9.0), RenyiEvent(5.0, 0.01)), True),
-        ((GaussianEvent(9.0),), False),
-        ((PureEvent(0.1),), False),
-        ((GaussianEvent(9.0), DeltaEvent(1e-9)), False),
+        ((Gaussian(9.0), RenyiEvent(5.0, 0.01)), True),
+        ((Gaussian(9.0),), False),
+        ((Pure(0.1),), False),
+        ((Gaussian(9.0), Failure(1e-9)), False),
         ((), False),
     ],
 )

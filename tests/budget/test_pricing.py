@@ -10,9 +10,9 @@ from support.release_templates import template
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
     CurvePart,
-    DeltaEvent,
     ExponentialPart,
-    GaussianEvent,
+    Failure,
+    Gaussian,
     GaussianPart,
     PrivacyFilter,
     PurePart,
@@ -47,7 +47,7 @@ def test_a_share_of_a_share_is_rounded_down_twice(share: float) -> None:
 def test_what_is_fixed_is_priced_as_it_is_for_any_number_of_queries() -> None:
     fixed = template("vote", (GaussianPart(40.0),))
     for queries in (None, 1, 10**6):
-        assert price_release(fixed, ZCDP, queries) == (GaussianEvent(40.0),)
+        assert price_release(fixed, ZCDP, queries) == (Gaussian(40.0),)
 
 
 def test_the_failures_of_a_release_are_its_share_of_those_of_the_account() -> None:
@@ -55,7 +55,7 @@ def test_the_failures_of_a_release_are_its_share_of_those_of_the_account() -> No
     for rate, uses in ((1.0, 1), (0.25, 1), (0.25, 5)):
         shape = template("p", (GaussianPart(),), rate, needs_delta0=True, uses=uses)
         event = price_release(shape, ZCDP, 4)[-1]
-        assert isinstance(event, DeltaEvent)
+        assert isinstance(event, Failure)
         # The event is charged as the rate times delta0, and `uses` times.
         assert event.delta0 * uses == pytest.approx(0.2e-6 / 4)
         assert event.delta0 * uses < 0.2e-6 / 4
@@ -64,7 +64,7 @@ def test_the_failures_of_a_release_are_its_share_of_those_of_the_account() -> No
 def test_releases_that_share_units_share_the_failures() -> None:
     both = Bundle("both", (PTR, VOTE, PTR), disjoint=False)
     events = price_release(both, ZCDP, 4)
-    failures = [event.delta0 for event in events if isinstance(event, DeltaEvent)]
+    failures = [event.delta0 for event in events if isinstance(event, Failure)]
     assert failures == pytest.approx([0.2e-6 / 8] * 2)
     assert ZCDP.cost(events).failure <= BUDGET_UNITS // 4
 
@@ -77,14 +77,14 @@ def test_a_share_above_one_has_all_failures_and_no_more() -> None:
 
 def test_a_given_delta0_is_kept() -> None:
     given = template("p", (GaussianPart(),), needs_delta0=True, delta0=3e-9)
-    assert price_release(given, ZCDP, 4)[-1] == DeltaEvent(3e-9)
+    assert price_release(given, ZCDP, 4)[-1] == Failure(3e-9)
 
 
 def test_a_release_fails_in_half_of_all_cases_at_most() -> None:
     rare = template("p", (GaussianPart(),), 1e-3, needs_delta0=True)
     renyi = PrivacyFilter("renyi", 8.0, 0.01, delta0_share=0.2)
     event = price_release(rare, renyi, 1)[-1]
-    assert event == DeltaEvent(0.5 * 1e-3)
+    assert event == Failure(0.5 * 1e-3)
 
 
 @pytest.mark.parametrize("share", [0.0, 1e-12])
@@ -132,9 +132,9 @@ def test_too_small_a_share_for_any_noise_is_refused() -> None:
 def test_no_scale_is_tried_that_a_release_could_not_have() -> None:
     tried = []
 
-    def events_at(scale: float) -> tuple[GaussianEvent]:
+    def events_at(scale: float) -> tuple[Gaussian]:
         tried.append(noise_multiplier(scale))
-        return (GaussianEvent(scale),)
+        return (Gaussian(scale),)
 
     _least_noise(events_at, ZCDP, BUDGET_UNITS)
     assert max(tried) == pytest.approx(1e6)

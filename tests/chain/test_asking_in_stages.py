@@ -28,7 +28,7 @@ from langchain_dpicl import (
     UnsoundStoreError,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import FixedSampleGaussianEvent, GaussianEvent
+from langchain_dpicl.accounting import FixedSampleGaussianEvent, Gaussian
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.ledger import MemoryLedger
@@ -278,7 +278,7 @@ def test_one_sample_serves_all_blocks(
     assert chain.budget is not None
     (charge,) = chain.budget.ledger.charges("default")
     (event,) = charge.charge.events
-    assert isinstance(event, GaussianEvent | FixedSampleGaussianEvent)
+    assert isinstance(event, Gaussian | FixedSampleGaussianEvent)
     assert event.sampling_rate == 0.5
 
 

@@ -374,7 +374,7 @@ def test_what_was_learned_is_not_counted(kind: Any) -> None:
         ),
         parser=kind(),
         budget=budget,
-        on_failure="abstain",
+        fallback="refuse",
     )
     words = learning.check().boilerplate
     assert "cough" not in words

@@ -73,9 +73,9 @@ def test_a_model_that_always_fails_is_told_before_anything_is_charged(
     assert budget.spent().queries == 0
 
 
-@pytest.mark.parametrize("on_failure", ["fallback", "abstain"])
+@pytest.mark.parametrize("fallback", ["model", "refuse"])
 async def test_a_vote_whose_calls_all_fail_abstains(
-    groups: RetrievedGroups, on_failure: Any
+    groups: RetrievedGroups, fallback: Any
 ) -> None:
     def broken(text: str) -> str:
         if "Records:" in text:
@@ -86,11 +86,11 @@ async def test_a_vote_whose_calls_all_fail_abstains(
         groups=groups,
         model=ScriptedModel(reply=broken),
         parser=VoteOutputParser(labels=["a", "b"]),
-        on_failure=on_failure,
+        fallback=fallback,
         budget=rich(),
     )
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
-        is_public = on_failure == "fallback"
+        is_public = fallback == "model"
         assert record(answer)["status"] == ("fallback" if is_public else "abstained")
         assert answer.content == (
             "From general knowledge, not from the records: I can't say."
@@ -112,7 +112,7 @@ async def test_a_text_parser_behind_a_chain_shows_no_guess_as_an_answer(
     for terms, expected in (
         ({}, "No answer: the test for agreement was not passed."),
         ({"abstain_text": "Sorry."}, "Sorry."),
-        ({"on_failure": "fallback"}, f"{note}Paris, I think."),
+        ({"fallback": "model"}, f"{note}Paris, I think."),
     ):
         model = ScriptedModel(
             reply=lambda text: "" if "Records:" in text else "Paris, I think."

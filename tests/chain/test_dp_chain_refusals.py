@@ -139,8 +139,8 @@ def test_a_bad_question_embedding_is_refused_uncharged(vector: list[float]) -> N
         ({"model": "openai:gpt"}, UnsealableModelError),
         ({"groups": ["record canary-7f3a"]}, InvalidParameterError),
         ({"parser": StrOutputParser()}, InvalidParameterError),
-        ({"on_failure": "canary-7f3a"}, InvalidParameterError),
-        ({"max_group_concurrency": 0}, InvalidParameterError),
+        ({"fallback": "canary-7f3a"}, InvalidParameterError),
+        ({"max_concurrency": 0}, InvalidParameterError),
         ({"prompts_per_call": 0}, InvalidParameterError),
         ({"prompts_per_call": 2}, InvalidParameterError),
         ({"epsilon": 3}, InvalidParameterError),
@@ -257,7 +257,7 @@ def test_the_public_answer_is_not_asked_to_choose(groups: RetrievedGroups) -> No
             "{context} {question} {format_instructions}"
         ),
         budget=rich(),
-        on_failure="fallback",
+        fallback="model",
     )
     for _ in range(2):
         assert str(chain.invoke(QUESTION).content).endswith(": A cough, I think.")

@@ -22,7 +22,7 @@ from langchain_dpicl import (
     SampledGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import FAILED, answered
@@ -205,7 +205,7 @@ def test_sampled_groups_are_sampled_anew() -> None:
     first = set(model.asked[1:41])
     assert first != set(model.asked[41:])
     events = [r.charge.events[0] for r in budget.ledger.charges("default")]
-    assert {e.sampling_rate for e in events if isinstance(e, GaussianEvent)} == {0.5}
+    assert {e.sampling_rate for e in events if isinstance(e, Gaussian)} == {0.5}
 
 
 def test_a_plan_has_no_place_for_two_kinds_of_release(
@@ -275,7 +275,7 @@ def test_the_gate_is_part_of_the_question_that_a_cache_knows(
 
 
 def paid(z: float) -> PaidCharge[GaussianNoise]:
-    return PaidCharge(GaussianNoise(z), (GaussianEvent(z),), "a", 1)
+    return PaidCharge(GaussianNoise(z), (Gaussian(z),), "a", 1)
 
 
 def pass_rate(agreeing: int, z: float, runs: int = 4000) -> float:

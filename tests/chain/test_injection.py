@@ -79,7 +79,7 @@ def chain(parser: DPOutputParser, model: ScriptedModel) -> DPChain:
         model=model,
         parser=parser,
         budget=rich(),
-        max_group_concurrency=1,
+        max_concurrency=1,
     )
 
 

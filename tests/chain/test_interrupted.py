@@ -94,7 +94,7 @@ async def test_a_cancelled_query_on_threads_makes_no_further_call() -> None:
         model=model,
         parser=PARSERS["vote"](),
         budget=budget,
-        max_group_concurrency=2,
+        max_concurrency=2,
     )
     query = asyncio.ensure_future(chain.ainvoke(QUESTION))
     await until(lambda: len(model.asked) >= 2)

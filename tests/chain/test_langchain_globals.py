@@ -109,8 +109,8 @@ CHAINS: dict[str, Callable[[Any], Any]] = {
     "with_retry": lambda chain: chain.with_retry(),
     "with_fallbacks": lambda chain: chain.with_fallbacks([chain]),
     "configurable_fields": lambda chain: chain.configurable_fields(
-        on_failure=ConfigurableField(id="on_failure")
-    ).with_config(configurable={"on_failure": "abstain"}),
+        fallback=ConfigurableField(id="fallback")
+    ).with_config(configurable={"fallback": "refuse"}),
     "configurable_alternatives": lambda chain: chain.configurable_alternatives(
         ConfigurableField(id="chain"), other=chain
     ).with_config(configurable={"chain": "other"}),

@@ -55,7 +55,7 @@ async def test_what_is_no_text_is_no_answer(name: str, odd: Any, reads: Any) -> 
         groups=GROUPS,
         model=OddModel(odd=odd),
         parser=PARSERS[name](),
-        on_failure="abstain",
+        fallback="refuse",
         budget=rich(),
     )
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):

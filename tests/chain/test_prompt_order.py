@@ -56,7 +56,7 @@ async def asked(
         groups=groups_of(texts),
         model=model,
         parser=PARSERS[parser](),
-        max_group_concurrency=1,
+        max_concurrency=1,
         **more,
     )
     config: Any = {"callbacks": [rich()]}

@@ -71,7 +71,7 @@ def made(**parts: Any) -> tuple[DPChain, Chat]:
         "prompt": PROMPT,
         "document_prompt": TURNS,
         "budget": rich(),
-        "on_failure": "abstain",
+        "fallback": "refuse",
     }
     return DPChain(model=model, **{**given, **parts}), model
 

@@ -221,7 +221,7 @@ def prompts(documents: list[Document], redact: Any) -> list[str]:
         groups=source,
         model=model,
         redact=redact,
-        max_group_concurrency=1,
+        max_concurrency=1,
         document_prompt=PLAIN,
     )[0]
     chain.invoke("rash cough cough")

@@ -105,9 +105,9 @@ async def test_it_answers_by_every_way_and_both_releases_are_charged(
         public = record(message)
         assert message.content == "It was a cough."
         # A zCDP filter knows nothing of one Renyi order, and a plan does.
-        name, event = ("", "GaussianEvent") if terms else (" curve", "RenyiEvent")
+        name, event = ("", "Gaussian") if terms else (" curve", "RenyiEvent")
         assert (public["status"], public["mechanism"]) == ("released", f"ksa/ptr{name}")
-        assert kinds(public) == ["GaussianEvent", event, "DeltaEvent"]
+        assert kinds(public) == ["Gaussian", event, "Failure"]
         before = public["details"]["before"]
         assert before["mechanism"] == "vote/gaussian"
         assert before["reason"] == "more groups chose none of these than any one option"
@@ -178,7 +178,7 @@ def test_where_drafting_fails_a_noisy_threshold_is_released_all_the_same() -> No
     public = record(chain.invoke(QUESTION))
     assert (public["status"], public["mechanism"]) == ("released", "ksa/ptr")
     assert charges(budget) == 2
-    assert kinds(public) == ["GaussianEvent", "GaussianEvent", "DeltaEvent"]
+    assert kinds(public) == ["Gaussian", "Gaussian", "Failure"]
 
 
 def test_a_second_parser_that_public_input_decides_costs_nothing() -> None:
@@ -343,7 +343,7 @@ def test_a_model_that_fails_before_the_second_release_loses_no_vote() -> None:
 
     esa = ESAOutputParser(embedding=EMBEDDING, n_candidates=2)
     own = VoteOutputParser(labels=["fever", "rash"], then=esa)
-    chain = chain_of(account(**FILTER), own, model=Fails(), on_failure="abstain")
+    chain = chain_of(account(**FILTER), own, model=Fails(), fallback="refuse")
     public = record(chain.invoke(QUESTION))
     assert public["details"]["then"] == "the model failed on the question alone"
     assert (

@@ -127,7 +127,7 @@ def test_drafts_and_fallbacks_are_counted() -> None:
         return "cough\nrash" if "Possible answers" in text else "I don't know."
 
     chain, model = made(VoteOutputParser(labels="draft"), reply=silent)
-    guessing = chain.model_copy(update={"on_failure": "fallback"})
+    guessing = chain.model_copy(update={"fallback": "model"})
     answer = guessing.invoke(QUESTION, {"callbacks": [rich()]})
     assert record(answer)["status"] == "fallback"
     assert used(answer) == 2

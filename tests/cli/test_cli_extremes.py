@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.extremes import soon
 
-from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.cli import main
 from langchain_dpicl.cli.loading import read_corpus
 from langchain_dpicl.ledger import AccountTerms, Plan, SQLLedger
@@ -199,7 +199,7 @@ def long_ledger(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('long') / 'ledger.db'}"
     ledger = SQLLedger(url)
     ledger.open(AccountTerms("notes", 8.0, 1e-6, 500))
-    ledger.fix_plan("notes", Plan({"parts": []}, (GaussianEvent(30.0),)))
+    ledger.fix_plan("notes", Plan({"parts": []}, (Gaussian(30.0),)))
     for _ in range(400):  # More than a pipe holds.
         ledger.charge("notes")
     ledger.dispose()

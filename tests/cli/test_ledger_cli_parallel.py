@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from langchain_dpicl.accounting import GaussianEvent, ParallelEvent, PureEvent
+from langchain_dpicl.accounting import Gaussian, Parallel, Pure
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
 
-RARE, COMMON = (GaussianEvent(11.5, 0.93, 15),), (GaussianEvent(1.25, 0.0625, 15),)
-LABELS = ParallelEvent((RARE, *[COMMON] * 5), partition="topic [b]")
-MANY = ParallelEvent(tuple((PureEvent(0.01 + k / 1e4),) for k in range(40)), 2)
+RARE, COMMON = (Gaussian(11.5, 0.93, 15),), (Gaussian(1.25, 0.0625, 15),)
+LABELS = Parallel((RARE, *[COMMON] * 5), partition="topic [b]")
+MANY = Parallel(tuple((Pure(0.01 + k / 1e4),) for k in range(40)), 2)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def url(tmp_path: Path) -> str:
     ledger = SQLLedger(url)
     ledger.open(AccountTerms("shots", 40.0, 1e-4, accounting="zcdp", delta0_share=0.25))
     ledger.charge("shots", (LABELS,))
-    ledger.charge("shots", (MANY, PureEvent(0.1)))
+    ledger.charge("shots", (MANY, Pure(0.1)))
     ledger.dispose()
     return url
 

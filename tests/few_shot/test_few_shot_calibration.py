@@ -16,9 +16,9 @@ from support.release_templates import template
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     Event,
-    GaussianEvent,
+    Gaussian,
     GaussianPart,
-    PureEvent,
+    Pure,
     PurePart,
     crosscheck,
     sampled_epsilon,
@@ -220,7 +220,7 @@ def test_a_plan_gives_each_label_the_noise_of_calibrate(mechanism: Any) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_noisy_max_spends_its_budget_on_tokens(target: float) -> None:
     step = calibrate(target, 1e-4, label_size=835, mechanism="noisy_max", **TREC)
-    charged = PureEvent(sampled_epsilon(step, 80 / 835), 15)
+    charged = Pure(sampled_epsilon(step, 80 / 835), 15)
     assert 0.99 * target <= accounting.compose([charged], 1e-4) <= target
     # Amplified: unsampled tokens could spend less each.
     assert step > target / 15
@@ -299,4 +299,4 @@ def test_a_budget_too_small_for_one_example_says_so() -> None:
 
 def test_every_example_is_charged_as_sampled_gaussians() -> None:
     shape = template("few-shot", (GaussianPart(2.0),), 0.1, uses=30)
-    assert shape.events(1.0, 0.0) == (GaussianEvent(2.0, 0.1, 30),)
+    assert shape.events(1.0, 0.0) == (Gaussian(2.0, 0.1, 30),)

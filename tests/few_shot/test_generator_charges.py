@@ -15,7 +15,7 @@ from support.few_shot_fakes import (
 )
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import GaussianEvent, ParallelEvent, event_from_dict
+from langchain_dpicl.accounting import Gaussian, Parallel, event_from_dict
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -41,7 +41,7 @@ def test_each_label_has_its_own_noise_for_all_its_examples(
     used = watched_noise(monkeypatch)
     examples = generator_of().generate(UNEVEN, per_label)
     event = charged(examples)
-    assert isinstance(event, ParallelEvent)
+    assert isinstance(event, Parallel)
     common, rare = (branch[0] for branch in event.branches)
     assert (common.sampling_rate, rare.sampling_rate) == (40 / 400, 40 / 50)
     assert common.count == rare.count == 4 * per_label
@@ -96,7 +96,7 @@ def test_units_with_several_labels_stand_under_one() -> None:
     ] + [{"text": "two", "label": "number", "who": 60 + n} for n in range(40)]
     model = WordModel()
     examples = generator_of(model, unit_key="who").generate(records)
-    assert isinstance(charged(examples), ParallelEvent)
+    assert isinstance(charged(examples), Parallel)
     # The 60 have more colors, so that none of their numbers is shown.
     assert examples.record["parameters"]["sampling_rates"] == {
         "color": 40 / 60,
@@ -120,20 +120,20 @@ def test_one_more_unit_never_changes_how_labels_compose() -> None:
         type(charged(generator_of(unit_key="who", label_sizes=sizes).generate(held)))
         for held in (records, more)
     ]
-    assert kinds == [ParallelEvent, ParallelEvent]
+    assert kinds == [Parallel, Parallel]
 
 
 def test_several_labels_of_a_unit_add_up() -> None:
     parallel = generator_of().generate(records_of())
     added = generator_of(labels_of_unit="several").generate(records_of())
     events = [event_from_dict(stored) for stored in added.record["events"]]
-    assert all(isinstance(event, GaussianEvent) for event in events)
+    assert all(isinstance(event, Gaussian) for event in events)
     assert sum(event.count for event in events) == 2 * 4
     one = charged(parallel).branches[0][0].noise_multiplier
     assert events[0].noise_multiplier > 1.1 * one
     assert accounting.compose(events, 1e-5) <= 8
     # Had they been charged in parallel, epsilon would have been exceeded.
-    cheap = [GaussianEvent(one, 40 / 60, count=8)]
+    cheap = [Gaussian(one, 40 / 60, count=8)]
     assert accounting.compose(cheap, 1e-5) > 8
 
 

@@ -25,7 +25,7 @@ from support.ledgers import (
     spend,
 )
 
-from langchain_dpicl.accounting import Cost, GaussianEvent
+from langchain_dpicl.accounting import Cost, Gaussian
 from langchain_dpicl.exceptions import DPError, LedgerError
 from langchain_dpicl.ledger import Ledger, SQLLedger, hash_chain
 from langchain_dpicl.ledger.base import AccountState, ChargeRecord
@@ -371,7 +371,7 @@ def test_another_machines_rounding_is_no_damage(
 ) -> None:
     ledger = opened(connect(), FILTERED)
     ledger.charge("notes", NOISY)
-    ledger.charge("notes", [GaussianEvent(40.0)])
+    ledger.charge("notes", [Gaussian(40.0)])
     kind = type(FILTERED.filter)
     own = kind.cost
     for off, seen in ((1, False), (-1, False), (-9, False), (2, True)):

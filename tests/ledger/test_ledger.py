@@ -21,9 +21,9 @@ from support.ledgers import (
 
 from langchain_dpicl.accounting import (
     Cost,
-    DeltaEvent,
-    ExponentialEvent,
-    GaussianEvent,
+    Exponential,
+    Failure,
+    Gaussian,
 )
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
@@ -68,7 +68,7 @@ def test_a_plans_charges_carry_its_events(ledger: Ledger) -> None:
 
 def test_a_filter_pays_for_any_mix_up_to_its_limit(ledger: Ledger) -> None:
     opened(ledger, FILTERED)
-    mix = [NOISY, (ExponentialEvent(1.0),), (GaussianEvent(2.0), DeltaEvent(1e-8))]
+    mix = [NOISY, (Exponential(1.0),), (Gaussian(2.0), Failure(1e-8))]
     paid, refused = [], 0
     for turn in range(200):
         try:
@@ -88,9 +88,9 @@ def test_a_filter_pays_for_any_mix_up_to_its_limit(ledger: Ledger) -> None:
 def test_one_release_can_cost_more_than_the_account(ledger: Ledger) -> None:
     opened(ledger, FILTERED)
     with pytest.raises(BudgetExhaustedError, match="more than the whole"):
-        ledger.charge("notes", [GaussianEvent(1e-3)])
+        ledger.charge("notes", [Gaussian(1e-3)])
     with pytest.raises(BudgetExhaustedError, match="more than the whole"):
-        ledger.charge("notes", [DeltaEvent(1e-3)])
+        ledger.charge("notes", [Failure(1e-3)])
     with pytest.raises(LedgerError, match="must name its events"):
         ledger.charge("notes")
     assert ledger.state("notes").used == 0
@@ -107,7 +107,7 @@ def test_the_last_query_is_the_last(ledger: Ledger) -> None:
 
 def test_a_plan_is_fixed_once(ledger: Ledger) -> None:
     opened(ledger)
-    other = Plan({"parts": ["other"]}, (ExponentialEvent(1.0),))
+    other = Plan({"parts": ["other"]}, (Exponential(1.0),))
     assert ledger.fix_plan("notes", other) == PLAN
     assert ledger.state("notes").plan == PLAN
 

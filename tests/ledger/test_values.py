@@ -116,9 +116,9 @@ def test_the_limit_of_a_plan_is_its_queries(terms: AccountTerms, limit: Cost) ->
 @pytest.mark.parametrize("accounting", ["zcdp", "gdp", "renyi", "pure"])
 def test_a_filter_has_the_limit_and_the_costs_of_its_kind(accounting: str) -> None:
     from langchain_dpicl.accounting import (
-        DeltaEvent,
-        ExponentialEvent,
-        GaussianEvent,
+        Exponential,
+        Failure,
+        Gaussian,
         PrivacyFilter,
     )
 
@@ -131,8 +131,8 @@ def test_a_filter_has_the_limit_and_the_costs_of_its_kind(accounting: str) -> No
         delta0_share=0.25,
         order=order,
     )
-    noise = ExponentialEvent(0.5) if accounting == "pure" else GaussianEvent(4.0)
-    events = (noise, DeltaEvent(1e-9))
+    noise = Exponential(0.5) if accounting == "pure" else Gaussian(4.0)
+    events = (noise, Failure(1e-9))
     assert terms.limit == expected.limit
     assert terms.cost(events, None) == expected.cost(events)
     ledger = MemoryLedger()
@@ -140,7 +140,7 @@ def test_a_filter_has_the_limit_and_the_costs_of_its_kind(accounting: str) -> No
     assert ledger.charge("notes", events).cost == expected.cost(events)
     if accounting == "pure":
         with pytest.raises(LedgerError, match=r"can't add up these events \("):
-            ledger.charge("notes", (GaussianEvent(4.0),))
+            ledger.charge("notes", (Gaussian(4.0),))
 
 
 ODD_PLANS: list[Any] = [

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 from support.curve_audit import Law, bit, claimed, delta, mixture, product, worst
 
-from langchain_dpicl.accounting import DeltaEvent, RenyiEvent, compose
+from langchain_dpicl.accounting import Failure, RenyiEvent, compose
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     curve_top_k,
@@ -170,7 +170,7 @@ def test_several_releases_are_within_what_they_compose_to(
     relation: Relation, uses: int
 ) -> None:
     """Any combination of pairs, one for each use, at the epsilon that is claimed."""
-    events = [RenyiEvent(3.0, 0.4, uses), DeltaEvent(1e-3, uses)]
+    events = [RenyiEvent(3.0, 0.4, uses), Failure(1e-3, uses)]
     kinds = {
         (frozenset(p.items()), frozenset(q.items())): (p, q)
         for x, y in neighbors(relation, 2)

@@ -10,12 +10,12 @@ import pytest
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
     EventTemplate,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Pure,
     RenyiEvent,
 )
 from langchain_dpicl.common.parameters import ParameterError
@@ -65,9 +65,9 @@ def charged(template: EventTemplate[Any], *events: Event) -> Any:
 def test_gaussian_releases_are_charged_one_gaussian(name: str) -> None:
     make, noise = GAUSSIAN[name]
     open_, fixed = make(name), make(name, 5.0)
-    assert charged(open_, GaussianEvent(2.0, 1.0, 1)) == noise(2.0)
-    assert charged(fixed, GaussianEvent(5.0, 1.0, 1)) == noise(5.0)
-    assert charged(make(name, sampling_rate=0.25), GaussianEvent(2.0, 0.25, 1))
+    assert charged(open_, Gaussian(2.0, 1.0, 1)) == noise(2.0)
+    assert charged(fixed, Gaussian(5.0, 1.0, 1)) == noise(5.0)
+    assert charged(make(name, sampling_rate=0.25), Gaussian(2.0, 0.25, 1))
     assert (open_.is_fixed, fixed.is_fixed) == (False, True)
     assert (open_.mechanism, open_.share, open_.needs_delta0) == (name, 1.0, False)
 
@@ -76,13 +76,13 @@ def test_gaussian_releases_are_charged_one_gaussian(name: str) -> None:
 def test_pure_releases_are_charged_their_epsilon(name: str) -> None:
     make = PURE[name]
     open_, fixed = make(name), make(name, 3.0)
-    assert charged(open_, PureEvent(0.5, 1)) == PureNoise(0.5)
-    assert charged(fixed, PureEvent(3.0, 1)) == PureNoise(3.0)
+    assert charged(open_, Pure(0.5, 1)) == PureNoise(0.5)
+    assert charged(fixed, Pure(3.0, 1)) == PureNoise(3.0)
     assert (open_.is_fixed, fixed.is_fixed) == (False, True)
     assert (open_.mechanism, open_.share, open_.needs_delta0) == (name, 1.0, False)
     if name != "reports":
         event = make(name, 3.0, sampling_rate=0.25).events(Z, 0.0)[0]
-        assert isinstance(event, PureEvent)
+        assert isinstance(event, Pure)
         assert event.epsilon == pytest.approx(math.log1p(0.25 * math.expm1(3.0)))
 
 
@@ -90,25 +90,25 @@ def test_pure_releases_are_charged_their_epsilon(name: str) -> None:
 def test_releases_that_may_fail_are_charged_for_that_too(name: str) -> None:
     make, noise = FAILING[name]
     open_, fixed = make(name), make(name, 5.0, delta0=1e-7)
-    gaussian, failure = GaussianEvent(2.0, 1.0, 1), DeltaEvent(DELTA0, 1)
+    gaussian, failure = Gaussian(2.0, 1.0, 1), Failure(DELTA0, 1)
     assert charged(open_, gaussian, failure) == noise(2.0, DELTA0)
     assert (open_.is_fixed, fixed.is_fixed) == (False, True)
     assert (open_.needs_delta0, fixed.needs_delta0) == (True, True)
     assert (open_.delta0, fixed.delta0) == (None, 1e-7)
     assert not make(name, 5.0).is_fixed
     sampled = make(name, sampling_rate=0.25)
-    found = charged(sampled, GaussianEvent(2.0, 0.25, 1), DeltaEvent(DELTA0 * 0.25, 1))
+    found = charged(sampled, Gaussian(2.0, 0.25, 1), Failure(DELTA0 * 0.25, 1))
     assert found.delta0 == pytest.approx(DELTA0, rel=1e-11)
 
 
 def test_ranks_of_a_public_domain_are_charged_an_exponential_mechanism() -> None:
     open_, fixed = mechanisms.joint_template("j"), mechanisms.joint_template("j", 3.0)
-    assert charged(open_, ExponentialEvent(1.0, 1)) == ExponentialNoise(1.0)
-    assert charged(fixed, ExponentialEvent(3.0, 1)) == ExponentialNoise(3.0)
+    assert charged(open_, Exponential(1.0, 1)) == ExponentialNoise(1.0)
+    assert charged(fixed, Exponential(3.0, 1)) == ExponentialNoise(3.0)
     sampled = mechanisms.joint_template("j", 3.0, sampling_rate=0.25)
     epsilon = math.log1p(0.25 * math.expm1(3.0))
     [event] = sampled.events(Z, 0.0)
-    assert isinstance(event, PureEvent)
+    assert isinstance(event, Pure)
     assert event.epsilon == pytest.approx(epsilon)
 
 
@@ -116,8 +116,8 @@ def test_choosing_k_takes_a_fifth_of_the_loss() -> None:
     """In zCDP: epsilon^2 / 8 of the choice, and 1 / (2 z^2) of the test."""
     template = mechanisms.ptr_range_template("range")
     choice, test, failure = template.events(Z, DELTA0)
-    assert isinstance(choice, ExponentialEvent)
-    assert (test, failure) == (GaussianEvent(2.0, 1.0, 1), DeltaEvent(DELTA0, 1))
+    assert isinstance(choice, Exponential)
+    assert (test, failure) == (Gaussian(2.0, 1.0, 1), Failure(DELTA0, 1))
     assert choice.epsilon**2 / 8 == pytest.approx(0.2 / 0.8 / (2 * Z**2))
     assert template.read((choice, test, failure)) == PTRNoise(2.0, DELTA0, 0.5)
     assert template.needs_delta0
@@ -126,8 +126,8 @@ def test_choosing_k_takes_a_fifth_of_the_loss() -> None:
     )
     assert fixed.is_fixed
     assert fixed.events(Z, 1e-7)[:2] == (
-        ExponentialEvent(3.0, 1),
-        GaussianEvent(5.0, 1.0, 1),
+        Exponential(3.0, 1),
+        Gaussian(5.0, 1.0, 1),
     )
     with pytest.raises(ParameterError, match="2 randomized steps on one sample"):
         mechanisms.ptr_range_template("range", sampling_rate=0.5)
@@ -150,11 +150,11 @@ def test_curves_are_charged_their_divergence_and_their_failure() -> None:
     ptr = mechanisms.ptr_curve_template(
         "c", order=8.0, divergence=0.25, sampling_rate=0.5
     )
-    found = charged(ptr, RenyiEvent(8.0, 0.25, 1), DeltaEvent(DELTA0 / 2, 1))
+    found = charged(ptr, RenyiEvent(8.0, 0.25, 1), Failure(DELTA0 / 2, 1))
     assert (found.order, found.divergence, found.sampling_rate) == (8.0, 0.25, 0.5)
     assert found.delta0 == pytest.approx(DELTA0, rel=1e-11)
     words = mechanisms.threshold_curve_template("c", order=8.0, divergence=0.25)
-    failure = DeltaEvent(DELTA0, 1)
+    failure = Failure(DELTA0, 1)
     found = charged(words, RenyiEvent(8.0, 0.25, 1), failure)
     assert found == ThresholdCurve(8.0, 0.25, DELTA0)
     for template in (ptr, words):

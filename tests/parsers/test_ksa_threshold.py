@@ -15,7 +15,7 @@ from support.chain_parts import QUESTION, every_way, record, reply, rich
 from support.fakes import ScriptedModel
 
 from langchain_dpicl import DPChain, RetrievedGroups, mechanisms
-from langchain_dpicl.accounting import DeltaEvent, GaussianEvent, GaussianPart
+from langchain_dpicl.accounting import Failure, Gaussian, GaussianPart
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
@@ -35,7 +35,7 @@ def release(
     slots = [text if isinstance(text, Slot) else Slot(text) for text in texts]
     return parser.release(
         slots,
-        paid=PaidCharge(ThresholdNoise(z, 1e-9), (GaussianEvent(1.0),), "notes", 1),
+        paid=PaidCharge(ThresholdNoise(z, 1e-9), (Gaussian(1.0),), "notes", 1),
         relation=Relation.REPLACE,
         slot_count=len(slots),
         prepared=parser.prepare(public or PublicInput()),
@@ -248,7 +248,7 @@ def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
     assert (free.sampling_rate, free.needs_delta0, free.delta0) == (0.5, True, None)
     fixed = KSAThresholdOutputParser(noise_multiplier=3.0, delta0=1e-9).event_template()
     assert fixed.is_fixed
-    assert fixed.events(1.0, 1e-9) == (GaussianEvent(3.0), DeltaEvent(1e-9))
+    assert fixed.events(1.0, 1e-9) == (Gaussian(3.0), Failure(1e-9))
 
 
 def test_a_charge_for_another_mechanism_releases_nothing() -> None:

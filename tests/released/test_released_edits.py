@@ -22,7 +22,7 @@ from support.released_parts import (
 )
 
 from langchain_dpicl.accounting import (
-    GaussianEvent,
+    Gaussian,
     compose,
     event_from_dict,
     event_to_dict,
@@ -150,10 +150,10 @@ def test_the_epsilon_of_a_file_is_computed_again(path: Path) -> None:
     content = signed(
         {
             **_content(),
-            "record": record() | {"events": [event_to_dict(GaussianEvent(1.0))]},
+            "record": record() | {"events": [event_to_dict(Gaussian(1.0))]},
         }
     )
-    cost = compose([GaussianEvent(1.0)], DELTA)
+    cost = compose([Gaussian(1.0)], DELTA)
     assert ReleasedExamples.load(store(path, content)).record["epsilon"] >= cost
     content["record"]["epsilon"] = cost * 0.999
     with pytest.raises(ReleaseError, match="its events cost"):

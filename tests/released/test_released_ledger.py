@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.released_parts import EVENTS, public_record, record, signed, store, stored
 
-from langchain_dpicl.accounting import GaussianEvent, event_to_dict
+from langchain_dpicl.accounting import Gaussian, event_to_dict
 from langchain_dpicl.exceptions import LedgerError, ReleaseError
 from langchain_dpicl.ledger import (
     AccountTerms,
@@ -32,7 +32,7 @@ def charged(ledger: Ledger) -> Ledger:
     ledger.charge("notes")
     ledger.open(FILTERED)
     ledger.fix_plan("filter", Plan({"unit_key": "patient_id"}, ()))
-    ledger.charge("filter", (GaussianEvent(9.0),))
+    ledger.charge("filter", (Gaussian(9.0),))
     ledger.charge("filter", EVENTS)
     return ledger
 
@@ -61,7 +61,7 @@ def saved(tmp_path: Path, **fields: Any) -> Path:
         {},
         {"account": {"name": "notes"}},
         {"account": {"name": "filter", "accounting": "zcdp"}, "charge": 2},
-        {"events": [event_to_dict(GaussianEvent(4.0, count=n)) for n in (10, 20)]},
+        {"events": [event_to_dict(Gaussian(4.0, count=n)) for n in (10, 20)]},
         public_record(),
     ],
 )
@@ -85,11 +85,11 @@ def test_a_charge_that_the_ledger_has_is_confirmed(
         ({"account": {**ACCOUNT, "queries": 1}}, "'account' has another queries"),
         ({"account": {"name": "filter"}, "charge": 1}, "'events' are not those"),
         (
-            {"events": [event_to_dict(GaussianEvent(4.0, count=29))]},
+            {"events": [event_to_dict(Gaussian(4.0, count=29))]},
             "'events' are not those",
         ),
         (
-            {"events": [event_to_dict(GaussianEvent(4.5, count=30))]},
+            {"events": [event_to_dict(Gaussian(4.5, count=30))]},
             "'events' are not those",
         ),
     ],
@@ -132,7 +132,7 @@ def test_a_forged_file_is_found_out_by_the_ledger(
 ) -> None:
     # Fewer steps than were paid for, the smaller epsilon and a digest that fits.
     content = stored(saved(tmp_path))
-    content["record"] |= record((GaussianEvent(4.0, count=3),), account=ACCOUNT)
+    content["record"] |= record((Gaussian(4.0, count=3),), account=ACCOUNT)
     path = store(tmp_path / "forged.json", signed(content))
     claimed = ReleasedExamples.load(path).record["epsilon"]
     assert claimed < record()["epsilon"] / 2

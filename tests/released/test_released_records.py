@@ -10,11 +10,11 @@ import pytest
 from support.released_parts import DELTA, EVENTS, QUESTIONS, public_record, record
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    GaussianEvent,
-    ParallelEvent,
-    PureEvent,
+    Failure,
+    Gaussian,
+    Parallel,
+    Pure,
     compose,
     event_to_dict,
 )
@@ -54,7 +54,7 @@ BAD: dict[str, list[Any]] = {
         [{**event_to_dict(EVENTS[0]), "count": 10**30}],
         [event_to_dict(EVENTS[0])] * 20_001,
         [{"kind": "parallel", "branches": [], "count": 1, "partition": ""}],
-        [event_to_dict(ParallelEvent([EVENTS * 10_000, EVENTS * 10_001]))],
+        [event_to_dict(Parallel([EVENTS * 10_000, EVENTS * 10_001]))],
     ],
     "epsilon": [
         MISSING,
@@ -187,10 +187,10 @@ def test_dates_and_versions_are_as_python_writes_them(
 
 MIXED: list[tuple[Event, ...]] = [
     EVENTS,
-    (GaussianEvent(1.36, sampling_rate=0.096, count=15),),
-    (PureEvent(0.25, count=4), GaussianEvent(6.0)),
-    (GaussianEvent(3.0, count=4), DeltaEvent(1e-7, count=3)),
-    (ParallelEvent([(GaussianEvent(1.4, 0.1, 15),), (GaussianEvent(3.0, 0.9, 15),)]),),
+    (Gaussian(1.36, sampling_rate=0.096, count=15),),
+    (Pure(0.25, count=4), Gaussian(6.0)),
+    (Gaussian(3.0, count=4), Failure(1e-7, count=3)),
+    (Parallel([(Gaussian(1.4, 0.1, 15),), (Gaussian(3.0, 0.9, 15),)]),),
 ]
 
 
@@ -209,24 +209,24 @@ def test_epsilon_is_at_least_what_the_events_cost(events: tuple[Event, ...]) -> 
 
 def test_at_delta_zero_only_pure_events_count() -> None:
     pure = (
-        PureEvent(0.5, count=3),
-        ParallelEvent([(PureEvent(0.25),), (PureEvent(0.75),)], count=2),
+        Pure(0.5, count=3),
+        Parallel([(Pure(0.25),), (Pure(0.75),)], count=2),
     )
     checked_record(record(pure, delta=0.0, epsilon=3.0))
     checked_record(record(pure, delta=0, epsilon=3))
     with pytest.raises(ReleaseError, match="its events cost 3"):
         checked_record(record(pure, delta=0.0, epsilon=2.9))
-    for event in (GaussianEvent(100.0), DeltaEvent(1e-9)):
+    for event in (Gaussian(100.0), Failure(1e-9)):
         with pytest.raises(ReleaseError, match="cost inf"):
             checked_record(record((*pure, event), delta=0.0, epsilon=1e300))
-        inside = ParallelEvent([pure[:1], (event,)])
+        inside = Parallel([pure[:1], (event,)])
         with pytest.raises(ReleaseError, match="cost inf"):
             checked_record(record((inside,), delta=0.0, epsilon=1e300))
 
 
 def test_failures_that_reach_delta_have_no_epsilon() -> None:
     with pytest.raises(ReleaseError, match="cost inf"):
-        checked_record(record((DeltaEvent(0.5),), epsilon=1e300))
+        checked_record(record((Failure(0.5),), epsilon=1e300))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_failures_that_reach_delta_have_no_epsilon() -> None:
 def test_extreme_claims_are_refused_or_true(
     delta: float, z: float, count: int, rate: float
 ) -> None:
-    event = GaussianEvent(z, rate, count)
+    event = Gaussian(z, rate, count)
     claim = record(epsilon=1.0) | {"delta": delta, "events": [event_to_dict(event)]}
     try:
         kept = checked_record(claim)

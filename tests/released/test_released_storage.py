@@ -22,8 +22,8 @@ from support.released_parts import (
 )
 
 from langchain_dpicl.accounting import (
-    GaussianEvent,
-    ParallelEvent,
+    Gaussian,
+    Parallel,
 )
 from langchain_dpicl.exceptions import ReleaseError
 from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
@@ -99,7 +99,7 @@ def test_long_texts_come_back(path: Path) -> None:
 
 
 def test_public_and_parallel_records_come_back(path: Path) -> None:
-    labels = ParallelEvent([(GaussianEvent(8.0),), (GaussianEvent(4.0, count=2),)])
+    labels = Parallel([(Gaussian(8.0),), (Gaussian(4.0, count=2),)])
     for made in (public_record(), record((labels,))):
         examples = ReleasedExamples.of(QUESTIONS, made)
         examples.save(path, overwrite=True)

@@ -10,7 +10,7 @@ import pytest
 from support.filter_oracle import zcdp_epsilon
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, accounting, report
-from langchain_dpicl.accounting import GaussianEvent, gaussian_delta
+from langchain_dpicl.accounting import Gaussian, gaussian_delta
 from langchain_dpicl.ledger import AccountState, AccountTerms, MemoryLedger, Plan
 from langchain_dpicl.ledger.base import NOTHING
 from langchain_dpicl.report.curve import (
@@ -24,7 +24,7 @@ from langchain_dpicl.report.curve import (
 
 TERMS = AccountTerms("notes", 8.0, 1e-6, 20)
 NOISE = accounting.noise_multiplier(epsilon=8, delta=1e-6, uses=20)
-PLAN = Plan({"unit_key": None}, (GaussianEvent(NOISE),))
+PLAN = Plan({"unit_key": None}, (Gaussian(NOISE),))
 
 
 def state(terms: AccountTerms = TERMS, used: int = 5, **more: Any) -> AccountState:
@@ -103,7 +103,7 @@ def test_the_formula_is_no_less_than_what_a_gaussian_loses() -> None:
 
 
 def test_where_the_accountant_does_not_know_it_says_nothing() -> None:
-    sampled = Plan({}, (GaussianEvent(2.0, 0.5),))
+    sampled = Plan({}, (Gaussian(2.0, 0.5),))
     found = AccountState(TERMS, sampled, 1, closed=False)
     assert {one.at_delta for one in households(found)} == {None}
     assert group_delta(1e6, 1e-6, 3) is None

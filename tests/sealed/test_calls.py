@@ -440,7 +440,7 @@ def test_models_that_cannot_be_sealed_are_refused(model: Any) -> None:
 
 @pytest.mark.parametrize("name", ["max_concurrency", "prompts_per_call"])
 def test_a_limit_below_one_is_refused(name: str) -> None:
-    public = name.replace("max_concurrency", "max_group_concurrency")
+    public = name.replace("max_concurrency", "max_concurrency")
     with pytest.raises(InvalidParameterError, match=public):
         SealedModel(ScriptedModel(), **{name: 0})
 

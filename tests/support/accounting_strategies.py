@@ -6,10 +6,10 @@ import mpmath as mp
 from hypothesis import strategies as st
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Pure,
     RenyiEvent,
     ZCDPEvent,
 )
@@ -17,26 +17,24 @@ from langchain_dpicl.accounting import (
 counts = st.integers(1, 50)
 noise = st.floats(0.3, 50)
 rates = st.sampled_from([0.01, 0.2, 1.0])
-plain_gaussians = st.builds(GaussianEvent, noise, count=counts)
+plain_gaussians = st.builds(Gaussian, noise, count=counts)
 # Few different parameters, so that their loss distributions are computed once.
-sampled_gaussians = st.builds(
-    GaussianEvent, st.sampled_from([0.8, 2.0, 8.0]), rates, counts
-)
+sampled_gaussians = st.builds(Gaussian, st.sampled_from([0.8, 2.0, 8.0]), rates, counts)
 selections = st.one_of(
-    st.builds(ExponentialEvent, st.sampled_from([0.05, 0.3, 2.0]), counts),
-    st.builds(PureEvent, st.sampled_from([0.05, 0.3, 2.0]), counts),
+    st.builds(Exponential, st.sampled_from([0.05, 0.3, 2.0]), counts),
+    st.builds(Pure, st.sampled_from([0.05, 0.3, 2.0]), counts),
 )
-failures = st.builds(DeltaEvent, st.floats(0, 1e-9), counts)
+failures = st.builds(Failure, st.floats(0, 1e-9), counts)
 events = st.one_of(plain_gaussians, sampled_gaussians, selections, failures)
 any_event = st.one_of(
     st.builds(
-        GaussianEvent,
+        Gaussian,
         st.floats(1e-6, 1e6),
         st.floats(0, 1, exclude_min=True),
         st.integers(1, 10**12),
     ),
-    st.builds(ExponentialEvent, st.floats(0, 1e300, exclude_min=True), counts),
-    st.builds(PureEvent, st.floats(0, 1e300, exclude_min=True), counts),
+    st.builds(Exponential, st.floats(0, 1e300, exclude_min=True), counts),
+    st.builds(Pure, st.floats(0, 1e300, exclude_min=True), counts),
     st.builds(ZCDPEvent, st.floats(0, 1e300, exclude_min=True), counts),
     st.builds(
         RenyiEvent,
@@ -44,7 +42,7 @@ any_event = st.one_of(
         st.floats(0, 1e300, exclude_min=True),
         counts,
     ),
-    st.builds(DeltaEvent, st.floats(0, 1), counts),
+    st.builds(Failure, st.floats(0, 1), counts),
 )
 
 

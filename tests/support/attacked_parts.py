@@ -38,7 +38,7 @@ def private_chain(kind: type[DPChain] = DPChain, **given: Any) -> DPChain:
     )
     given.setdefault("budget", budget_of())
     # All refusals are one text, which is nearer to some records than to others.
-    given.setdefault("on_failure", "fallback")
+    given.setdefault("fallback", "model")
     return kind(
         groups=groups, model=OfflineChatModel(), parser=KSAPTROutputParser(), **given
     )

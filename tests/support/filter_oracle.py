@@ -14,12 +14,12 @@ from fractions import Fraction
 import mpmath as mp
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
+    Exponential,
+    Failure,
+    Gaussian,
     PrivacyFilter,
-    PureEvent,
+    Pure,
     ZCDPEvent,
 )
 from support.accounting_strategies import gaussian_curve
@@ -107,20 +107,20 @@ def sampled_divergence(z: float, q: float, order: int) -> mp.mpf:
 
 def renyi_loss(event: Event, order: float) -> mp.mpf:
     a = number(order)
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         if event.sampling_rate < 1:
             z, q = event.noise_multiplier, event.sampling_rate
             return sampled_divergence(z, q, int(order))
         return a / (2 * number(event.noise_multiplier) ** 2)
     if isinstance(event, ZCDPEvent):
         return a * number(event.rho)
-    assert isinstance(event, (ExponentialEvent, PureEvent))
+    assert isinstance(event, (Exponential, Pure))
     e = number(event.epsilon)
     truth = mp.exp(e) / (1 + mp.exp(e))
     randomized = mp.log(
         truth**a * (1 - truth) ** (1 - a) + (1 - truth) ** a * truth ** (1 - a)
     ) / (a - 1)
-    if isinstance(event, ExponentialEvent):
+    if isinstance(event, Exponential):
         return min(randomized, a * e * e / 8)
     return randomized
 
@@ -129,12 +129,12 @@ def loss(account: PrivacyFilter, event: Event) -> mp.mpf:
     """The loss of all uses of an event."""
     if account.order is not None:
         return event.count * renyi_loss(event, account.order)
-    if isinstance(event, GaussianEvent):
+    if isinstance(event, Gaussian):
         rho = 1 / (2 * number(event.noise_multiplier) ** 2)
         return event.count * (2 * rho if account.method == "gdp" else rho)
-    if isinstance(event, ExponentialEvent):
+    if isinstance(event, Exponential):
         return event.count * number(event.epsilon) ** 2 / 8
-    if isinstance(event, PureEvent):
+    if isinstance(event, Pure):
         return event.count * number(event.epsilon) ** 2 / 2
     assert isinstance(event, ZCDPEvent)
     return event.count * number(event.rho)
@@ -145,7 +145,7 @@ def check(account: PrivacyFilter, admitted: Iterable[Event]) -> None:
     with mp.workdps(DIGITS):
         total, failure = mp.mpf(0), mp.mpf(0)
         for event in admitted:
-            if isinstance(event, DeltaEvent):
+            if isinstance(event, Failure):
                 failure += event.count * number(event.delta0)
             else:
                 total += loss(account, event)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl.accounting import DeltaEvent, GaussianEvent
+from langchain_dpicl.accounting import Failure, Gaussian
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, SQLLedger
 from support.postgres import PostgresServer
 
-PLAN = Plan({"parts": []}, (GaussianEvent(1 / 3), DeltaEvent(1e-9)))
+PLAN = Plan({"parts": []}, (Gaussian(1 / 3), Failure(1e-9)))
 UNIT_KEY = Plan({"unit_key": "patient"}, ())
 
 PLANNED = AccountTerms("notes", 8.0, 1e-6, 5)
@@ -29,7 +29,7 @@ RENYI = AccountTerms(
 MANY = AccountTerms("notes", 8.0, 1e-6, 1_000_000)
 ALL_TERMS = [PLANNED, FILTERED, UNIT_PLANNED, UNIT_FILTERED, RENYI]
 
-NOISY = (GaussianEvent(4.0), DeltaEvent(1e-9))
+NOISY = (Gaussian(4.0), Failure(1e-9))
 """A release that a filter account pays for some twenty times."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from langchain_dpicl.accounting import GaussianEvent, GaussianPart
+from langchain_dpicl.accounting import Gaussian, GaussianPart
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
@@ -62,7 +62,7 @@ def paid(
     template = parser.event_template()
     values = [z if isinstance(p, GaussianPart) else epsilon for p in template.parts]
     noise = template.noise(*values, *[delta0] * template.needs_delta0)
-    return PaidCharge(noise, (GaussianEvent(1.0),), "notes", 1)
+    return PaidCharge(noise, (Gaussian(1.0),), "notes", 1)
 
 
 def release(parser: DPOutputParser, slots: list[Slot], **changes: Any) -> Any:

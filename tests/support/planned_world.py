@@ -171,7 +171,7 @@ def measure(
             parser=parser_of(option.parser, crowd, noise, seed + deal),
             budget=budget,
             stages=option.stages,
-            on_failure="abstain",
+            fallback="refuse",
         )
         for ask in range(asks // _ROUNDS):
             answer = chain.invoke(f"Which one is it, number {ask}?")

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl.accounting import Event, GaussianEvent, compose, event_to_dict
+from langchain_dpicl.accounting import Event, Gaussian, compose, event_to_dict
 from langchain_dpicl.released import ReleasedExamples
 
-EVENTS = (GaussianEvent(4.0, count=30),)
+EVENTS = (Gaussian(4.0, count=30),)
 DELTA = 1e-5
 
 QUESTIONS = [

@@ -38,7 +38,7 @@ from langchain_dpicl import (
     mechanisms,
     parsers,
 )
-from langchain_dpicl.accounting import Event, EventTemplate, ParallelEvent
+from langchain_dpicl.accounting import Event, EventTemplate, Parallel
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.report import proven
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
@@ -309,7 +309,7 @@ def drawn(proof: Proof, calls: list[Call]) -> Iterator[tuple[int, dict[str, floa
 def branches(events: tuple[Event, ...]) -> list[tuple[Any, ...]]:
     """Return what was charged to each class of units, or for each of two releases."""
     [*alone] = events
-    if len(alone) == 1 and isinstance(alone[0], ParallelEvent):
+    if len(alone) == 1 and isinstance(alone[0], Parallel):
         return list(alone[0].branches)
     if len(alone) == len(("counts", "names", "delta0")):
         # Of a table with open columns, or one release of three events.

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from langchain_dpicl.accounting import Event, GaussianEvent, compose
+from langchain_dpicl.accounting import Event, Gaussian, compose
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
@@ -159,7 +159,7 @@ class Release:
         if self.terms.measure is not None:
             # What the tables are charged is first; names have Gaussian noise anyway.
             _, (tables, *_) = entry.charged()
-            is_gaussian = isinstance(tables, GaussianEvent)
+            is_gaussian = isinstance(tables, Gaussian)
             self.terms = replace(
                 self.terms, noise="gaussian" if is_gaussian else "laplace"
             )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from langchain_dpicl.accounting import PureEvent
+from langchain_dpicl.accounting import Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.exceptions import InvalidParameterError
@@ -111,7 +111,7 @@ def _paid_by_clients(
     epsilon: float, reports_per_unit: int, said: Mapping[str, Any] | None
 ) -> Spending:
     """Return what clients have spent: on so many reports of one person each."""
-    event = checked(PureEvent, epsilon, reports_per_unit)
+    event = checked(Pure, epsilon, reports_per_unit)
     total = float(min(Fraction(epsilon) * reports_per_unit, Fraction(MAX_EPSILON)))
     if total >= MAX_EPSILON:
         raise InvalidParameterError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from langchain_dpicl.accounting import Event, PureEvent
+from langchain_dpicl.accounting import Event, Pure
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.validation import checked
 from langchain_dpicl.mechanisms import SecureRandom
@@ -174,5 +174,5 @@ def record_of(
 def trial_record(terms: LDPTerms, random: SecureRandom) -> dict[str, Any]:
     """Return a record such as a collection would have, before anything is charged."""
     epsilon = 1.0 if terms.epsilon is None else terms.epsilon
-    payment = Spending((PureEvent(epsilon),), epsilon, None, None)
+    payment = Spending((Pure(epsilon),), epsilon, None, None)
     return record_of(replace(terms, epsilon=epsilon), payment, {}, random)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, make_url
 from support.ledgers import UNIT_FILTERED, UNIT_PLANNED, Database, opened
 
-from langchain_dpicl.accounting import Cost, DeltaEvent, GaussianEvent
+from langchain_dpicl.accounting import Cost, Failure, Gaussian
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import Allowance, SQLLedger
 from langchain_dpicl.ledger.allowance import CallerLimit
@@ -29,9 +29,9 @@ def within(caller: str) -> CallerLimit:
     return CallerLimit(Allowance(caller, 1.0), 2**40)
 
 
-def events(place: int) -> tuple[GaussianEvent, DeltaEvent]:
+def events(place: int) -> tuple[Gaussian, Failure]:
     """Return what no other charge releases."""
-    return GaussianEvent(20.0 + place), DeltaEvent((1 + place) * 1e-10)
+    return Gaussian(20.0 + place), Failure((1 + place) * 1e-10)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from support.ledgers import (
 )
 from support.rechaining import rechained
 
-from langchain_dpicl.accounting import Cost, DeltaEvent, GaussianEvent
+from langchain_dpicl.accounting import Cost, Failure, Gaussian
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Allowance, SQLLedger
 from langchain_dpicl.ledger.allowance import CallerLimit
@@ -457,7 +457,7 @@ def test_the_cost_of_the_same_events_is_computed_once(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = opened(connect(), FILTERED)
-    others = [(GaussianEvent(40.0 + n), DeltaEvent(1e-9)) for n in range(3)]
+    others = [(Gaussian(40.0 + n), Failure(1e-9)) for n in range(3)]
     for events in (NOISY, *others, NOISY, NOISY, *others):
         ledger.charge("notes", events)
     asked: list[Any] = []
@@ -480,7 +480,7 @@ def test_the_cost_of_the_same_events_is_computed_once(
 def test_events_that_cost_nothing_are_charged_nothing(connect: Connect) -> None:
     ledger = opened(connect(), FILTERED)
     for _ in range(3):
-        ledger.charge("notes", (DeltaEvent(0.0),))
+        ledger.charge("notes", (Failure(0.0),))
     assert connect().verify("notes").spent == (0, 0)
 
 

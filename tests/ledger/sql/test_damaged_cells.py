@@ -20,7 +20,7 @@ from support.ledgers import FILTERED, PLAN, PLANNED, UNIT_KEY, UNIT_PLANNED
 from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.accounting import GaussianEvent, GaussianPart
+from langchain_dpicl.accounting import Gaussian, GaussianPart
 from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
@@ -63,7 +63,7 @@ Work = Callable[[], Any]
 
 def pay(ledger: Ledger, terms: AccountTerms) -> bool:
     """Charge one release; return whether anybody has paid for it."""
-    events = None if terms.accounting == "plan" else (GaussianEvent(1.1),)
+    events = None if terms.accounting == "plan" else (Gaussian(1.1),)
     charge = ledger.charge(terms.name, events, within=ALICE)
     return terms.scope == "corpus" or any(ledger.charge_units(charge, ["ann", "bob"]))
 

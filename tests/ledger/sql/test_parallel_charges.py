@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from langchain_dpicl.accounting import DeltaEvent, GaussianEvent, ParallelEvent
+from langchain_dpicl.accounting import Failure, Gaussian, Parallel
 from langchain_dpicl.exceptions import (
     BudgetExhaustedError,
     LedgerError,
@@ -17,10 +17,10 @@ from langchain_dpicl.exceptions import (
 )
 from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, SQLLedger
 
-RARE = (GaussianEvent(8.0, 0.9, 15), DeltaEvent(1e-9, 15))
-COMMON = (GaussianEvent(1.25, 0.0625, 15), DeltaEvent(1e-10, 15))
-LABELS = ParallelEvent((RARE, COMMON, COMMON), partition="topic")
-OTHERS = ParallelEvent((COMMON, COMMON), 2)
+RARE = (Gaussian(8.0, 0.9, 15), Failure(1e-9, 15))
+COMMON = (Gaussian(1.25, 0.0625, 15), Failure(1e-10, 15))
+LABELS = Parallel((RARE, COMMON, COMMON), partition="topic")
+OTHERS = Parallel((COMMON, COMMON), 2)
 
 PLANNED = AccountTerms("shots", 8.0, 1e-4, 3)
 FILTERED = AccountTerms(
@@ -47,13 +47,13 @@ def test_it_comes_back_as_it_was_charged(ledger: Ledger, terms: AccountTerms) ->
     if terms.filter is not None:
         cost = terms.filter.cost((LABELS,))
         assert state.spent == (2 * cost.loss, 2 * cost.failure)
-        ledger.charge("shots", (OTHERS, GaussianEvent(20.0)))
+        ledger.charge("shots", (OTHERS, Gaussian(20.0)))
         ledger.verify("shots")
         return
     assert state.plan is not None
     assert state.plan.events == (LABELS,)
     with pytest.raises(PlanMismatchError):
-        ledger.charge("shots", (ParallelEvent(LABELS.branches),))
+        ledger.charge("shots", (Parallel(LABELS.branches),))
     ledger.charge("shots")
     with pytest.raises(BudgetExhaustedError):
         ledger.charge("shots")

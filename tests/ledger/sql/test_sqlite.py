@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from langchain_dpicl.accounting import GaussianEvent
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.exceptions import LedgerError
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan, SQLLedger
 
-PLAN = Plan({"parts": []}, (GaussianEvent(0.1 + 0.2),))
+PLAN = Plan({"parts": []}, (Gaussian(0.1 + 0.2),))
 
 
 def make(path: Path, queries: int = 5) -> SQLLedger:

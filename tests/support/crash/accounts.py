@@ -10,11 +10,11 @@ import random
 from typing import Any
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Pure,
     event_to_dict,
 )
 from langchain_dpicl.ledger import AccountTerms, Allowance, CorpusTerms, Ledger, Plan
@@ -25,7 +25,7 @@ KINDS = ("plan", "zcdp", "unit")
 USES = 60
 """Queries of a plan's account, and releases at the price list of a per-unit one."""
 
-PLAN = Plan({"parts": []}, (GaussianEvent(0.1 + 0.2), DeltaEvent(1e-9)))
+PLAN = Plan({"parts": []}, (Gaussian(0.1 + 0.2), Failure(1e-9)))
 RELEASES = "steps"
 """The kind of what some charges release in steps."""
 
@@ -33,11 +33,11 @@ UNITS = (*(f"unit-{i}" for i in range(36)), "Ünit", "📎", "\ud800", "\u202e")
 
 # The last one is the cheapest: while it fits, the account is not exhausted.
 _FEW: tuple[tuple[Event, ...], ...] = (
-    (GaussianEvent(5.0),),
-    (GaussianEvent(9.0, count=2), ExponentialEvent(0.1)),
-    (PureEvent(0.2), DeltaEvent(1e-9)),
-    (ExponentialEvent(0.4), DeltaEvent(1e-9, count=2)),
-    (GaussianEvent(12.0),),
+    (Gaussian(5.0),),
+    (Gaussian(9.0, count=2), Exponential(0.1)),
+    (Pure(0.2), Failure(1e-9)),
+    (Exponential(0.4), Failure(1e-9, count=2)),
+    (Gaussian(12.0),),
 )
 MIXES = {
     "plan": (PLAN.events,),

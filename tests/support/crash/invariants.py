@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import (
-    DeltaEvent,
     Event,
-    ExponentialEvent,
-    GaussianEvent,
-    PureEvent,
+    Exponential,
+    Failure,
+    Gaussian,
+    Pure,
 )
 from langchain_dpicl.exceptions import BudgetExhaustedError
 from langchain_dpicl.ledger import AccountTerms, Ledger
@@ -192,17 +192,17 @@ def limit_is_reached(ledger: Ledger, name: str) -> None:
 def _require_within(events: Sequence[Event], terms: AccountTerms) -> None:
     """Check zCDP accounting by formulas of its own, not the library's."""
     share = terms.delta0_share or 0.0
-    failures = math.fsum(e.count * e.delta0 for e in events if type(e) is DeltaEvent)
+    failures = math.fsum(e.count * e.delta0 for e in events if type(e) is Failure)
     assert failures <= share * terms.delta * _SLACK, "too much of delta was spent"
     rho = math.fsum(
         event.count
         * (
             0.5 / event.noise_multiplier**2
-            if isinstance(event, GaussianEvent)
-            else event.epsilon**2 / (8 if isinstance(event, ExponentialEvent) else 2)
+            if isinstance(event, Gaussian)
+            else event.epsilon**2 / (8 if isinstance(event, Exponential) else 2)
         )
         for event in events
-        if isinstance(event, GaussianEvent | ExponentialEvent | PureEvent)
+        if isinstance(event, Gaussian | Exponential | Pure)
     )
     delta = (1 - share) * terms.delta
     # Canonne, Kamath, Steinke 2020, Proposition 12: any order gives a bound.

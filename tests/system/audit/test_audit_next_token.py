@@ -109,7 +109,7 @@ def excess(absent: np.ndarray, present: np.ndarray, claims: list[float]) -> floa
 
 
 def claimed(z: float, rate: float, tokens: int) -> list[float]:
-    event = accounting.GaussianEvent(z, sampling_rate=rate, count=tokens)
+    event = accounting.Gaussian(z, sampling_rate=rate, count=tokens)
     return [accounting.compose([event], delta=delta) for delta in DELTAS]
 
 

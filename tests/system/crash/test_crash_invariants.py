@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.crash import accounts, invariants
 
-from langchain_dpicl.accounting import Cost, GaussianEvent
+from langchain_dpicl.accounting import Cost, Gaussian
 from langchain_dpicl.ledger import MemoryLedger
 
 Said = list[dict[str, Any]]
@@ -62,7 +62,7 @@ def uncharged(ledger: MemoryLedger, said: Said) -> None:
 
 
 def for_other_events(ledger: MemoryLedger, said: Said) -> None:
-    said[1]["events"] = accounts.as_announced((GaussianEvent(77.0),))
+    said[1]["events"] = accounts.as_announced((Gaussian(77.0),))
 
 
 def damaged(ledger: MemoryLedger, said: Said) -> None:

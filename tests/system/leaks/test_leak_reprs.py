@@ -64,12 +64,12 @@ PUBLIC = {
     "accounting.discretization": {"Measure"},
     "accounting.events": {
         *(
-            "DeltaEvent",
-            "ExponentialEvent",
+            "Failure",
+            "Exponential",
             "FixedSampleGaussianEvent",
-            "GaussianEvent",
+            "Gaussian",
         ),
-        *("ParallelEvent", "PureEvent", "RenyiEvent", "ZCDPEvent"),
+        *("Parallel", "Pure", "RenyiEvent", "ZCDPEvent"),
     },
     "accounting.filters": {"Cost", "PrivacyFilter"},
     "accounting.loss": {"_Composed"},

@@ -245,7 +245,7 @@ async def test_no_more_requests_are_in_flight_than_allowed(
         model=make_model(**saying("cough")),
         parser=VoteOutputParser(labels=LABELS),
         budget=rich(2),
-        max_group_concurrency=limit,
+        max_concurrency=limit,
     )
     chain.invoke(QUESTION)
     await chain.ainvoke(QUESTION)

@@ -84,7 +84,7 @@ async def ask(
         model=make_model(kind, **saying("cough")),
         parser=VoteOutputParser(labels=LABELS),
         budget=rich(2),
-        max_group_concurrency=8,
+        max_concurrency=8,
     )
     return [chain.invoke(QUESTION), await chain.ainvoke(QUESTION)]
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_parts import JOBS, Measured, account, measured, people, people_schema
 
-from langchain_dpicl.accounting import GaussianEvent, PureEvent
+from langchain_dpicl.accounting import Gaussian, Pure
 from langchain_dpicl.mechanisms import SeededRandom, table_statistics
 from langchain_dpicl.tabular.gdp import release, tallies
 
@@ -65,9 +65,9 @@ def excess(newcomer: Sequence[Row], noise: str) -> float:
     """Return the loss as a part of what was charged: at most 1 where it is private."""
     without, within, event = worlds(newcomer, noise=noise)
     if noise == "laplace":
-        assert isinstance(event, PureEvent)
+        assert isinstance(event, Pure)
         return without.loss_beside(within) / event.epsilon
-    assert isinstance(event, GaussianEvent)
+    assert isinstance(event, Gaussian)
     return without.mu_beside(within) * event.noise_multiplier
 
 

@@ -18,7 +18,7 @@ from langchain_core.documents import Document
 from support.fakes import ScriptedModel
 from support.table_parts import CANARY, account
 
-from langchain_dpicl.accounting import DeltaEvent, GaussianEvent, PureEvent
+from langchain_dpicl.accounting import Failure, Gaussian, Pure
 from langchain_dpicl.exceptions import (
     DPError,
     InvalidParameterError,
@@ -262,9 +262,9 @@ def test_tables_and_names_are_one_charge(accounting: Any, drawn: Any) -> None:
     made = table(budget=budget, noise="laplace").release()
     (record,) = budget.ledger.charges(budget.account)
     pure, gaussian, failure = record.charge.events
-    assert isinstance(pure, PureEvent)
-    assert isinstance(gaussian, GaussianEvent)
-    assert isinstance(failure, DeltaEvent)
+    assert isinstance(pure, Pure)
+    assert isinstance(gaussian, Gaussian)
+    assert isinstance(failure, Failure)
     (_, _, tables), (_, _, words) = drawn
     assert sum(tables["epsilons"]) == pytest.approx(pure.epsilon, rel=1e-9)
     assert words["noise_multiplier"] == gaussian.noise_multiplier
