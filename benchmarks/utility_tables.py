@@ -70,7 +70,7 @@ from langchain_dpicl import (
 from langchain_dpicl.budget.forecast import Forecast, forecast
 from langchain_dpicl.cli.loading import load_model
 from langchain_dpicl.common.prompts import PUBLIC_PROMPT
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers.base import DPOutputParser

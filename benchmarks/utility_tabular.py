@@ -62,7 +62,7 @@ from utility_tabular_schemas import DATASETS, LABEL
 
 from langchain_dpicl import PrivacyBudgetHandler, ReleasedExamples
 from langchain_dpicl.cli.loading import load_model
-from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.released import classification_chain
 from langchain_dpicl.released.classifying import INSTRUCTION, LabelOutputParser
 from langchain_dpicl.tabular import GDPTable, LDPTable, TableSchema

@@ -52,18 +52,16 @@ if TYPE_CHECKING:
     from langchain_dpicl.common.outcome import Outcome, Status
     from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.erasure import ErasureCertificate, aerase, erase
-    from langchain_dpicl.exceptions import (
+    from langchain_dpicl.errors import (
         AllowanceExhaustedError,
         BudgetExhaustedError,
         DPError,
         GroupCallError,
-        ImmutableError,
         InvalidParameterError,
         LedgerError,
         NoBudgetError,
         PlanMismatchError,
         PublicCallError,
-        ReleaseError,
         UnitError,
         UnsealableModelError,
         UnsoundStoreError,
@@ -109,7 +107,6 @@ __all__ = [
     "FactsChain",
     "GroupCallError",
     "GroupSource",
-    "ImmutableError",
     "InvalidParameterError",
     "KSAJointOutputParser",
     "KSAPTROutputParser",
@@ -124,7 +121,6 @@ __all__ = [
     "PublicCallError",
     "PublicFirstGate",
     "Relation",
-    "ReleaseError",
     "ReleasedCorpus",
     "ReleasedExampleSelector",
     "ReleasedExamples",

@@ -41,7 +41,7 @@ from langchain_dpicl.common import file_format
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.units import refuse_unknown_unit
@@ -90,7 +90,7 @@ class ErasureCertificate:
         """Read a certificate's file.
 
         Raises:
-            ReleaseError: If there is none, or it is damaged or was edited.
+            InvalidParameterError: If there is none, or it is damaged or was edited.
         """
         return cls(**file_format.read(path, file_format.ERASURE))
 
@@ -98,7 +98,7 @@ class ErasureCertificate:
         """Write the certificate to a file, which holds nothing else.
 
         Raises:
-            ReleaseError: If something else is there, or it can't be written.
+            InvalidParameterError: If something else is there, or it can't be written.
         """
         file_format.write(path, asdict(self), file_format.ERASURE, overwrite=False)
 
@@ -155,11 +155,11 @@ def erase(  # noqa: PLR0913  # what is erased where
         UnitError: If the index holds nobody by that id, and nobody by that id was
             erased from it. Nothing was changed.
         InvalidParameterError: If the index can't be read or written, or accounts are
-            named without a ledger.
+            named without a ledger; or if the certificate's file holds something else,
+            or can't be written. The erasure then stands, and running it again writes
+            one.
         LedgerError: If the ledger can't be used or has no such account or corpus. The
             index was not changed.
-        ReleaseError: If the certificate's file holds something else, or can't be
-            written; the erasure stands, and running it again writes one.
 
     Example:
         >>> import tempfile
@@ -254,7 +254,7 @@ def _erased(
             refuse_unknown_unit(terms.unit_key)
         print_ = _fingerprint(base.erasure_key, known_as)
         if before is not None and before.fingerprint != print_:
-            raise ReleaseError(
+            raise InvalidParameterError(
                 "The certificate's file is of another erasure; choose another path. "
                 "Nothing was erased."
             )

@@ -30,7 +30,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_dpicl.accounting import compose, event_from_dict
 from langchain_dpicl.common.prompts import FALLBACK_NOTE
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.released.checking import pure_epsilon
 

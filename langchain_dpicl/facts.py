@@ -35,7 +35,7 @@ from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR, FACTS_PROMPT
 from langchain_dpicl.common.replies import answer_of, usage_of
 from langchain_dpicl.common.validation import construct
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.released import ReleasedCorpus
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from langchain_dpicl._version import __version__
 from langchain_dpicl.chain.query import STEP_EVENT
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.release.record import json_schema
 from langchain_dpicl.tools import ToolCalls
 

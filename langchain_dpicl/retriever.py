@@ -24,8 +24,7 @@ from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 DEFAULT_K = 1
 """What comes behind the first may be in no record."""
@@ -126,7 +125,7 @@ class DPRetriever(FrozenModel, BaseRetriever):
             )
         super().__init__(
             chain=chain if chain is not None else DPChain(**parts),
-            k=_count(k),
+            k=parameters.count(k, "k"),
             **kwargs,
         )
 
@@ -138,7 +137,7 @@ class DPRetriever(FrozenModel, BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        most = self.k if k is None else _count(k)
+        most = self.k if k is None else parameters.count(k, "k")
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         return _documents(self.chain.invoke(query, config), most)
 
@@ -150,7 +149,7 @@ class DPRetriever(FrozenModel, BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        most = self.k if k is None else _count(k)
+        most = self.k if k is None else parameters.count(k, "k")
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         return _documents(await self.chain.ainvoke(query, config), most)
 
@@ -168,11 +167,3 @@ def _documents(answer: AIMessage, most: int) -> list[Document]:
         Document(text, metadata={"source": SOURCE, "rank": rank, "privacy": record})
         for rank, text in enumerate(texts[:most], 1)
     ]
-
-
-def _count(k: Any) -> int:
-    try:
-        return parameters.count(k, "k")
-    except ParameterError as error:
-        message = str(error)
-    raise InvalidParameterError(message)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.erasure import operators_ledger
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.units import new_salt
@@ -76,7 +76,7 @@ def rotate_salt(
     Example:
         >>> rotate_salt()
         Traceback (most recent call last):
-        langchain_dpicl.exceptions.InvalidParameterError: Name an index, a ledger, ...
+        langchain_dpicl.errors.InvalidParameterError: Name an index, a ledger, ...
 
     Privacy:
         See the module.

@@ -25,7 +25,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.chain.prompting import RECORDS, takes_records
 from langchain_dpicl.common.frozen import FrozenModel
-from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.errors import BudgetExhaustedError, InvalidParameterError
 
 __all__ = ["GUIDANCE", "create_dp_tool"]
 
@@ -144,6 +144,10 @@ def create_dp_tool(
     )
 
 
+class _SpentError(BudgetExhaustedError, ToolException):
+    """The same error as a tool's own: it need not end an agent's run."""
+
+
 class DPTool(FrozenModel, StructuredTool):
     """A tool whose arguments and answers stay those of its chain."""
 
@@ -244,11 +248,11 @@ class ToolCalls:
         charged = budget.public_state()["queries_spent"]
         return not charged or all(map(budget.has_left_for, self._templates()))
 
-    def _told(self, error: BudgetExhaustedError) -> BudgetExhaustedError:
+    def _told(self, error: BudgetExhaustedError) -> _SpentError:
         if self.explain is None:
-            return error
+            return _SpentError(*error.args)
         what = advice(bool(self.dp_chain.cache), self.explain)
-        return type(error)(
+        return _SpentError(
             f"Not answered: the privacy budget can't pay for it. {error} {what}"
         )
 

@@ -24,7 +24,6 @@ from langchain_dpicl import (
     LedgerError,
     PlanMismatchError,
     PrivacyBudgetHandler,
-    ReleaseError,
     RetrievedGroups,
     UnitError,
     aerase,
@@ -102,10 +101,10 @@ def test_a_certificate_of_somebody_else_is_not_overwritten(
     file = tmp_path / "c.json"
     erase("p-1", index=index, certificate=file)
     before = bytes_of(index), file.read_bytes()
-    with pytest.raises(ReleaseError, match="Nothing was erased"):
+    with pytest.raises(InvalidParameterError, match="Nothing was erased"):
         erase(PERSON, index=index, certificate=file)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ReleaseError, match="holds no erasure certificate"):
+    with pytest.raises(InvalidParameterError, match="holds no erasure certificate"):
         erase(PERSON, index=index, certificate=tmp_path / "notes.txt")
     assert (bytes_of(index), file.read_bytes()) == before
 
@@ -129,7 +128,7 @@ def test_a_certificate_can_be_rechecked_and_names_nobody(
     assert erase(PERSON, index=other).fingerprint != made.fingerprint
     content["erased_at"] = "2020-01-01"
     file.write_text(json.dumps(content))
-    with pytest.raises(ReleaseError, match="changed after it was saved"):
+    with pytest.raises(InvalidParameterError, match="changed after it was saved"):
         ErasureCertificate.load(file)
 
 

@@ -30,11 +30,8 @@ from langchain_dpicl.accounting.events import (
     total_delta0,
 )
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import (
-    MAX_NOISE_MULTIPLIER,
-    MIN_NOISE_MULTIPLIER,
-    ParameterError,
-)
+from langchain_dpicl.common.parameters import MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER
+from langchain_dpicl.errors import InvalidParameterError
 
 # Relative slack of a calibrated scale where a numerical bound is involved.
 TOLERANCE = 1e-3
@@ -59,8 +56,8 @@ def noise_multiplier(
         one (a billionth without sampling), from 1e-6 to 1e6.
 
     Raises:
-        ParameterError: If an argument is out of its range, or no noise multiplier up to
-            1e6 is enough.
+        InvalidParameterError: If an argument is out of its range, or no noise
+            multiplier up to 1e6 is enough.
 
     Example:
         >>> z = noise_multiplier(1.0, 1e-6, uses=20)
@@ -99,8 +96,8 @@ def calibrate(
         sampling, or there is a `RenyiEvent`); 1e-6 if every scale will do.
 
     Raises:
-        ParameterError: If an argument is out of its range, or no scale up to 1e6 is
-            enough.
+        InvalidParameterError: If an argument is out of its range, or no scale up to 1e6
+            is enough.
 
     Example:
         >>> t = calibrate(lambda t: [Gaussian(t)], 1.0, 1e-6, uses=20)
@@ -113,7 +110,7 @@ def calibrate(
     last = repeat(own_events(events_at(MAX_NOISE_MULTIPLIER)), uses)
     failure = total_delta0(last)
     if failure >= delta:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"The failure probabilities of {uses} uses add up to {failure:g}; delta is "
             f"{delta:g}. Lower delta0 or the number of uses."
         )
@@ -135,7 +132,7 @@ def calibrate(
             functools.partial(excess, resolution=resolution), log_scale, tolerance
         )
         if math.isinf(log_scale) and resolution == FINE:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"No noise up to {MAX_NOISE_MULTIPLIER:g} keeps {uses} uses within "
                 f"epsilon {target:g} at delta {delta:g}. Raise epsilon, or lower the "
                 "number of uses."

@@ -53,7 +53,7 @@ from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.parallel import MAX_COMBINATIONS, one_by_one, ways
 from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -77,7 +77,7 @@ def compose(events: Iterable[AnyEvent], delta: float) -> float:
         reach `delta`, or if no finite bound is representable.
 
     Raises:
-        ParameterError: If `delta` is out of its range, or an event is unknown.
+        InvalidParameterError: If `delta` is out of its range, or an event is unknown.
 
     Example:
         >>> round(compose([Gaussian(4.0, count=16)], delta=1e-5), 5)
@@ -93,7 +93,7 @@ def spent(events: Iterable[AnyEvent], uses: int, delta: float) -> float:
 
     A first call for new events takes up to a second when they are sampled; another
     number of uses some milliseconds, the same number nothing. An argument that is out
-    of its range is a `ParameterError`.
+    of its range is a `InvalidParameterError`.
 
     Example:
         >>> spent([Gaussian(4.0)], uses=0, delta=1e-5)
@@ -130,7 +130,7 @@ def epsilon(
         epsilon, 0 or more.
 
     Raises:
-        ParameterError: If an argument is out of its range.
+        InvalidParameterError: If an argument is out of its range.
 
     Example:
         >>> round(epsilon(4.0, 1e-5, uses=16), 5)
@@ -152,7 +152,9 @@ def gaussian_bundle(
 def own_events(events: Iterable[AnyEvent]) -> tuple[Event, ...]:
     """Return events of this package for a list that may hold `DpEvent`s, merged."""
     if isinstance(events, (str, bytes)) or not isinstance(events, Iterable):
-        raise ParameterError(f"events must be a list, not {type(events).__name__}.")
+        raise InvalidParameterError(
+            f"events must be a list, not {type(events).__name__}."
+        )
     own: list[Event] = []
     for event in events:
         if isinstance(event, EVENT_TYPES):

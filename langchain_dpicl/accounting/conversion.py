@@ -21,7 +21,7 @@ from langchain_dpicl.accounting.events import (
 from langchain_dpicl.accounting.gaussian import gdp_mu
 from langchain_dpicl.accounting.sampling import sampled_epsilon
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -34,8 +34,8 @@ def to_dp_event(event: Event) -> DpEvent:
     and zCDP: `ZCDpEvent`. A count above 1: `SelfComposedDpEvent` around it.
 
     Raises:
-        ParameterError: If dp-accounting has no class that fits. Pure events have none:
-            `LaplaceDpEvent` promises more than pure epsilon-DP, and the count of
+        InvalidParameterError: If dp-accounting has no class that fits. Pure events have
+            none: `LaplaceDpEvent` promises more than pure epsilon-DP, and the count of
             `RandomizedResponseDpEvent` is ignored there. A `Failure` has none.
 
     Example:
@@ -54,7 +54,7 @@ def to_dp_event(event: Event) -> DpEvent:
     elif isinstance(event, ZCDPEvent):
         single = dp_event.ZCDpEvent(event.rho)
     else:
-        raise ParameterError(f"No DpEvent states a {type(event).__name__}.")
+        raise InvalidParameterError(f"No DpEvent states a {type(event).__name__}.")
     if event.count == 1:
         return single
     return dp_event.SelfComposedDpEvent(single, event.count)
@@ -69,9 +69,9 @@ def from_dp_event(dp_event: DpEvent) -> list[Event]:
     compositions of all of these.
 
     Raises:
-        ParameterError: If the event is unknown, not private, unbounded (noise 0), or of
-            a class that is not accounted for here (among them randomized response,
-            whose count dp-accounting ignores, and samples of fixed size).
+        InvalidParameterError: If the event is unknown, not private, unbounded (noise
+            0), or of a class that is not accounted for here (among them randomized
+            response, whose count dp-accounting ignores, and samples of fixed size).
 
     Example:
         >>> from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
@@ -93,7 +93,9 @@ def from_dp_event(dp_event: DpEvent) -> list[Event]:
     }
     cls = type(dp_event)
     if cls not in readers:
-        raise ParameterError(f"Events of class {cls.__name__} can't be accounted for.")
+        raise InvalidParameterError(
+            f"Events of class {cls.__name__} can't be accounted for."
+        )
     return readers[cls](dp_event)
 
 
@@ -110,7 +112,7 @@ def _discrete_laplace(event: Any) -> list[Event]:
 
 def _zcdp(event: Any) -> list[Event]:
     if event.xi != 0:
-        raise ParameterError("A ZCDpEvent must have xi = 0.")
+        raise InvalidParameterError("A ZCDpEvent must have xi = 0.")
     return [] if event.rho == 0 else [ZCDPEvent(event.rho)]
 
 
@@ -140,7 +142,7 @@ def _poisson_sampled(event: Any) -> list[Event]:
     if len(pure) == len(events):
         total = math.fsum(e.epsilon * e.count for e in pure)
         return [Pure(sampled_epsilon(_rounded_up(total), q))]
-    raise ParameterError(
+    raise InvalidParameterError(
         "A Poisson sample may hold Gaussians without further sampling, or pure events."
     )
 

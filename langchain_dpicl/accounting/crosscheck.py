@@ -108,7 +108,7 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
     result says why. A list without Gaussians agrees: there is nothing to compare.
 
     Raises:
-        ParameterError: If `delta` is out of its range, or an event is unknown.
+        InvalidParameterError: If `delta` is out of its range, or an event is unknown.
 
     Example:
         >>> cross_check([Gaussian(0.01, 0.1)], 1e-5).agrees is None

@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 # Largest count of one event; float arithmetic on counts stays exact below it.
 MAX_COUNT = 10**12
@@ -43,7 +43,7 @@ MAX_NAME = 200  # Most characters of a partition's name.
 def _count(value: Any) -> int:
     number = parameters.count(value, "count")
     if number > MAX_COUNT:
-        raise ParameterError(f"count must be at most {MAX_COUNT}, not {number}.")
+        raise InvalidParameterError(f"count must be at most {MAX_COUNT}, not {number}.")
     return number
 
 
@@ -120,7 +120,7 @@ class FixedSampleGaussianEvent:
         object.__setattr__(self, "noise_multiplier", z)
         q = parameters.sampling_rate(self.sampling_rate)
         if not _LEAST_FIXED_RATE <= q < 1:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"sampling_rate must be at least {_LEAST_FIXED_RATE:g} and below 1: "
                 "where nothing is sampled, the event is a Gaussian."
             )
@@ -295,7 +295,7 @@ class Failure:
     def __post_init__(self) -> None:
         number = parameters.finite("delta0", self.delta0)
         if not 0 <= number <= 1:
-            raise ParameterError(f"delta0 must be from 0 to 1, not {number:g}.")
+            raise InvalidParameterError(f"delta0 must be from 0 to 1, not {number:g}.")
         object.__setattr__(self, "delta0", number)
         object.__setattr__(self, "count", _count(self.count))
 
@@ -365,24 +365,26 @@ class Parallel:
 def require_partition(name: object) -> None:
     """Refuse what can't name a partition."""
     if not isinstance(name, str) or len(name) > MAX_NAME or not name.isprintable():
-        raise ParameterError(
+        raise InvalidParameterError(
             f"partition must be a printable name of at most {MAX_NAME} characters."
         )
 
 
 def _branches(branches: Any) -> tuple[tuple[PlainEvent, ...], ...]:
     if not isinstance(branches, (list, tuple)):
-        raise ParameterError("branches must be a list of lists of events.")
+        raise InvalidParameterError("branches must be a list of lists of events.")
     if not 0 < len(branches) <= MAX_BRANCHES:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"branches must hold 1 to {MAX_BRANCHES} classes, not {len(branches)}."
         )
     for branch in branches:
         if not isinstance(branch, (list, tuple)) or not branch:
-            raise ParameterError("Each of the branches must be a list of events.")
+            raise InvalidParameterError(
+                "Each of the branches must be a list of events."
+            )
         for event in branch:
             if not isinstance(event, PLAIN_TYPES):
-                raise ParameterError(
+                raise InvalidParameterError(
                     f"A branch can't hold a {type(event).__name__}, only plain events."
                 )
     return tuple(tuple(branch) for branch in branches)

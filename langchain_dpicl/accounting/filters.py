@@ -89,7 +89,7 @@ from langchain_dpicl.accounting.events import (
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.accounting.renyi import RENYI_ONLY, zcdp_epsilon
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 BUDGET_UNITS = 2**31 - 1
 """Steps of a budget: a sum of two costs within it still fits 32 bits."""
@@ -136,8 +136,8 @@ class PrivacyFilter:
     relation are the events': one unit added or removed.
 
     Raises:
-        ParameterError: If a parameter is out of its range, an order is given to another
-            method, or nothing is left of epsilon at that order.
+        InvalidParameterError: If a parameter is out of its range, an order is given to
+            another method, or nothing is left of epsilon at that order.
 
     Example:
         >>> account = PrivacyFilter("zcdp", epsilon=1.0, delta=1e-6)
@@ -166,22 +166,22 @@ class PrivacyFilter:
 
     def __post_init__(self) -> None:
         if self.method not in _METHODS:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"method must be one of {', '.join(_METHODS)}, not {self.method!r:.40}."
             )
         epsilon = parameters.epsilon(self.epsilon)
         delta = parameters.delta(self.delta)
         share = parameters.finite("delta0_share", self.delta0_share)
         if not 0 <= share < 1:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"delta0_share must be at least 0 and below 1, not {share:g}."
             )
         if self.order is not None and self.method != "renyi":
-            raise ParameterError(f"Method {self.method!r} takes no order.")
+            raise InvalidParameterError(f"Method {self.method!r} takes no order.")
         failure = delta * share
         left = _float_below(Fraction(delta) - Fraction(failure))
         if left <= 0:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"delta0_share {share} leaves nothing of delta {delta:g} for the "
                 "conversion to epsilon."
             )
@@ -196,7 +196,7 @@ class PrivacyFilter:
         else:
             budget = limits.zcdp_budget(epsilon, left)
         if budget < limits.LEAST_BUDGET:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"epsilon {epsilon:g} and delta {delta:g} are too small for a filter."
             )
         own = {
@@ -228,7 +228,8 @@ class PrivacyFilter:
                 events cost (0, 0), any positive loss or failure at least one step.
 
         Raises:
-            ParameterError: If an event is unknown, or the method can't account for it.
+            InvalidParameterError: If an event is unknown, or the method can't account
+                for it.
 
         Privacy: the cost depends on the events' public parameters alone.
 
@@ -268,7 +269,7 @@ class PrivacyFilter:
         The conversion has all of delta but the failures spent so far. It is 0 for no
         loss, never above the filter's for a cost within the limit, infinite for one
         beyond it. A cost that is no pair of integers of 0 or more is a
-        `ParameterError`.
+        `InvalidParameterError`.
 
         Privacy: a report, not a promise. The filter's total holds on every path; this
         figure would hold for a run whose events had been fixed before.
@@ -339,19 +340,19 @@ def _loss(account: PrivacyFilter, event: PlainEvent) -> Fraction:
     if account.order is not None:
         return limits.renyi_loss(event, account.order)
     if isinstance(event, RenyiEvent):
-        raise ParameterError(RENYI_ONLY)
+        raise InvalidParameterError(RENYI_ONLY)
     if account.method == "zcdp":
         return limits.exact_rho(event)
     if account.method == "pure":
         if isinstance(event, Pure | Exponential):
             return Fraction(event.epsilon)
-        raise ParameterError(
+        raise InvalidParameterError(
             f"A 'pure' filter adds up pure epsilons only, not {event!r}: use the "
             "method 'zcdp', or 'renyi' for sampled Gaussian events."
         )
     if isinstance(event, Gaussian) and event.sampling_rate == 1:
         return 2 * limits.exact_rho(event)
-    raise ParameterError(
+    raise InvalidParameterError(
         f"A 'gdp' filter adds up Gaussian events without sampling only, not {event!r}: "
         "use the method 'zcdp', or 'renyi' for sampled ones."
     )
@@ -361,9 +362,9 @@ def _usable_order(order: float | None, epsilon: float, delta: float) -> float:
     default = limits.default_order(epsilon, delta)
     order = default if order is None else parameters.finite("order", order)
     if order <= 1:
-        raise ParameterError(f"order must be above 1, not {order:g}.")
+        raise InvalidParameterError(f"order must be above 1, not {order:g}.")
     if limits.renyi_budget(order, epsilon, delta) <= 0:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"At order {order:g} the conversion alone costs more than epsilon "
             f"{epsilon:g}. The best order for many small releases is {default!r}."
         )

@@ -30,7 +30,7 @@ from langchain_dpicl.accounting.events import (
     Parallel,
 )
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 _SQRT_HALF = math.sqrt(0.5)
 _SQRT_PI = math.sqrt(math.pi)
@@ -103,7 +103,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """Return the smallest delta of a mu-GDP Gaussian at `epsilon`, rounded up.
 
     mu is 1 / noise multiplier of all releases together. delta is from 0 to 1; an
-    argument that is negative or not finite is a `ParameterError`.
+    argument that is negative or not finite is a `InvalidParameterError`.
 
     Example:
         >>> round(gaussian_delta(1.0, 1.0), 6)
@@ -112,7 +112,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     mu = parameters.finite("mu", mu)
     epsilon = parameters.finite("epsilon", epsilon)
     if mu < 0 or epsilon < 0:
-        raise ParameterError("mu and epsilon must be 0 or more.")
+        raise InvalidParameterError("mu and epsilon must be 0 or more.")
     if mu == 0:
         return 0.0
     ratio = epsilon / mu
@@ -132,7 +132,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     mu is 1 / noise multiplier of all releases together, and may be infinite (no noise);
     epsilon is `math.inf` where no double is large enough. An argument that is out of
-    its range is a `ParameterError`.
+    its range is a `InvalidParameterError`.
 
     log delta is a concave function of epsilon (a Gaussian density convolved with the
     log-concave kernel 1 - exp(-t), Prekopa), so every Newton step from any side lands
@@ -171,7 +171,7 @@ def gdp_mu(events: Iterable[Event]) -> float:
 
     `Failure`s are left to the caller, who subtracts them from delta. Of a
     `Parallel` the branch with the largest mu counts. Any other event is a
-    `ParameterError`: its trade-off curve is not Gaussian.
+    `InvalidParameterError`: its trade-off curve is not Gaussian.
 
     Example:
         >>> gdp_mu([Gaussian(2.0, count=16)])
@@ -188,7 +188,7 @@ def _squares(events: Iterable[Event]) -> float:
         elif isinstance(event, Gaussian) and event.sampling_rate == 1:
             total += event.count * inverse_square(event.noise_multiplier)
         elif not isinstance(event, Failure):
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"Only Gaussian events without sampling have a mu, not {event!r}."
             )
     return total

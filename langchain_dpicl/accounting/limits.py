@@ -30,7 +30,7 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.accounting.renyi import RENYI_ONLY, divergence
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 # Covers the rounding of a sum of logarithms, in proportion to its terms: each has at
 # most four roundings of 2^-53, and a library's logarithm errs by less than 2^-52.
@@ -54,20 +54,22 @@ def exact_rho(event: Event) -> Fraction:
     if isinstance(event, ZCDPEvent):
         return Fraction(event.rho)
     if isinstance(event, RenyiEvent):
-        raise ParameterError(RENYI_ONLY)
-    raise ParameterError(f"A {type(event).__name__} has no loss that can be added up.")
+        raise InvalidParameterError(RENYI_ONLY)
+    raise InvalidParameterError(
+        f"A {type(event).__name__} has no loss that can be added up."
+    )
 
 
 def renyi_loss(event: Event, order: float) -> Fraction:
     """Return the Renyi divergence of one use, rounded up.
 
     It is never above order * rho, which is exact; what sampling, or a bound on the
-    loss, saves is a float. A `RenyiEvent` of a lower order is a `ParameterError`:
-    nothing is known of it.
+    loss, saves is a float. A `RenyiEvent` of a lower order is a
+    `InvalidParameterError`: nothing is known of it.
     """
     if isinstance(event, RenyiEvent):
         if order > event.order:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"Nothing is known of {event!r} at order {order!r}, at which the "
                 "account adds up. Give accounting='renyi' no higher order."
             )

@@ -11,7 +11,7 @@ from langchain_dpicl.accounting.composition import AnyEvent, own_events
 from langchain_dpicl.accounting.events import Event, Failure, Parallel
 from langchain_dpicl.accounting.filters import PrivacyFilter
 from langchain_dpicl.accounting.renyi import Floats, divergence
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 _SPREAD = np.geomspace(1e-4, 1e4, 401)
 _NEAR = np.geomspace(0.95, 1.05, 41)
@@ -37,8 +37,8 @@ def best_order(
         An order above 1, for `PrivacyFilter("renyi", ..., order=...)`.
 
     Raises:
-        ParameterError: If a parameter is out of its range, an event is unknown, or
-            none of the events has a loss.
+        InvalidParameterError: If a parameter is out of its range, an event is unknown,
+            or none of the events has a loss.
 
     Privacy: choose the order before the account is opened, from the expected mix and
     never from answers. Another mix than the expected one costs a smaller number of
@@ -56,7 +56,7 @@ def best_order(
     terms = PrivacyFilter("renyi", epsilon, delta, delta0_share=delta0_share)
     mix = [event for event in own_events(events) if _has_loss(event)]
     if not mix or terms.order is None:
-        raise ParameterError("The mix holds no event with a privacy loss.")
+        raise InvalidParameterError("The mix holds no event with a privacy loss.")
     start, delta = terms.order - 1, terms.delta_left
 
     def best_of(x: Floats) -> float:

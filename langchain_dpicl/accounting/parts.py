@@ -19,7 +19,7 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 ROUNDING = 1.0 - 1e-12
 """Undoing an amplification in floating point may overshoot by some units in the last
@@ -158,7 +158,9 @@ class CurvePart:
     def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
         """Return what `uses` such releases are charged at a scale."""
         if self.order is None:
-            raise ParameterError("A release curve's order is chosen by its account.")
+            raise InvalidParameterError(
+                "A release curve's order is chosen by its account."
+            )
         loss = self.divergence
         if loss is None:
             loss = self.order * (rate / scale) ** 2 / 2
@@ -174,6 +176,6 @@ class CurvePart:
 Part: TypeAlias = GaussianPart | ExponentialPart | PurePart | CurvePart
 
 
-def misfit() -> ParameterError:
+def misfit() -> InvalidParameterError:
     """Return the error for events that a release can't have been charged."""
-    return ParameterError("The charged events do not fit the release.")
+    return InvalidParameterError("The charged events do not fit the release.")

@@ -48,7 +48,7 @@ from langchain_dpicl.accounting.events import (
 from langchain_dpicl.accounting.fixed_sample import further_moments
 from langchain_dpicl.accounting.gaussian import inverse_square
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 Floats = npt.NDArray[np.float64]
 
@@ -81,7 +81,7 @@ def rho(events: Iterable[Event]) -> float:
     pure epsilon^2 / 2 (Bun, Steinke 2016, Proposition 1.4), parallel the largest of its
     branches' (whose classes may then change from use to use). `Failure`s are left to
     the caller, who subtracts them from delta. The events may have been chosen
-    adaptively; what is not an event of this package is a `ParameterError`.
+    adaptively; what is not an event of this package is a `InvalidParameterError`.
 
     Example:
         >>> rho([Gaussian(2.0, count=4), Exponential(1.0)])
@@ -100,9 +100,9 @@ def rho(events: Iterable[Event]) -> float:
         elif isinstance(event, Parallel):
             total += event.count * max(map(rho, event.branches))
         elif isinstance(event, RenyiEvent):
-            raise ParameterError(RENYI_ONLY)
+            raise InvalidParameterError(RENYI_ONLY)
         elif not isinstance(event, Failure):
-            raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
+            raise InvalidParameterError(f"Not a privacy event: {type(event).__name__}.")
     return total
 
 
@@ -113,7 +113,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     rho + (log delta + log(1 + x)) / x^2, so the best order solves rho x^2 + log(1 + x)
     = -log delta: one root of an increasing function. Any x > 0 gives a valid bound, so
     an inexact root costs tightness only. An argument that is out of its range is a
-    `ParameterError`.
+    `InvalidParameterError`.
 
     Example:
         >>> round(zcdp_epsilon(1.25, 1e-5), 4)

@@ -20,7 +20,7 @@ def sampled_epsilon(epsilon: float, sampling_rate: float) -> float:
     log(1 + q (e^epsilon - 1)) for add/remove of one unit, each sampled with probability
     q (Balle, Barthe and Gaboardi 2018, Theorem 8). It is never below the true value,
     and at most a dozen units in the last place above it, however small it is. An
-    argument that is out of its range is a `ParameterError`.
+    argument that is out of its range is a `InvalidParameterError`.
 
     Example:
         >>> round(sampled_epsilon(1.0, 0.1), 4), sampled_epsilon(2.0, 1.0)

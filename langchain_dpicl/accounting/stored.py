@@ -13,7 +13,7 @@ from langchain_dpicl.accounting.events import (
     Event,
     Parallel,
 )
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 _BY_KIND: dict[str, type[Event]] = {cls.kind: cls for cls in EVENT_TYPES}
 
@@ -23,7 +23,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
     Python writes the shortest decimal that reads back as the same double, so a round
     trip through `json` changes nothing. A parallel event's `branches` are lists of such
-    dictionaries. What is not an event is a `ParameterError`.
+    dictionaries. What is not an event is a `InvalidParameterError`.
 
     Example:
         >>> from langchain_dpicl.accounting import Pure
@@ -38,7 +38,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
             "partition": event.partition,
         }
     if not isinstance(event, PLAIN_TYPES):
-        raise ParameterError(f"Not a privacy event: {type(event).__name__}.")
+        raise InvalidParameterError(f"Not a privacy event: {type(event).__name__}.")
     return {"kind": event.kind, **dataclasses.asdict(event)}
 
 
@@ -48,24 +48,26 @@ def event_from_dict(stored: Mapping[str, Any]) -> Event:
     Fails closed: what was stored is accounted for exactly or not at all.
 
     Raises:
-        ParameterError: If the kind is unknown, a field is missing or too many, or a
-            value is out of its range.
+        InvalidParameterError: If the kind is unknown, a field is missing or too many,
+            or a value is out of its range.
 
     Example:
         >>> event_from_dict({"kind": "pure", "epsilon": 0.5, "count": 3})
         Pure(epsilon=0.5, count=3)
     """
     if not isinstance(stored, Mapping):
-        raise ParameterError(f"An event is stored as a mapping, not {stored!r:.40}.")
+        raise InvalidParameterError(
+            f"An event is stored as a mapping, not {stored!r:.40}."
+        )
     kind = stored.get("kind")
     cls = _BY_KIND.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"Unknown event kind {kind!r:.40}; known are {', '.join(sorted(_BY_KIND))}."
         )
     names = {"kind", *(field.name for field in dataclasses.fields(cls))}
     if set(stored) != names:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"A {kind} event has the fields {', '.join(sorted(names))}; "
             f"stored are {', '.join(sorted(map(str, stored)))}."
         )
@@ -77,13 +79,15 @@ def event_from_dict(stored: Mapping[str, Any]) -> Event:
 
 def _read_branches(stored: Any) -> list[list[Event]]:
     if not isinstance(stored, list) or not 0 < len(stored) <= MAX_BRANCHES:
-        raise ParameterError(f"Branches are stored as 1 to {MAX_BRANCHES} lists.")
+        raise InvalidParameterError(
+            f"Branches are stored as 1 to {MAX_BRANCHES} lists."
+        )
     branches = []
     for branch in stored:
         if not isinstance(branch, list):
-            raise ParameterError("A branch is stored as a list of events.")
+            raise InvalidParameterError("A branch is stored as a list of events.")
         # A parallel event inside is refused before it is read, however deep it is.
         if any(isinstance(e, Mapping) and e.get("kind") == "parallel" for e in branch):
-            raise ParameterError("A branch can't hold a parallel event.")
+            raise InvalidParameterError("A branch can't hold a parallel event.")
         branches.append([event_from_dict(event) for event in branch])
     return branches

@@ -39,7 +39,7 @@ from langchain_dpicl.accounting.events import (
 )
 from langchain_dpicl.accounting.parts import ROUNDING, CurvePart, Part, misfit
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 # What a mechanism takes of its charge: a dataclass beside the mechanism.
 NoiseT = TypeVar("NoiseT", covariant=True, default=Any)  # noqa: PLC0105  # as it reads
@@ -146,7 +146,7 @@ class Template(ABC, Generic[NoiseT]):
         followed, not derived again.
 
         Raises:
-            ParameterError: If the events are not those of such a release.
+            InvalidParameterError: If the events are not those of such a release.
         """
 
     @abstractmethod
@@ -180,8 +180,8 @@ class EventTemplate(Template[NoiseT]):
         lead: The lead at which a noise releases, by a public rule.
 
     Raises:
-        ParameterError: If a fixed value is out of range, or several parts would share
-            one sample.
+        InvalidParameterError: If a fixed value is out of range, or several parts would
+            share one sample.
 
     Example:
         >>> from langchain_dpicl.accounting import GaussianPart
@@ -208,19 +208,19 @@ class EventTemplate(Template[NoiseT]):
     def __post_init__(self) -> None:
         parameters.sampling_rate(self.sampling_rate)
         if parameters.count(self.uses, "uses") > MAX_COUNT:
-            raise ParameterError(f"uses must be at most {MAX_COUNT}.")
+            raise InvalidParameterError(f"uses must be at most {MAX_COUNT}.")
         parameters.positive("share", self.share)
         if self.delta0 is not None:
             parameters.delta(self.delta0, "delta0")
         if not isinstance(self.parts, tuple) or not all(
             isinstance(part, Part) for part in self.parts
         ):
-            raise ParameterError(
+            raise InvalidParameterError(
                 "parts must be a tuple of GaussianPart, ExponentialPart, PurePart and "
                 "CurvePart."
             )
         if self.sampling_rate < 1 and len(self.parts) > 1:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"{self.mechanism} takes {len(self.parts)} randomized steps on one "
                 "sample, which sampling does not amplify step by step. With sampled "
                 "groups give a single k instead of a range."

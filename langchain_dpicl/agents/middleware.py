@@ -27,7 +27,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tools import ToolCalls, advice, create_dp_tool
 
 __all__ = ["PrivacyBudgetMiddleware", "PrivacyBudgetState"]

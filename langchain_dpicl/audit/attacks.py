@@ -26,8 +26,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     GroupCallError,
     InvalidParameterError,
@@ -265,7 +264,7 @@ def _attacking(
     confidence: float,
     progress: bool,
 ) -> Flow[AuditReport]:
-    level = checked(parameters.delta, confidence, "confidence")
+    level = parameters.delta(confidence, "confidence")
     terms = find_budget(budget or chain.budget)
     _check(chain, members, others, plain, attacks)
     rarity = Rarity(one.page_content for one in (*members, *others))

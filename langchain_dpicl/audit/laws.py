@@ -34,7 +34,7 @@ from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.outcome import Outcome
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.mechanisms import (
     GaussianNoise,
     PTRCurve,

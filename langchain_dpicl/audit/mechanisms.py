@@ -10,7 +10,6 @@ from langchain_dpicl.audit.releases import RELEASES, Claim, Exact, Sampled
 from langchain_dpicl.audit.report import AuditReport
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.progress import progress_bar
-from langchain_dpicl.common.validation import checked
 
 DRAWS = 8_000
 """Draws of a release in each of two worlds, where its law is not computed."""
@@ -57,7 +56,7 @@ def mechanisms(
     Example:
         `mechanisms().is_sound` is True; it takes half a minute.
     """
-    level = checked(parameters.delta, confidence, "confidence")
+    level = parameters.delta(confidence, "confidence")
     draws = DRAWS * (THOROUGH if thorough else 1)
     rows, broken = [], []
     with progress_bar("Auditing", len(RELEASES), shown=progress) as advance:

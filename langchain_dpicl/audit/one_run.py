@@ -16,8 +16,7 @@ from langchain_dpicl.chain import DPChain
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.progress import progress_bar
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.errors import BudgetExhaustedError, InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.mechanisms import system_random
 from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
@@ -159,7 +158,7 @@ def _running(  # noqa: PLR0913  # as above
     confidence: float,
     progress: bool,
 ) -> Flow[AuditReport]:
-    level = checked(parameters.delta, confidence, "confidence")
+    level = parameters.delta(confidence, "confidence")
     number = _guesses(len(canaries), guesses)
     source = system_random()
     coins = [source.bits(1) == 1 for _ in canaries]
@@ -174,8 +173,8 @@ def _running(  # noqa: PLR0913  # as above
             raise InvalidParameterError(
                 "A function is asked no questions, and needs claimed=(epsilon, delta)."
             )
-        epsilon = checked(parameters.epsilon, claimed[0])
-        delta = checked(parameters.delta, claimed[1])
+        epsilon = parameters.epsilon(claimed[0])
+        delta = parameters.delta(claimed[1])
         texts = yield in_thread(partial(chain, run))
     scores = [score(one.page_content, texts) for one in canaries]
     guessed = _guessed(scores, number)
@@ -215,7 +214,7 @@ def _guesses(canaries: int, guesses: int | None) -> int:
     if canaries < 2:  # noqa: PLR2004 - one coin tells nothing
         raise InvalidParameterError("Give two or more canaries, better hundreds.")
     number = canaries // 2 if guesses is None else guesses
-    number = checked(parameters.count, number, "guesses")
+    number = parameters.count(number, "guesses")
     if number > canaries:
         raise InvalidParameterError(
             f"guesses must be at most the number of canaries, {canaries}."

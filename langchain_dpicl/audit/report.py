@@ -15,7 +15,7 @@ from typing import Any
 from langchain_dpicl._version import __version__
 from langchain_dpicl.common import file_format, files, pages
 from langchain_dpicl.common.pages import Cell, shown
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 PRIVATE = "Private: for the operator of the records alone."
 

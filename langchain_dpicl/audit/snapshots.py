@@ -39,8 +39,7 @@ from langchain_dpicl.common.pages import Cell
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import FAILED, Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.flow import Do, Flow, arun, in_thread, run
 from langchain_dpicl.sealed import sealed
 
@@ -348,9 +347,9 @@ def _audit(
     shown: bool,
 ) -> Flow[None]:
     _require_auditable(chain)
-    repeats = checked(parameters.count, repeats, "repeats")
+    repeats = parameters.count(repeats, "repeats")
     if delta is not None:
-        delta = checked(parameters.delta, delta)
+        delta = parameters.delta(delta)
     if isinstance(questions, str | Mapping) or not questions:
         raise InvalidParameterError("questions must be a list of at least one.")
     account = find_budget(budget or chain.budget).in_memory()

@@ -16,7 +16,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import GroupSource, RetrievedGroups
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.records import EmbeddedRecords

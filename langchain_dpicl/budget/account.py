@@ -17,8 +17,7 @@ from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_template
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     AllowanceExhaustedError,
     BudgetExhaustedError,
     InvalidParameterError,
@@ -130,7 +129,7 @@ class Account(ABC):
         expected = self._events(template, stored)
         self._require_unit(stored, unit_key)
         # Before the charge: what does not fit is refused at no cost.
-        noise = checked(template.read, expected)
+        noise = template.read(expected)
         self._bind_salt(salt)
 
         def paid(charge: Charge) -> PaidCharge[NoiseT]:
@@ -161,7 +160,7 @@ class Account(ABC):
     def quote(self, template: Template[NoiseT]) -> NoiseT:
         """Return the noise that a charge would pay for; charge nothing."""
         require_template(template)
-        return checked(template.read, self.price(template))
+        return template.read(self.price(template))
 
     def require_payable(
         self, template: Template[Any], allowance: Allowance | None = None

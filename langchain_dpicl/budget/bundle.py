@@ -30,8 +30,7 @@ from langchain_dpicl.accounting.template import (
     NoiseT,
     Template,
 )
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 CURVE_WEIGHT = 1.2
 """Scale of a release curve over that of a Gaussian release beside it."""
@@ -84,10 +83,7 @@ class Bundle(Template[tuple[NoiseT, ...]]):
             )
         if self.partition and not self.disjoint:
             raise InvalidParameterError("Only disjoint releases have a partition.")
-        try:
-            require_partition(self.partition)
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        require_partition(self.partition)
 
     @property
     def is_fixed(self) -> bool:

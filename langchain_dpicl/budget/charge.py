@@ -8,7 +8,7 @@ from typing import Any, Generic
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.accounting.template import EventTemplate, NoiseT, Template
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
 from langchain_dpicl.ledger.base import NOTHING
 

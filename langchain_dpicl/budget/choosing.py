@@ -18,7 +18,7 @@ from typing import Any
 
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.accounting.template import NoiseRule, Template
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.errors import PlanMismatchError
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _ROUNDS = 16

@@ -10,8 +10,7 @@ from langchain_dpicl.accounting import BUDGET_UNITS, Cost, Event, PrivacyFilter
 from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.pricing import price_release
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Ledger, Plan
 from langchain_dpicl.ledger.charging import charged, fits
 
@@ -61,7 +60,7 @@ class AccountFilter(Account):
         try:
             events = self.price(asked) if isinstance(asked, Template) else asked
             cost = self._filter.cost(events)
-        except (ParameterError, InvalidParameterError, PlanMismatchError):
+        except (InvalidParameterError, PlanMismatchError):
             return False
         total = Cost(spent.loss + cost.loss, spent.failure + cost.failure)
         return fits(total, self._filter.limit)

@@ -18,8 +18,7 @@ from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     ExponentialNoise,
     GaussianNoise,
@@ -112,7 +111,7 @@ def cost_of(  # noqa: PLR0913 - the public parameters of `Forecast.cost`, all by
         InvalidParameterError: If a number is out of its range.
     """
     records, record, prompt, answer = (
-        checked(parameters.count, value, name, minimum=least)
+        parameters.count(value, name, minimum=least)
         for value, name, least in (
             (records_per_group, "records_per_group", 1),
             (tokens_per_record, "tokens_per_record", 1),
@@ -125,11 +124,11 @@ def cost_of(  # noqa: PLR0913 - the public parameters of `Forecast.cost`, all by
     price: float | None = None
     if price_in is not None or price_out is not None:
         into, out = (
-            checked(parameters.extended, name, value)
+            parameters.extended(name, value)
             for name, value in (("price_in", price_in), ("price_out", price_out))
         )
         price = (sent * into + back * out) / 1e6
-        checked(parameters.finite, "price", price * queries)
+        parameters.finite("price", price * queries)
     total = None if price is None else price * queries
     return Cost(sent, back, price, sent * queries, back * queries, total)
 
@@ -265,9 +264,8 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     Raises:
         PlanMismatchError: If there is no such plan.
         InvalidParameterError: If an argument is out of its range (there is a group and
-            two choices at least), or the release is not a choice among counts (ESA by
-            cosine) or not a vote where labels are drafted.
-        ParameterError: If `items_per_answer` is out of its range.
+            two choices at least; `items_per_answer` too), or the release is not a
+            choice among counts (ESA by cosine) or not a vote where labels are drafted.
 
     Example:
         >>> ptr = mechanisms.ptr_template("ksa/ptr")
@@ -276,9 +274,9 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         (True, True)
     """
     require_template(template)
-    groups = checked(parameters.count, groups, "groups")
-    choices = checked(parameters.count, choices, "choices", minimum=2)
-    public_calls = checked(parameters.count, public_calls, "public_calls", minimum=0)
+    groups = parameters.count(groups, "groups")
+    choices = parameters.count(choices, "choices", minimum=2)
+    public_calls = parameters.count(public_calls, "public_calls", minimum=0)
     events = plan_queries(template, epsilon=epsilon, delta=delta, queries=queries)
     found: Any = template.read(events)
     if isinstance(found, VectorNoise):

@@ -28,7 +28,7 @@ from langchain_dpicl.budget.terms import (
     described,
 )
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.callbacks import BaseCallbackManager
 
 from langchain_dpicl.budget.handler import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import NoBudgetError
+from langchain_dpicl.errors import NoBudgetError
 
 
 def find_budget(

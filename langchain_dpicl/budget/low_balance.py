@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger.base import share_left
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class LowBalance:
                 "on_low must be a share and a function, such as (0.2, tell_the_admin)."
             )
         self.on_low = on_low
-        self._share = checked(parameters.positive, "on_low", on_low[0])
+        self._share = parameters.positive("on_low", on_low[0])
         self._lock = threading.Lock()
         self._is_told = False
 

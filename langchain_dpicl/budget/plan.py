@@ -11,7 +11,7 @@ from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.planning import is_affordable, plan_queries
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import AccountState, AccountTerms, Ledger, Plan
 from langchain_dpicl.ledger.charging import charged
 

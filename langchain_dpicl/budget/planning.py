@@ -22,9 +22,7 @@ from langchain_dpicl.accounting.template import EventsAt, EventTemplate, Templat
 from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.choosing import chosen, least
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 
 # Between which multiples of the order that is best for many Gaussian releases (less
 # one) the best order of a release curve is looked for, and what can be computed twice.
@@ -82,9 +80,9 @@ def plan_queries(
     """
     require_template(template)
     rule = _Plan(
-        checked(parameters.epsilon, epsilon),
-        checked(parameters.delta, delta),
-        checked(parameters.count, queries, "queries"),
+        parameters.epsilon(epsilon),
+        parameters.delta(delta),
+        parameters.count(queries, "queries"),
         is_search=not confirmed,
     )
     return chosen(template, rule)
@@ -131,7 +129,7 @@ class _Plan:
         else:
             try:
                 scale = accounting.calibrate(events_at, epsilon, delta, uses=queries)
-            except ParameterError as error:
+            except InvalidParameterError as error:
                 raise PlanMismatchError(
                     f"No amount of noise lets {template.mechanism} answer {queries} "
                     f"queries within epsilon {epsilon:g} and delta {delta:g} ({error})."
@@ -176,7 +174,7 @@ def _best_order(plan: _Plan, shape: Template[Any]) -> float:
         at_order = shape.at_order(1 + math.exp(log_excess))
         try:
             noise = at_order.read(at_order.filled(plan))
-        except (PlanMismatchError, ParameterError):
+        except (PlanMismatchError, InvalidParameterError):
             return math.inf
         return shape.lead_of(noise, is_rough=True)
 
@@ -218,7 +216,7 @@ def _require_second_opinion(
 def _cost(events: tuple[Event, ...], delta: float, queries: int) -> float:
     try:
         return accounting.spent(events, queries, delta)
-    except ParameterError as error:
+    except InvalidParameterError as error:
         raise PlanMismatchError(f"No plan adds up so many releases: {error}") from None
 
 

@@ -18,12 +18,8 @@ from langchain_dpicl.accounting.renyi import RENYI_ONLY
 from langchain_dpicl.accounting.template import EventsAt, EventTemplate, Template
 from langchain_dpicl.budget.charge import require_template
 from langchain_dpicl.budget.choosing import chosen
-from langchain_dpicl.common.parameters import (
-    MAX_NOISE_MULTIPLIER,
-    MIN_NOISE_MULTIPLIER,
-    ParameterError,
-)
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.common.parameters import MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 
 _HALVINGS = 60
 _TERM_OF = {
@@ -121,7 +117,7 @@ class _Share:
                 self.budget.cost(events)
                 return events
             return events_at(_least_noise(events_at, self.budget, self.units))
-        except ParameterError as error:
+        except InvalidParameterError as error:
             raise PlanMismatchError(
                 f"An account by {self.budget.method} can't pay for a "
                 f"{template.mechanism} release: {error}"
@@ -146,7 +142,7 @@ def _least_noise(events_at: EventsAt, budget: PrivacyFilter, share: int) -> floa
 
     low, high = math.log(MIN_NOISE_MULTIPLIER), math.log(MAX_NOISE_MULTIPLIER * _BELOW)
     if not fits(high):
-        raise ParameterError(
+        raise InvalidParameterError(
             "not even the largest noise is within one query's share. Lower the number "
             "of queries or raise epsilon."
         )

@@ -9,9 +9,7 @@ from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms, Ledger
 from langchain_dpicl.ledger.base import Filter, Scope
 
@@ -53,21 +51,14 @@ def account_terms(
         InvalidParameterError: If an argument is out of its range, or they do not go
             together.
     """
-    try:
-        epsilon, delta = parameters.epsilon(epsilon), parameters.delta(delta)
-        if queries is not None:
-            queries = _queries(queries)
-        _require_known(accounting, scope)
-        if accounting is None:
-            return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
-        share = FILTER_DELTA0_SHARE if delta0_share is None else delta0_share
-        found = PrivacyFilter(
-            accounting, epsilon, delta, delta0_share=share, order=order
-        )
-    except InvalidParameterError:
-        raise
-    except ParameterError as error:
-        raise InvalidParameterError(str(error)) from None
+    epsilon, delta = parameters.epsilon(epsilon), parameters.delta(delta)
+    if queries is not None:
+        queries = _queries(queries)
+    _require_known(accounting, scope)
+    if accounting is None:
+        return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
+    share = FILTER_DELTA0_SHARE if delta0_share is None else delta0_share
+    found = PrivacyFilter(accounting, epsilon, delta, delta0_share=share, order=order)
     terms = AccountTerms(
         name=name,
         epsilon=epsilon,
@@ -103,7 +94,7 @@ def check_delta(delta: float, people_at_most: int | None) -> None:
                 stacklevel=3,
             )
         return
-    least = 1 / checked(parameters.count, people_at_most, "people_at_most")
+    least = 1 / parameters.count(people_at_most, "people_at_most")
     if delta >= least:
         raise InvalidParameterError(
             f"delta {delta:g} is too large for people_at_most={people_at_most}: to "
@@ -146,7 +137,7 @@ def described(terms: AccountTerms, queries: int | None) -> str:
 def _queries(number: int) -> int:
     # Every database's integers hold it, and a filter's steps can be shared into it.
     if parameters.count(number, "queries") > BUDGET_UNITS:
-        raise ParameterError(f"queries must be at most {BUDGET_UNITS}.")
+        raise InvalidParameterError(f"queries must be at most {BUDGET_UNITS}.")
     return int(number)
 
 

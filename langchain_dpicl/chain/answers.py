@@ -42,7 +42,7 @@ from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.stages import Stages
 from langchain_dpicl.chain.steps import PreparedQuery, Released
 from langchain_dpicl.common.outcome import CALLS_FAILED, Outcome, Status
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     GroupCallError,
     InvalidParameterError,
     LedgerError,

@@ -41,11 +41,10 @@ from langchain_dpicl.chain.made_up import CHARACTERS
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.chain.query import QueryRunner
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.replies import usage_of
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.parsers.reading.keywords import (
     ANSWER_WORDS,
@@ -401,7 +400,7 @@ class ChainCheck:
             events = [event for _, own in priced for event in own]
             left = budget.remaining()
             epsilon = accounting.spent(events, 1, budget.delta)
-        except (DPError, ParameterError) as error:
+        except DPError as error:
             self._found("budget", str(error))
             return None
         return {

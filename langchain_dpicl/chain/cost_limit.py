@@ -16,8 +16,7 @@ from langchain_dpicl.budget.forecast import ANSWER_TOKENS, PROMPT_TOKENS, cost_o
 from langchain_dpicl.chain.made_up import CHARACTERS
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from langchain_dpicl.chain.prompting import Question
@@ -65,10 +64,10 @@ class CostLimit:
         if self.calls is None and self.price is None:
             raise InvalidParameterError("CostLimit needs calls= or price=.")
         if self.calls is not None:
-            checked(parameters.count, self.calls, "calls")
+            parameters.count(self.calls, "calls")
         if self.price is None:
             return
-        checked(parameters.positive, "price", self.price)
+        parameters.positive("price", self.price)
         if None in (self.price_in, self.price_out, self.tokens_per_record):
             raise InvalidParameterError(
                 "CostLimit(price=...) needs price_in=, price_out= and "

@@ -32,7 +32,7 @@ from langchain_dpicl.common.prompts import (
     DOCUMENT_SEPARATOR,
 )
 from langchain_dpicl.common.validation import construct
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser, PublicInput, VoteOutputParser
 from langchain_dpicl.sealed import SealedModel

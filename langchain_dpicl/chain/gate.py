@@ -16,10 +16,9 @@ from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
 from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.sealed import attempt
@@ -65,13 +64,10 @@ class PublicFirstGate:
     share: float = 0.1
 
     def __post_init__(self) -> None:
-        try:
-            parameters.positive("agreement", self.agreement)
-            parameters.positive("share", self.share)
-            if self.noise_multiplier is not None:
-                parameters.noise_multiplier(self.noise_multiplier)
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        parameters.positive("agreement", self.agreement)
+        parameters.positive("share", self.share)
+        if self.noise_multiplier is not None:
+            parameters.noise_multiplier(self.noise_multiplier)
         if self.agreement > 1 or self.share > 1:
             raise InvalidParameterError("agreement and share must be at most 1.")
 

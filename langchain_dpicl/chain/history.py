@@ -17,8 +17,7 @@ from langchain_dpicl.chain.prompting import with_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.prompts import CONDENSE_PROMPT
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 
 def create_question_condenser(
@@ -68,7 +67,7 @@ def create_question_condenser(
         ... )
         {'question': 'Does metformin give nausea?'}
     """
-    most = checked(parameters.count, max_messages, "max_messages")
+    most = parameters.count(max_messages, "max_messages")
     missing = {"chat_history", "question"}.difference(prompt.input_variables)
     if missing:
         raise InvalidParameterError(

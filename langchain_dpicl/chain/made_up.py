@@ -7,7 +7,7 @@ from itertools import cycle, islice
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 QUESTION = "Which vegetable do most of the gardeners grow?"
 """What is asked where the user asks nothing: the made-up records answer it."""

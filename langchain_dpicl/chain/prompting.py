@@ -20,7 +20,7 @@ from langchain_core.prompts import (
 )
 
 from langchain_dpicl.common.prompts import GROUP_PROMPT, PUBLIC_PROMPT
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.sealed import attempt

@@ -20,7 +20,7 @@ from langchain_core.runnables import Runnable, RunnableBinding, RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
 from langchain_dpicl.common.replies import AnswerPieces, answer_of, usage_of
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.sealed.calls import calls_asynchronously, unwrap
 from langchain_dpicl.sealed.model_loop import (
     each_on_model_loop,

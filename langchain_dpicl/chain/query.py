@@ -47,7 +47,7 @@ from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
 from langchain_dpicl.chain.telemetry import amark, mark, report_answer, report_error
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import FALLBACK_NOTE
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from langchain_dpicl.chain.steps import PreparedQuery, Step
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.mechanisms.stages import Asked, blocks, usual_stop
 from langchain_dpicl.parsers import DPOutputParser
@@ -62,9 +61,9 @@ class Stages:
         Raises:
             InvalidParameterError: If the chain's parts can't be asked in stages.
         """
-        checked(parameters.count, count, "stages")
+        parameters.count(count, "stages")
         if stop_at is not None:
-            checked(parameters.positive, "stop_at", stop_at)
+            parameters.positive("stop_at", stop_at)
         if count > groups.n_groups:
             raise InvalidParameterError(
                 f"stages must be between 1 and {groups.n_groups}, the number of "

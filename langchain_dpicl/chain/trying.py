@@ -16,8 +16,7 @@ from langchain_dpicl.chain.checking import ChainCheck
 from langchain_dpicl.chain.made_up import QUESTION, made_up_groups
 from langchain_dpicl.chain.rehearsing import Rehearsal, rehearsed, showing
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.flow import Do, Flow, aresult, arun, in_thread, result, run
 
 Questions = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
@@ -132,10 +131,10 @@ def _checking(
 ) -> Flow[None]:
     terms = chain._query.private.groups.description
     if tokens is not None:
-        checked(parameters.count, tokens, "tokens_per_record")
+        parameters.count(tokens, "tokens_per_record")
     groups = made_up_groups(
         records,
-        groups=checked(parameters.count, n, "n"),
+        groups=parameters.count(n, "n"),
         size=terms.get("docs_per_group", RECORDS_PER_GROUP),
         tokens=tokens,
         keys=sorted({*chain.document_prompt.input_variables} - {"page_content"}),

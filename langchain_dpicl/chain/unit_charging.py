@@ -8,7 +8,7 @@ from typing import Any
 
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.exceptions import UnsoundStoreError
+from langchain_dpicl.errors import UnsoundStoreError
 from langchain_dpicl.groups import GroupSource
 
 

@@ -35,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     # Errors of the numbers come from layers that know nothing of LangChain.
-    from langchain_dpicl.common.parameters import ParameterError
-    from langchain_dpicl.exceptions import DPError
+    from langchain_dpicl.errors import DPError
 
     if getattr(options, "default_ledger", None) and options.ledger is None:
         options.ledger = options.default_ledger
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has seen enough, as `head` does; nothing more can be told.
         _forget_output()
         return BROKEN_PIPE
-    except (DPError, ParameterError, OSError) as error:
+    except (DPError, OSError) as error:
         said = str(error)
         if isinstance(error, OSError) and error.filename:
             said = f"{error.filename}: {error.strerror}."

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import CorpusState, Ledger
 from langchain_dpicl.ledger.charging import is_payable
 from langchain_dpicl.ledger.corpus import renewed

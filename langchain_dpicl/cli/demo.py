@@ -46,7 +46,7 @@ from langchain_dpicl.common.prompts import (
     SENTENCE_INSTRUCTIONS,
 )
 from langchain_dpicl.demo import DemoQuestion, clinic, questions, secrets_of
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from langchain_dpicl.cli.loading import load_object
 from langchain_dpicl.common.progress import is_watched
 from langchain_dpicl.erasure import ErasureCertificate, erase
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.rotation import rotate_salt
 

@@ -16,7 +16,7 @@ from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.chain.answers import forget
 from langchain_dpicl.cli.corpora import alert, renew, show_corpora
 from langchain_dpicl.cli.loading import read_text
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     Ledger,
     SQLLedger,

@@ -16,7 +16,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import Runnable, RunnableBinding
 
 from langchain_dpicl.chain import DPChain
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
+from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
 

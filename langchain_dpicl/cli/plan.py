@@ -22,7 +22,7 @@ from langchain_dpicl.budget.forecast import (
 )
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
     PlanMismatchError,

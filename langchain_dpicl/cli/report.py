@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from langchain_dpicl import report
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 _ENDINGS = {"html": ".html", "json": ".json", "registry": ".yaml"}
 

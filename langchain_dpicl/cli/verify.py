@@ -11,7 +11,7 @@ from rich.markup import escape
 from langchain_dpicl import report
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.common import files
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 
 def run(options: argparse.Namespace) -> int:

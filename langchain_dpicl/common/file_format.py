@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.common import files
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 
 FORMAT = "langchain-dpicl"
 VERSION = 1
@@ -58,7 +58,7 @@ class Kind:
     fields: Mapping[str, type]
     most: int
     way_out: str
-    error: type[DPError] = ReleaseError
+    error: type[DPError] = InvalidParameterError
     signed: bool = True
     indent: int | None = 2
     optional: frozenset[str] = frozenset()

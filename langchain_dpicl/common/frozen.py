@@ -18,7 +18,7 @@ from langchain_core.runnables import RunnableBinding
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self, override
 
-from langchain_dpicl.exceptions import ImmutableError
+from langchain_dpicl.errors import InvalidParameterError
 
 
 class Frozen:
@@ -30,7 +30,7 @@ class Frozen:
         >>> Frozen().budget = 3  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        langchain_dpicl.exceptions.ImmutableError: 'budget' of Frozen can't be ...
+        langchain_dpicl.errors.InvalidParameterError: 'budget' of Frozen can't be ...
     """
 
     _way_out: ClassVar[str] = "Make a new one."
@@ -55,7 +55,7 @@ class Frozen:
     def _require_private(self, name: str) -> None:
         """Refuse a change of an attribute that is not private."""
         if not name.startswith("_"):
-            raise ImmutableError(
+            raise InvalidParameterError(
                 f"{name!r} of {type(self).__name__} can't be changed: the object was "
                 f"checked, and prepared its work, when it was made. {self._way_out}"
             )

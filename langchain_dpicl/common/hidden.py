@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from typing_extensions import ParamSpec
 
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 
 C = TypeVar("C")
 P = ParamSpec("P")

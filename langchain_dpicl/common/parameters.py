@@ -1,8 +1,6 @@
 """Checks of public parameters, shared by everything that computes with numbers.
 
-`ParameterError` is raised by the layers that know nothing of LangChain
-(`mechanisms`, `accounting`). Every value named in a message is a public parameter,
-never private data.
+Every value named in a message is a public parameter, never private data.
 """
 
 from __future__ import annotations
@@ -11,15 +9,13 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+from langchain_dpicl.errors import InvalidParameterError
+
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
 MAX_RENYI_ORDER = 1e6
 MAX_INTEGER = 2**63 - 1
 """Largest count: what an index, a column of a database or an array can still hold."""
-
-
-class ParameterError(ValueError):
-    """A public parameter is missing, of the wrong type, or out of its range."""
 
 
 def finite(name: str, value: Any) -> float:
@@ -31,7 +27,7 @@ def finite(name: str, value: Any) -> float:
     """
     number = _real(name, value)
     if not math.isfinite(number):
-        raise ParameterError(f"{name} must be finite, not {number}.")
+        raise InvalidParameterError(f"{name} must be finite, not {number}.")
     return number
 
 
@@ -44,7 +40,7 @@ def positive(name: str, value: Any) -> float:
     """
     number = finite(name, value)
     if number <= 0:
-        raise ParameterError(f"{name} must be greater than 0, not {number:g}.")
+        raise InvalidParameterError(f"{name} must be greater than 0, not {number:g}.")
     return number
 
 
@@ -57,7 +53,7 @@ def extended(name: str, value: Any) -> float:
     """
     number = _real(name, value)
     if math.isnan(number) or number < 0:
-        raise ParameterError(f"{name} must be 0 or more, not {number:g}.")
+        raise InvalidParameterError(f"{name} must be 0 or more, not {number:g}.")
     return number
 
 
@@ -70,7 +66,7 @@ def delta(value: Any, name: str = "delta") -> float:
     """Return a failure probability: strictly between 0 and 1."""
     number = finite(name, value)
     if not 0 < number < 1:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must be strictly between 0 and 1, not {number:g}. "
             "Choose it below 1 / (number of units)."
         )
@@ -81,7 +77,7 @@ def noise_multiplier(value: Any, name: str = "noise_multiplier") -> float:
     """Return a noise multiplier z = sigma / sensitivity that can be drawn."""
     number = finite(name, value)
     if not MIN_NOISE_MULTIPLIER <= number <= MAX_NOISE_MULTIPLIER:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must be between {MIN_NOISE_MULTIPLIER:g} and "
             f"{MAX_NOISE_MULTIPLIER:g}, not {number:g}."
         )
@@ -92,7 +88,7 @@ def sampling_rate(value: Any, name: str = "sampling_rate") -> float:
     """Return a Poisson sampling rate: greater than 0 and at most 1."""
     number = finite(name, value)
     if not 0 < number <= 1:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must be greater than 0 and at most 1, not {number:g}."
         )
     return number
@@ -102,7 +98,7 @@ def renyi_order(value: Any, name: str = "order") -> float:
     """Return an order of a Renyi divergence: above 1, at most 1e6."""
     number = finite(name, value)
     if not 1 < number <= MAX_RENYI_ORDER:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must be above 1 and at most {MAX_RENYI_ORDER:g}, not {number:g}."
         )
     return number
@@ -116,19 +112,23 @@ def count(value: Any, name: str, *, minimum: int = 1, unbounded: bool = False) -
         3
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ParameterError(f"{name} must be an integer, not {type(value).__name__}.")
+        raise InvalidParameterError(
+            f"{name} must be an integer, not {type(value).__name__}."
+        )
     number = int(value)
     if number < -MAX_INTEGER or (number > MAX_INTEGER and not unbounded):
         # Not shown: Python refuses to write down an integer of thousands of digits.
-        raise ParameterError(f"{name} must be from {minimum} to {MAX_INTEGER}.")
+        raise InvalidParameterError(f"{name} must be from {minimum} to {MAX_INTEGER}.")
     if number < minimum:
-        raise ParameterError(f"{name} must be at least {minimum}, not {number}.")
+        raise InvalidParameterError(f"{name} must be at least {minimum}, not {number}.")
     return number
 
 
 def _real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(f"{name} must be a number, not {type(value).__name__}.")
+        raise InvalidParameterError(
+            f"{name} must be a number, not {type(value).__name__}."
+        )
     try:
         return float(value)
     except OverflowError:

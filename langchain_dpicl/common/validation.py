@@ -7,16 +7,10 @@ for a group source, that input is private.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from pydantic import ValidationError
-from typing_extensions import ParamSpec
 
-from langchain_dpicl.common import parameters
-from langchain_dpicl.exceptions import InvalidParameterError
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+from langchain_dpicl.errors import InvalidParameterError
 
 
 def construct(owner: str, init: Callable[[], None]) -> None:
@@ -39,17 +33,3 @@ def construct(owner: str, init: Callable[[], None]) -> None:
 def _reason(message: str) -> str:
     """Return a message without what pydantic puts before those of our validators."""
     return message.removeprefix("Value error, ")
-
-
-def checked(check: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Return `check(...)`, with its `ParameterError` as an `InvalidParameterError`.
-
-    Example:
-        >>> checked(parameters.count, 3, "n_groups")
-        3
-    """
-    try:
-        return check(*args, **kwargs)
-    except parameters.ParameterError as error:
-        message = str(error)
-    raise InvalidParameterError(message)

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.parameters import count
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.demo import wording
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 SEED = 2026
 DOMINANCE = 0.76  # Chance that a patient has what is typical of a diagnosis or a drug.
@@ -61,8 +60,8 @@ def patients(
         >>> [patient.patient_id for patient in patients(2)]
         ['P0001', 'P0002']
     """
-    notes = checked(count, n_patients, "n_patients") * checked(
-        count, notes_per_patient, "notes_per_patient"
+    notes = count(n_patients, "n_patients") * count(
+        notes_per_patient, "notes_per_patient"
     )
     if notes > MAX_NOTES:
         raise InvalidParameterError(

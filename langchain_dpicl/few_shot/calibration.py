@@ -15,8 +15,7 @@ from typing import Any, Literal
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import plan_queries
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import (
     GaussianNoise,
     PureNoise,
@@ -46,8 +45,8 @@ def token_template(
     name = release_name(mechanism)
     charged: dict[str, Any] = {"sampling_rate": sampling_rate, "uses": uses}
     if mechanism == "gaussian":
-        return checked(next_token_template, name, noise_multiplier, **charged)
-    return checked(max_token_template, name, epsilon, **charged)
+        return next_token_template(name, noise_multiplier, **charged)
+    return max_token_template(name, epsilon, **charged)
 
 
 def amount(noise: TokenNoise) -> float:
@@ -73,9 +72,9 @@ def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> f
         the number of all labels' units in its place q, and the noise, would be too
         small.
     """
-    size = checked(parameters.count, label_size, "label_size")
-    groups = checked(parameters.count, n_groups, "n_groups")
-    each = checked(parameters.positive, "records_per_group", records_per_group)
+    size = parameters.count(label_size, "label_size")
+    groups = parameters.count(n_groups, "n_groups")
+    each = parameters.positive("records_per_group", records_per_group)
     rate = groups * each / size
     if rate > 1:
         raise InvalidParameterError(
@@ -136,10 +135,10 @@ def calibrate(
         True
     """
     rate = sampling_rate(label_size, n_groups, records_per_group)
-    epsilon = checked(parameters.epsilon, epsilon)
-    delta = checked(parameters.delta, delta)
-    tokens = checked(parameters.count, max_tokens, "max_tokens")
-    examples = checked(parameters.count, per_label, "per_label")
+    epsilon = parameters.epsilon(epsilon)
+    delta = parameters.delta(delta)
+    tokens = parameters.count(max_tokens, "max_tokens")
+    examples = parameters.count(per_label, "per_label")
     if mechanism not in ("gaussian", "noisy_max"):
         raise InvalidParameterError("mechanism must be 'gaussian' or 'noisy_max'.")
     if delta > 1 / label_size:

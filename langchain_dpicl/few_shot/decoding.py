@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 
 _RESOLUTION = 2.0**53
@@ -104,10 +103,10 @@ class Sampling(Decoder):
             raise InvalidParameterError(
                 "temperature must be above 0; Greedy() takes the largest entry."
             )
-        checked(parameters.positive, "temperature", self.temperature)
-        checked(parameters.sampling_rate, self.top_p, "top_p")
+        parameters.positive("temperature", self.temperature)
+        parameters.sampling_rate(self.top_p, "top_p")
         if self.floor is not None:
-            checked(parameters.finite, "floor", self.floor)
+            parameters.finite("floor", self.floor)
             if self.floor < 0:
                 raise InvalidParameterError("floor must be at least 0.")
 

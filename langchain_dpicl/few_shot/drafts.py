@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from langchain_dpicl.exceptions import DPError, PublicCallError
+from langchain_dpicl.errors import DPError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import NextTokenModel, TokenPrompt
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.errors import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.spec import GenerationSpec, noise_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from langchain_dpicl.common.hidden import without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import Tokens
 from langchain_dpicl.few_shot.public_calls import PublicCalls, vocabularies

@@ -10,8 +10,7 @@ from typing import Any
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
+from langchain_dpicl.errors import InvalidParameterError, NoBudgetError
 from langchain_dpicl.few_shot.calibration import Mechanism
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.forecast import GenerationForecast, forecast
@@ -170,11 +169,11 @@ class DPFewShotGenerator(Frozen):
             spend_rest=spend_rest,
         )
         self._terms.check()
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         prompting = FewShotPrompting.read(
             prompt,
             example_prompt,
-            longest=checked(parameters.count, max_record_chars, "max_record_chars"),
+            longest=parameters.count(max_record_chars, "max_record_chars"),
             one_line=any("\n" in text for text in self._terms.stop),
         )
         self._asking = PublicCalls(model, self._terms, prompting, self._random)
@@ -310,7 +309,7 @@ class DPFewShotGenerator(Frozen):
             terms,
             self._account(),
             terms.rates({}),
-            per_label=checked(parameters.count, per_label, "per_label"),
+            per_label=parameters.count(per_label, "per_label"),
             choices=self._asking.choices,
         )
 
@@ -326,7 +325,7 @@ class DPFewShotGenerator(Frozen):
             LedgerError: If the ledger can't be read.
         """
         budget = self._account()
-        examples = checked(parameters.count, per_label, "per_label")
+        examples = parameters.count(per_label, "per_label")
         store = store_of(self._asking, self._terms, budget, examples)
         return [
             released_examples(

@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.prompts import PromptTemplate, StringPromptTemplate
 
 from langchain_dpicl.common.prompts import FEW_SHOT_CUE, FEW_SHOT_EXAMPLE_PROMPT
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.records import LABEL
 
 EXAMPLES = "examples"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
     PublicCallError,

@@ -17,8 +17,7 @@ from langchain_dpicl.accounting import Pure
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden, without_frames
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.errors import PlanMismatchError
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.forecast import forecast, require_signal
 from langchain_dpicl.few_shot.generation import Generation, record_of
@@ -67,7 +66,7 @@ class GenerationRequest:
         resume: bool,
     ) -> GenerationRequest:
         """Check everything that needs neither the model nor a charge."""
-        examples = checked(parameters.count, per_label, "per_label")
+        examples = parameters.count(per_label, "per_label")
         # What is refused in there has no frame that holds a record.
         held = without_frames(lambda: _read_records(records.value, terms))
         held.require_enough(terms.n_groups, terms.label_sizes)

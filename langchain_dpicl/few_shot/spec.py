@@ -13,8 +13,7 @@ from typing import Any, Literal
 from langchain_dpicl.accounting import Event, Template
 from langchain_dpicl.budget import Bundle
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.calibration import (
     Mechanism,
     TokenNoise,
@@ -72,7 +71,7 @@ class OutputSpec:
 
     def _keep(self, name: str, check: Callable[..., Any]) -> None:
         """Check a number and keep it as Python's own: NumPy's are no JSON."""
-        number = checked(check, getattr(self, name), name)
+        number = check(getattr(self, name), name)
         object.__setattr__(self, name, number)
 
     def described(self) -> dict[str, Any]:
@@ -262,7 +261,7 @@ class GenerationSpec(OutputSpec):
                 f"{list(self.classes)}, and for nothing else."
             )
         sizes = {
-            name: checked(parameters.count, size, "label_sizes")
+            name: parameters.count(size, "label_sizes")
             for name, size in self.label_sizes.items()
         }
         object.__setattr__(self, "label_sizes", sizes)

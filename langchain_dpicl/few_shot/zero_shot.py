@@ -9,8 +9,7 @@ from typing import Any
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.progress import is_watched, progress_bar
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.decoding import Decoder, Sampling
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, NextTokenModel
@@ -99,7 +98,7 @@ class ZeroShotGenerator(Frozen):
         prompting = FewShotPrompting.read(
             prompt, example_prompt, longest=1, one_line=False
         )
-        source = checked(checked_source, random)
+        source = checked_source(random)
         self._asking = PublicCalls(model, self._writing, prompting, source)
         self._asking.check()
 
@@ -167,7 +166,7 @@ class ZeroShotGenerator(Frozen):
         return Drafts(
             self._asking.model,
             writing.labels,
-            checked(parameters.count, per_label, "per_label"),
+            parameters.count(per_label, "per_label"),
             writing.max_tokens,
             writing.stop,
         )

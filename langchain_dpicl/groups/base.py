@@ -17,7 +17,7 @@ from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.mechanisms import SecureRandom

@@ -28,7 +28,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.progress import progress_bar
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
+from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.groups.ingest import Vectors, unit_rows
 from langchain_dpicl.groups.lines import DocumentLines, LineIndex, line_of
 from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource, ThresholdRelease
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
 from langchain_dpicl.groups.sampling import UnitSample, one_shard_each

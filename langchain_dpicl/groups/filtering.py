@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from langchain_core.documents import Document

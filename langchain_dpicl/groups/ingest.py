@@ -18,7 +18,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_dpicl.common.progress import progress_bar
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.units import unit_id_of
 from langchain_dpicl.release.flow import Flow
 from langchain_dpicl.sealed.embedding_calls import calls_of, embed_call, embed_calls

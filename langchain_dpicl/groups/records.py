@@ -15,7 +15,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.columns import ColumnNames, read_embedded
 from langchain_dpicl.groups.ingest import (

@@ -15,7 +15,6 @@ from typing_extensions import Self
 
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.columns import ColumnNames
 from langchain_dpicl.groups.drawing import PreparedQuestion, RetrievingSource
@@ -94,7 +93,7 @@ class RetrievedGroups(RetrievingSource):
     ) -> None:
         self._terms = terms
         self._records = records
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         self._only = only
 
     @property

@@ -16,8 +16,7 @@ from typing_extensions import Self
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding_in
 from langchain_dpicl.common.units import ChargeUnits, canonical_unit_id
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.filtering import UnitAttributes, UnitFilter
 from langchain_dpicl.groups.ingest import (
@@ -72,7 +71,7 @@ class SampledGroups(TermedSource):
     ) -> None:
         self._terms: SamplingTerms = terms
         self._held = corpus if isinstance(corpus, _Held) else _Held(corpus)
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         self._only = only
 
     @property
@@ -124,7 +123,7 @@ class SampledGroups(TermedSource):
         if n_units is None:
             n_units = len(corpus.unit_ids)
         else:
-            checked(parameters.count, n_units, "n_units")
+            parameters.count(n_units, "n_units")
         check_enough_units(n_units, terms.n_groups)
         return cls(terms, corpus, random)
 
@@ -144,9 +143,9 @@ class SampledGroups(TermedSource):
             >>> rate
             0.001
         """
-        units = checked(parameters.count, n_units, "n_units")
-        groups = checked(parameters.count, n_groups, "n_groups")
-        size = checked(parameters.positive, "records_per_group", records_per_group)
+        units = parameters.count(n_units, "n_units")
+        groups = parameters.count(n_groups, "n_groups")
+        size = parameters.positive("records_per_group", records_per_group)
         rate = groups * size / units
         if rate > 1:
             raise InvalidParameterError(

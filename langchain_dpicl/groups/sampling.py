@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.groups.selection import poisson_sample
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ def rate_for(
     people_per_question: float, n_groups: int, people_per_group: float = 2
 ) -> float:
     """Return the rate at which groups hold as many people as wanted; see the method."""
-    people = checked(parameters.positive, "people_per_question", people_per_question)
-    groups = checked(parameters.count, n_groups, "n_groups")
-    size = checked(parameters.positive, "people_per_group", people_per_group)
+    people = parameters.positive("people_per_question", people_per_question)
+    groups = parameters.count(n_groups, "n_groups")
+    size = parameters.positive("people_per_group", people_per_group)
     return min(1.0, groups * size / people)

@@ -17,7 +17,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.progress import Advance, no_progress
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.ingest import Vectors
 from langchain_dpicl.groups.lines import lines_of, parsed_line
 from langchain_dpicl.groups.shards import ShardIndex

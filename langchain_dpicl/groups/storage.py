@@ -35,7 +35,7 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.common import files
 from langchain_dpicl.common.progress import Advance, no_progress
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.ingest import check_document_ids
 from langchain_dpicl.groups.lines import LineIndex
 from langchain_dpicl.groups.saved_files import (

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.sampling import Sampling
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import SecureRandom
@@ -42,7 +41,7 @@ class RetrievalTerms:
         """Return the terms with exact types, or raise `InvalidParameterError`."""
         threshold = self.score_threshold
         if threshold is not None and not isinstance(threshold, NoisyThreshold):
-            threshold = checked(parameters.finite, "score_threshold", threshold)
+            threshold = parameters.finite("score_threshold", threshold)
             if not -1 <= threshold <= 1:
                 raise InvalidParameterError(
                     "score_threshold is a cosine: it must be between -1 and 1, not "
@@ -50,15 +49,13 @@ class RetrievalTerms:
                 )
         terms = RetrievalTerms(
             unit_key=check_unit_key(self.unit_key),
-            n_groups=checked(parameters.count, self.n_groups, "n_groups"),
-            docs_per_group=checked(
-                parameters.count, self.docs_per_group, "docs_per_group"
-            ),
+            n_groups=parameters.count(self.n_groups, "n_groups"),
+            docs_per_group=parameters.count(self.docs_per_group, "docs_per_group"),
             score_threshold=threshold,
             grouping=check_grouping(self.grouping),
             max_groups=None
             if self.max_groups is None
-            else checked(parameters.count, self.max_groups, "max_groups"),
+            else parameters.count(self.max_groups, "max_groups"),
             sampling_rate=check_rate(self.sampling_rate, self.sampling),
             sampling=self.sampling,
         )
@@ -188,12 +185,12 @@ class SamplingTerms:
         """Return the terms with exact types, or raise `InvalidParameterError`."""
         return SamplingTerms(
             unit_key=check_unit_key(self.unit_key),
-            n_groups=checked(parameters.count, self.n_groups, "n_groups"),
-            sampling_rate=checked(parameters.sampling_rate, self.sampling_rate),
+            n_groups=parameters.count(self.n_groups, "n_groups"),
+            sampling_rate=parameters.sampling_rate(self.sampling_rate),
             grouping=check_grouping(self.grouping),
             docs_per_unit=None
             if self.docs_per_unit is None
-            else checked(parameters.count, self.docs_per_unit, "docs_per_unit"),
+            else parameters.count(self.docs_per_unit, "docs_per_unit"),
         )
 
     @property
@@ -229,7 +226,7 @@ def check_unit_key(unit_key: Any) -> str:
 
 def check_rate(rate: Any, sampling: Any) -> float:
     """Return a sampling rate, never below the probability that it stands for."""
-    found: float = checked(parameters.sampling_rate, rate)
+    found: float = parameters.sampling_rate(rate)
     if found < _LEAST_RATE:
         raise InvalidParameterError(
             f"sampling_rate must be at least {_LEAST_RATE:g}, not {found:g}: a sample "

@@ -48,8 +48,7 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.search import EligibleUnits
 from langchain_dpicl.groups.selection import payers
@@ -106,10 +105,10 @@ class NoisyThreshold:
 
     def __post_init__(self) -> None:
         bins = _checked_bins(self.bins)
-        units = checked(parameters.count, self.units, "units")
+        units = parameters.count(self.units, "units")
         noise = self.noise_multiplier
         if noise is not None:
-            noise = checked(parameters.noise_multiplier, noise)
+            noise = parameters.noise_multiplier(noise)
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "bins", bins)
         object.__setattr__(self, "noise_multiplier", noise)
@@ -171,7 +170,7 @@ def choose_threshold(
         See the module docstring. Sensitivity 1, Gaussian(z), for the units of the
         touched bins, each of which was asked to pay before its count got its noise.
     """
-    z = checked(parameters.noise_multiplier, noise_multiplier)
+    z = parameters.noise_multiplier(noise_multiplier)
     # A unit's bin is the first edge, from the top, that its score reaches.
     edges = np.array(terms.bins)
     bin_of = np.searchsorted(-edges, -found.scores, side="left")
@@ -204,7 +203,7 @@ def _checked_bins(bins: Any) -> tuple[float, ...]:
             "bins must be a list of score edges, such as (0.9, 0.8, 0.7), not "
             f"{type(bins).__name__}."
         )
-    edges = tuple(checked(parameters.finite, "an edge of bins", one) for one in bins)
+    edges = tuple(parameters.finite("an edge of bins", one) for one in bins)
     if not edges:
         raise InvalidParameterError("bins must hold at least one score edge.")
     if not all(-1 <= edge <= 1 for edge in edges):

@@ -18,7 +18,7 @@ from langchain_core.documents import Document
 from numpy.typing import NDArray
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 
 SALT_BYTES = 32
 _MOST_SLOTS = 2**63 - 1

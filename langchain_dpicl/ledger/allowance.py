@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import AllowanceExhaustedError, InvalidParameterError
+from langchain_dpicl.errors import AllowanceExhaustedError, InvalidParameterError
 from langchain_dpicl.ledger.base import NAME_LIMIT
 
 
@@ -55,7 +54,7 @@ class Allowance:
                 "A caller's name must be a printable string of 1 to "
                 f"{NAME_LIMIT} characters."
             )
-        epsilon = checked(parameters.epsilon, self.epsilon)
+        epsilon = parameters.epsilon(self.epsilon)
         object.__setattr__(self, "caller", name)
         object.__setattr__(self, "epsilon", float(epsilon))
 

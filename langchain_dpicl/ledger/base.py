@@ -37,8 +37,7 @@ from langchain_dpicl.accounting import (
     event_from_dict,
     event_to_dict,
 )
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError, PlanMismatchError
 from langchain_dpicl.ledger.periods import Period, parse_period
 from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
 
@@ -139,7 +138,7 @@ class AccountTerms:
                 )
             try:
                 return found.cost(events)
-            except ParameterError as error:
+            except InvalidParameterError as error:
                 raise LedgerError(
                     f"Account {self.name!r} can't add up these events ({error})."
                 ) from None
@@ -169,7 +168,7 @@ def _filter_of(terms: AccountTerms) -> PrivacyFilter:
             delta0_share=terms.delta0_share,
             order=terms.order,
         )
-    except ParameterError as error:
+    except InvalidParameterError as error:
         raise LedgerError(
             f"Account {terms.name!r} has terms that make no filter ({error})."
         ) from None
@@ -202,7 +201,7 @@ class Plan:
         try:
             events = tuple(event_from_dict(event) for event in value["events"])
             template = value["template"]
-        except (ParameterError, KeyError, TypeError) as error:
+        except (InvalidParameterError, KeyError, TypeError) as error:
             raise LedgerError(
                 "The account's plan can't be read: it was written by another version "
                 f"or damaged ({error}). Nothing is released on a plan that can't be "

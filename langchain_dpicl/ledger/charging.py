@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     LedgerError,
     PlanMismatchError,
@@ -237,7 +237,7 @@ class LastCharges:
         >>> last.require_later(Charge("notes", 2, ()), last.before("notes"))
         >>> last.require_later(Charge("notes", 1, ()), last.before("notes"))
         Traceback (most recent call last):
-        langchain_dpicl.exceptions.LedgerError: Account 'notes' has forgotten charges...
+        langchain_dpicl.errors.LedgerError: Account 'notes' has forgotten charges...
     """
 
     def __init__(self) -> None:

@@ -68,8 +68,7 @@ from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,
@@ -121,10 +120,10 @@ class CorpusTerms:
         require_name(self.name)
         if self.unit_key is not None and not isinstance(self.unit_key, str):
             raise InvalidParameterError("unit_key must be a metadata key, or None.")
-        checked(parameters.epsilon, self.epsilon)
-        checked(parameters.delta, self.delta)
+        parameters.epsilon(self.epsilon)
+        parameters.delta(self.delta)
         days = self.window_days
-        if days is not None and checked(parameters.count, days, "days") > _MOST_DAYS:
+        if days is not None and parameters.count(days, "days") > _MOST_DAYS:
             raise InvalidParameterError(
                 f"window_days must be at most {_MOST_DAYS}; None is for ever."
             )
@@ -314,8 +313,8 @@ def require_corpus_terms(terms: AccountTerms) -> AccountTerms:
     if purpose is not None and not (isinstance(purpose, str) and purpose.isprintable()):
         raise LedgerError("An account's purpose must be a printable string.")
     if terms.corpus is not None:
-        checked(parameters.epsilon, terms.epsilon)
-        checked(parameters.delta, terms.delta)
+        parameters.epsilon(terms.epsilon)
+        parameters.delta(terms.delta)
     return replace(terms, period=None if terms.span is None else terms.span.text)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from langchain_dpicl.accounting import Cost, Event
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import clock
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.base import Ledger
 from langchain_dpicl.ledger.charging import no_standby
 from langchain_dpicl.ledger.memory import MemoryLedger

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 
 if TYPE_CHECKING:
     from langchain_dpicl.ledger.base import Charge

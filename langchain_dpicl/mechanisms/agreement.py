@@ -30,8 +30,8 @@ from typing import Any
 from langchain_dpicl.accounting.parts import GaussianPart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT
 from langchain_dpicl.mechanisms.noise import GaussianNoise
@@ -72,7 +72,8 @@ def exceeds(
         Whether count + N(0, z^2) >= threshold.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages do not hold the count.
+        InvalidParameterError: If an argument is malformed. Messages do not hold the
+            count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says. Sensitivity: 1 under both
@@ -99,7 +100,7 @@ def exceeds_pass_rate(
 
     For planning, on a count that is assumed or public: the count of real data is
     private. The arguments are those of `exceeds`; one that is out of its range is a
-    `ParameterError`.
+    `InvalidParameterError`.
 
     Example:
         >>> rate = exceeds_pass_rate(55, 50, noise_multiplier=3.0, relation="replace")
@@ -109,7 +110,7 @@ def exceeds_pass_rate(
     test = _agreement_test(threshold, noise_multiplier, relation)
     number = parameters.finite("count", count)
     if not 0 <= number <= MAX_COUNT:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"count must be between 0 and {MAX_COUNT}, not {number:g}."
         )
     return test.pass_rate(number)
@@ -136,7 +137,7 @@ def _agreement_test(
     z = parameters.noise_multiplier(noise_multiplier)
     reach = parameters.finite("threshold", threshold)
     if abs(reach) > MAX_COUNT:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"threshold must be between -{MAX_COUNT} and {MAX_COUNT}, not {reach:g}."
         )
     sigma = sensitivity.noise_scale(z, sensitivity.agreement_count(relation))
@@ -147,7 +148,7 @@ def _agreement_test(
 
 def _checked_count(count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, Integral):
-        raise ParameterError("count must be an integer: it counts slots.")
+        raise InvalidParameterError("count must be an integer: it counts slots.")
     if not 0 <= int(count) <= MAX_COUNT:
-        raise ParameterError(f"count must be between 0 and {MAX_COUNT}.")
+        raise InvalidParameterError(f"count must be between 0 and {MAX_COUNT}.")
     return int(count)

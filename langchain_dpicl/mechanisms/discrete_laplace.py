@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
 from langchain_dpicl.mechanisms.source import SecureRandom
 
@@ -59,7 +59,7 @@ class DiscreteLaplace:
             a numerator of at most 2^50 and a denominator of at most 2^62.
 
     Raises:
-        ParameterError: If the scale is out of that range.
+        InvalidParameterError: If the scale is out of that range.
 
     Privacy:
         Releasing integers of L1 sensitivity Delta plus independent draws is pure
@@ -79,13 +79,13 @@ class DiscreteLaplace:
     def __post_init__(self) -> None:
         # Callers without a type checker pass floats, whose exact value is rarely meant.
         if not isinstance(self.scale, Fraction):
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"scale must be a Fraction, not {type(self.scale).__name__}. "
                 "`DiscreteLaplace.calibrated` finds it."
             )
         drawable = 0 < self.scale.numerator <= MAX_SCALE
         if not drawable or self.scale.denominator > _MAX_DENOMINATOR:
-            raise ParameterError(
+            raise InvalidParameterError(
                 "scale must be greater than 0, with a numerator of at most 2**50 and a "
                 "denominator of at most 2**62. `DiscreteLaplace.calibrated` rounds to "
                 "such a scale."
@@ -99,7 +99,8 @@ class DiscreteLaplace:
         `MIN_SCALE` where epsilon is huge.
 
         Raises:
-            ParameterError: If an argument is out of its range, or the scale would
+            InvalidParameterError: If an argument is out of its range, or the scale
+                would
             exceed 2^50.
 
         Privacy:
@@ -114,7 +115,7 @@ class DiscreteLaplace:
         loss = parameters.epsilon(epsilon)
         exact = Fraction(moved) / Fraction(loss)
         if exact > MAX_SCALE:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"epsilon = {loss:g} is too small for a sensitivity of {moved}: the "
                 "noise would have a scale above 2**50. Raise epsilon, or lower the "
                 "sensitivity."

@@ -32,8 +32,8 @@ import numpy.typing as npt
 from langchain_dpicl.accounting.parts import GaussianPart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
 from langchain_dpicl.mechanisms.inputs import vector_rows
@@ -77,7 +77,7 @@ def noisy_sum(
         The noisy sum, in the rows' unit, shape `(D,)`.
 
     Raises:
-        ParameterError: If an argument is malformed: rows that are ragged or not
+        InvalidParameterError: If an argument is malformed: rows that are ragged or not
             finite, a radius that is not positive. Messages hold no entry.
 
     Privacy:
@@ -98,7 +98,7 @@ def noisy_sum(
     rows = vector_rows(vectors)
     ball = parameters.positive("radius", radius)
     if not _MIN_RADIUS <= ball <= _MAX_RADIUS:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"radius must be between {_MIN_RADIUS:g} and {_MAX_RADIUS:g}, not {ball:g}."
         )
     z = parameters.noise_multiplier(noise_multiplier)

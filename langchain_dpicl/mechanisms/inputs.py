@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 # Largest count accepted: a count is a number of slots. Keeps sums within 64 bits.
 MAX_COUNT = 1 << 32
@@ -31,25 +31,27 @@ def count_array(counts: Any) -> npt.NDArray[np.int64]:
         array = np.asarray(counts)
     except ValueError:
         # The chain is cut: NumPy's message may quote what it was given.
-        raise ParameterError("counts must be a flat sequence of integers.") from None
+        raise InvalidParameterError(
+            "counts must be a flat sequence of integers."
+        ) from None
     if array.ndim != 1:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"counts must be one-dimensional, not of {array.ndim} dimensions."
         )
     if array.size == 0:
-        raise ParameterError(
+        raise InvalidParameterError(
             "counts must not be empty: give one count per member of the public domain, "
             "0 where no answer fell."
         )
     if array.dtype.kind not in "iu":
-        raise ParameterError(
+        raise InvalidParameterError(
             "counts must be integers, one count of answers each, of at most 64 bits; "
             f"not {array.dtype}."
         )
     if int(array.min()) < 0:
-        raise ParameterError("counts must not be negative: they count answers.")
+        raise InvalidParameterError("counts must not be negative: they count answers.")
     if int(array.max()) > MAX_COUNT:
-        raise ParameterError(f"counts must be at most {MAX_COUNT}.")
+        raise InvalidParameterError(f"counts must be at most {MAX_COUNT}.")
     return array.astype(np.int64, copy=False)
 
 
@@ -60,17 +62,17 @@ def count_mapping(counts: Any) -> list[tuple[str, int]]:
     would tell it.
     """
     if not isinstance(counts, Mapping):
-        raise ParameterError(
+        raise InvalidParameterError(
             f"counts must map words to integers, not be a {type(counts).__name__}."
         )
     pairs: list[tuple[str, int]] = []
     for word, number in counts.items():
         if not isinstance(word, str):
-            raise ParameterError("counts must have strings as keys.")
+            raise InvalidParameterError("counts must have strings as keys.")
         if isinstance(number, bool) or not isinstance(number, Integral):
-            raise ParameterError("counts must be integers: they count answers.")
+            raise InvalidParameterError("counts must be integers: they count answers.")
         if not 0 <= int(number) <= MAX_COUNT:
-            raise ParameterError(f"counts must be between 0 and {MAX_COUNT}.")
+            raise InvalidParameterError(f"counts must be between 0 and {MAX_COUNT}.")
         pairs.append((word, int(number)))
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
@@ -79,7 +81,7 @@ def vector_rows(vectors: Any) -> npt.NDArray[np.float64]:
     """Return a finite float array of shape `(m, D)`, or refuse it; m may be 0."""
     rows = _matrix("vectors", vectors)
     if not bool(np.isfinite(rows).all()):
-        raise ParameterError(
+        raise InvalidParameterError(
             "vectors must be finite: leave out the rows of slots that abstain."
         )
     return rows
@@ -92,7 +94,7 @@ def probability_rows(distributions: Any) -> npt.NDArray[np.float64]:
     with np.errstate(over="ignore", invalid="ignore"):
         within = rows.sum(axis=1) <= 1 + MASS_TOLERANCE
         if rows.size and not bool(rows.min() >= 0 and within.all()):
-            raise ParameterError(
+            raise InvalidParameterError(
                 "distributions must be probabilities, at most 1 in all per row: leave "
                 "out the rows of slots that abstain, as `token_distribution` does."
             )
@@ -103,9 +105,11 @@ def index_array(name: str, indices: Any) -> npt.NDArray[np.integer]:
     """Return public indices, at least one of them, shape `(k,)`."""
     array = np.asarray(indices)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise ParameterError(f"{name} must be a flat sequence of one index or more.")
+        raise InvalidParameterError(
+            f"{name} must be a flat sequence of one index or more."
+        )
     if int(array.min()) < 0:
-        raise ParameterError(f"{name} must not be negative.")
+        raise InvalidParameterError(f"{name} must not be negative.")
     return array
 
 
@@ -113,18 +117,20 @@ def _matrix(name: str, rows: Any) -> npt.NDArray[np.float64]:
     try:
         array = np.asarray(rows)
     except ValueError:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must be rows of one length, one row per answering slot."
         ) from None
     if array.ndim != 2 or array.shape[1] == 0:  # noqa: PLR2004  # Rows and columns.
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must have shape (m, D) with D of at least 1; for no rows give "
             "numpy.empty((0, D))."
         )
     if array.dtype.kind not in "fiu":
-        raise ParameterError(f"{name} must be real numbers, not {array.dtype}.")
+        raise InvalidParameterError(f"{name} must be real numbers, not {array.dtype}.")
     if array.shape[1] > MAX_DIMENSION:
-        raise ParameterError(f"{name} must have at most {MAX_DIMENSION} columns.")
+        raise InvalidParameterError(
+            f"{name} must have at most {MAX_DIMENSION} columns."
+        )
     return array.astype(np.float64, copy=False)
 
 
@@ -135,18 +141,20 @@ def exact_scores(scores: Any) -> list[Fraction]:
     try:
         items = list(scores)
     except TypeError:
-        raise ParameterError("scores must be a flat sequence of numbers.") from None
+        raise InvalidParameterError(
+            "scores must be a flat sequence of numbers."
+        ) from None
     if not items:
-        raise ParameterError("scores must not be empty: give one per candidate.")
+        raise InvalidParameterError("scores must not be empty: give one per candidate.")
     return [_exact(item) for item in items]
 
 
 def _exact(score: Any) -> Fraction:
     if isinstance(score, bool) or not isinstance(score, Real):
-        raise ParameterError("scores must be real numbers.")
+        raise InvalidParameterError("scores must be real numbers.")
     if isinstance(score, Rational):
         return Fraction(int(score.numerator), int(score.denominator))
     number = float(score)
     if not np.isfinite(number):
-        raise ParameterError("scores must be finite.")
+        raise InvalidParameterError("scores must be finite.")
     return Fraction(number)

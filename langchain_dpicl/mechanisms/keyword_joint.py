@@ -37,8 +37,8 @@ import numpy.typing as npt
 from langchain_dpicl.accounting.parts import ExponentialPart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import count_array
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
@@ -89,8 +89,8 @@ def joint_top_k(
         Indices into `counts`, in the order of the ranks they stand for.
 
     Raises:
-        ParameterError: If an argument is malformed, or the domain has fewer than k
-            words. Messages hold no count.
+        InvalidParameterError: If an argument is malformed, or the domain has fewer than
+            k words. Messages hold no count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says. Sensitivity of the utility:
@@ -106,7 +106,7 @@ def joint_top_k(
     histogram = count_array(counts)
     k = parameters.count(k, "k")
     if k > histogram.size:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"k is {k}, but the domain has only {histogram.size} words. Enlarge the "
             "public domain or lower k."
         )

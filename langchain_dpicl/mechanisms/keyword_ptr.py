@@ -51,8 +51,8 @@ from fractions import Fraction
 from langchain_dpicl.accounting.parts import ExponentialPart, GaussianPart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
@@ -150,7 +150,8 @@ def ptr_top_k(
         about ranks: it is filled in alphabetical order. Sort it before use.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no word or count.
+        InvalidParameterError: If an argument is malformed. Messages hold no word or
+            count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says. Sensitivity of the gap and
@@ -203,7 +204,8 @@ def choose_k(
         d_k = H(k) - H(k+1), zeros beyond the words that were seen.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no word or count.
+        InvalidParameterError: If an argument is malformed. Messages hold no word or
+            count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says. Sensitivity: of every d_k, 1
@@ -248,7 +250,7 @@ def ptr_pass_rate(
 
     For planning, on a gap H(k) - H(k+1) that is assumed or public: that of real data is
     private. The arguments are those of `ptr_top_k`; one that is out of its range is a
-    `ParameterError`.
+    `InvalidParameterError`.
 
     Returns:
         At most `delta0` for gaps of at most 1 (`ADD_REMOVE`) or 2 (`REPLACE`).
@@ -261,7 +263,9 @@ def ptr_pass_rate(
     test = _gap_test(noise_multiplier, delta0, relation)
     number = parameters.finite("gap", gap)
     if not 0 <= number <= MAX_COUNT:
-        raise ParameterError(f"gap must be between 0 and {MAX_COUNT}, not {number:g}.")
+        raise InvalidParameterError(
+            f"gap must be between 0 and {MAX_COUNT}, not {number:g}."
+        )
     return test.pass_rate(number)
 
 
@@ -275,7 +279,7 @@ def required_gap(
     """Return the true gap at which `ptr_top_k` passes with the given probability.
 
     The arguments are those of `ptr_top_k`, and a probability strictly between 0 and 1;
-    one that is out of its range is a `ParameterError`.
+    one that is out of its range is a `InvalidParameterError`.
 
     Returns:
         The smallest such gap above the threshold 1 or 2, in answers; the same for all
@@ -320,7 +324,7 @@ def _gap_test(
     z = parameters.noise_multiplier(noise_multiplier)
     bound = parameters.delta(delta0, "delta0")
     if bound < _MIN_DELTA0:
-        raise ParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
+        raise InvalidParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
     sigma = sensitivity.noise_scale(z, sensitivity.keyword_gap(relation))
     weight, noise = count_grid(sigma)
     threshold = sensitivity.ptr_threshold(relation)
@@ -328,24 +332,24 @@ def _gap_test(
 
 
 def _choices(k_range: tuple[int, int] | Sequence[int]) -> Sequence[int]:
-    too_many = ParameterError(f"k_range must hold at most {MAX_CHOICES} values.")
+    too_many = InvalidParameterError(f"k_range must hold at most {MAX_CHOICES} values.")
     try:
         if len(k_range) > MAX_CHOICES:
             raise too_many
         values = [parameters.count(k, "k_range") for k in k_range]
     except TypeError:
-        raise ParameterError(
+        raise InvalidParameterError(
             "k_range must be a tuple (smallest, largest) or a sequence of integers."
         ) from None
     if isinstance(k_range, tuple) and len(values) == _BOUNDS:
         smallest, largest = values
         if smallest > largest:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"k_range must be (smallest, largest), not ({smallest}, {largest})."
             )
         if largest - smallest >= MAX_CHOICES:
             raise too_many
         return range(smallest, largest + 1)
     if not values:
-        raise ParameterError("k_range must hold at least one value.")
+        raise InvalidParameterError("k_range must hold at least one value.")
     return sorted(set(values))

@@ -59,8 +59,8 @@ import numpy.typing as npt
 from langchain_dpicl.accounting.parts import GaussianPart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
@@ -131,7 +131,8 @@ def threshold_words(
         ones by the word. Possibly none, possibly more than `items_per_answer`.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no word or count.
+        InvalidParameterError: If an argument is malformed. Messages hold no word or
+            count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says. Sensitivity of the counts of
@@ -207,7 +208,7 @@ def threshold_pass_rate(
 
     For planning, on a count that is assumed or public: the counts of real data are
     private. The arguments are those of `threshold_words`; one that is out of its range
-    is a `ParameterError`.
+    is a `InvalidParameterError`.
 
     Returns:
         0 for a count of 0, and at most `delta0 / items_per_answer` for a count of 1.
@@ -220,7 +221,7 @@ def threshold_pass_rate(
     test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
     number = parameters.finite("count", count)
     if not 0 <= number <= MAX_COUNT:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"count must be between 0 and {MAX_COUNT}, not {number:g}."
         )
     return test.pass_rate(number)
@@ -237,7 +238,7 @@ def required_count(
     """Return the true count at which a word is released with the given probability.
 
     The arguments are those of `threshold_words`, and a probability strictly between 0
-    and 1; one that is out of its range is a `ParameterError`.
+    and 1; one that is out of its range is a `InvalidParameterError`.
 
     Returns:
         The smallest such count, at least 1, in answers. Counts are whole, so round it
@@ -292,7 +293,7 @@ def _word_test(
     z = parameters.noise_multiplier(noise_multiplier)
     bound = parameters.delta(delta0, "delta0")
     if bound < _MIN_DELTA0:
-        raise ParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
+        raise InvalidParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
     distance = sensitivity.keyword_l2(relation, items_per_answer)
     weight, noise = count_grid(sensitivity.noise_scale(z, distance))
     share = bound / sensitivity.new_keywords(relation, items_per_answer)

@@ -99,8 +99,8 @@ def noisy_next_token(
         The noisy sum, shape `(K,)`. Entries may be negative.
 
     Raises:
-        ParameterError: If an argument is malformed: rows that are ragged, negative,
-            not finite, or more than 1 in all. Messages hold no entry.
+        InvalidParameterError: If an argument is malformed: rows that are ragged,
+            negative, not finite, or more than 1 in all. Messages hold no entry.
 
     Privacy:
         Unit and relation: one row, as `relation` says. Sensitivity: L2, 1 under
@@ -169,8 +169,8 @@ def noisy_max_next_token(
         Delta / epsilon. Equal scores are equally likely, whatever their order.
 
     Raises:
-        ParameterError: If an argument is malformed: rows that are ragged, negative,
-            not finite, or more than 1 in all. Messages hold no entry.
+        InvalidParameterError: If an argument is malformed: rows that are ragged,
+            negative, not finite, or more than 1 in all. Messages hold no entry.
 
     Privacy:
         Unit and relation: one row, as `relation` says. Sensitivity: L-infinity, 1
@@ -218,7 +218,7 @@ def token_distribution(
         would make a vote out of no answer.
 
     Raises:
-        ParameterError: If `places` are not a flat array of indices.
+        InvalidParameterError: If `places` are not a flat array of indices.
 
     Privacy:
         A function of this slot alone, which raises nothing that depends on it.
@@ -253,8 +253,8 @@ def token_distributions(
         places: Where in them the public tokens are; None takes all.
 
     Raises:
-        ParameterError: If `places` are not a flat array of indices, or `size` is no
-            positive integer.
+        InvalidParameterError: If `places` are not a flat array of indices, or `size` is
+            no positive integer.
 
     Privacy:
         Each result is a function of that slot alone. Slot i is row i of an array, that

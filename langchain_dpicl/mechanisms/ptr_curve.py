@@ -141,7 +141,8 @@ def curve_top_k(
         filled in alphabetical order. Sort it before use.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no word or count.
+        InvalidParameterError: If an argument is malformed. Messages hold no word or
+            count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says, on a sample of units where
@@ -183,7 +184,7 @@ def curve_gap(
     """Return the least true gap at which `curve_top_k` releases with a probability.
 
     The arguments are those of `curve_top_k`, and a probability strictly between 0 and
-    1; one that is out of its range is a `ParameterError`.
+    1; one that is out of its range is a `InvalidParameterError`.
 
     Returns:
         The gap, in answers, the same for all k; infinity if no gap is enough.
@@ -211,7 +212,7 @@ def curve_gap_pass_rate(
 
     For planning, on a gap H(k) - H(k+1) that is assumed or public: that of real data is
     private. The other arguments are those of `curve_top_k`; one that is out of its
-    range is a `ParameterError`.
+    range is a `InvalidParameterError`.
 
     Returns:
         0 for a gap of 0, and at most `delta0` for one of 1 (`ADD_REMOVE`) or 2

@@ -34,7 +34,7 @@ import numpy.typing as npt
 from langchain_dpicl.accounting.parts import PurePart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.exponential_trials import succeed
 from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS
 from langchain_dpicl.mechanisms.noise import PureNoise
@@ -58,7 +58,7 @@ def response_chances(epsilon: float, domain_size: int) -> tuple[float, float]:
         units in the last place. q is 0.0 where it is below what a float can hold.
 
     Raises:
-        ParameterError: If an argument is out of its range.
+        InvalidParameterError: If an argument is out of its range.
 
     Example:
         >>> p, q = response_chances(math.log(3), domain_size=2)
@@ -100,7 +100,7 @@ def randomize(
         The reports, integers in 0 .. domain_size - 1, in the shape of `codes`.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no code.
+        InvalidParameterError: If an argument is malformed. Messages hold no code.
 
     Privacy:
         Unit: one code, in the local model. Relation: any two codes. Sensitivity:
@@ -160,7 +160,7 @@ def _exact_chance(epsilon: float, size: int) -> Callable[[int], int]:
 def _checked_size(domain_size: Any) -> int:
     size = parameters.count(domain_size, "domain_size", minimum=2)
     if size > MAX_DOMAIN_SIZE:
-        raise ParameterError("domain_size must be at most 2**52.")
+        raise InvalidParameterError("domain_size must be at most 2**52.")
     return size
 
 
@@ -170,17 +170,17 @@ def _checked_codes(codes: Any, size: int) -> npt.NDArray[np.int64]:
         array = np.asarray(codes)
     except (ValueError, OverflowError):
         # The chain is cut: NumPy's message may quote what it was given.
-        raise ParameterError("codes must be an array of integers.") from None
+        raise InvalidParameterError("codes must be an array of integers.") from None
     # An empty list has no type of its own: NumPy makes it one of floats.
     if array.size == 0:
         return np.zeros(array.shape, np.int64)
     if array.dtype.kind not in "iu":
-        raise ParameterError(
+        raise InvalidParameterError(
             f"codes must be integers, not {array.dtype}: positions in the public "
             "domain, counted from 0."
         )
     if int(array.min()) < 0 or int(array.max()) >= size:
-        raise ParameterError(
+        raise InvalidParameterError(
             "codes must be between 0 and domain_size - 1: positions in the public "
             "domain."
         )

@@ -68,7 +68,7 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom
 
 MAX_STEPS = 4096
@@ -154,14 +154,14 @@ def release_curve(
         sampling_rate: The rate q of the Poisson sample of units that the bit sees.
 
     Raises:
-        ParameterError: If an argument is out of its range.
+        InvalidParameterError: If an argument is out of its range.
     """
     order = parameters.renyi_order(order)
     rate = parameters.sampling_rate(sampling_rate)
     if not 0 < first < 1:
-        raise ParameterError("The first probability must be between 0 and 1.")
+        raise InvalidParameterError("The first probability must be between 0 and 1.")
     if divergence <= 0:
-        raise ParameterError("divergence must be greater than 0.")
+        raise InvalidParameterError("divergence must be greater than 0.")
     if first < LEAST_FIRST:
         return ReleaseCurve((0,))
     divergence = min(divergence, Fraction(_MOST))

@@ -50,7 +50,7 @@ def permute_and_flip(
         one is returned. One with the largest score is always accepted.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no score.
+        InvalidParameterError: If an argument is malformed. Messages hold no score.
 
     Privacy:
         Unit and relation: whatever `sensitivity` was computed for. Sensitivity:

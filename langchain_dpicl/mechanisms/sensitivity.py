@@ -48,8 +48,9 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from langchain_dpicl.common.parameters import ParameterError, count, positive
+from langchain_dpicl.common.parameters import count, positive
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 
 # Most words of one answer that are counted: far beyond what makes sense.
 MAX_WORDS = 1 << 16
@@ -69,7 +70,7 @@ def checked_relation(relation: Any) -> Relation:
             if relation in (member, member.value):
                 return member
     allowed = ", ".join(repr(member.value) for member in Relation)
-    raise ParameterError(
+    raise InvalidParameterError(
         f"relation must be a Relation or one of {allowed}, as the group source's "
         "`relation` attribute says."
     )
@@ -83,7 +84,7 @@ def _by_relation(relation: Relation | str, add_remove: float, replace: float) ->
 def _checked_words(items_per_answer: int) -> int:
     words = count(items_per_answer, "items_per_answer")
     if words > MAX_WORDS:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"items_per_answer must be at most {MAX_WORDS}, not {words}."
         )
     return words

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 _BUFFER_BYTES = 1 << 16
 _WORD_BYTES = 8
@@ -129,7 +129,7 @@ class SecureRandom:
             True
         """
         if bound < 1:
-            raise ParameterError("bound must be at least 1.")
+            raise InvalidParameterError("bound must be at least 1.")
         width = (bound - 1).bit_length()
         while True:
             value = self.bits(width)
@@ -139,16 +139,16 @@ class SecureRandom:
     def integers(self, count: int, bound: int) -> npt.NDArray[np.int64]:
         """Return `count` independent uniform integers in `[0, bound)`.
 
-        The bound is from 1 to 2^63, or it is a `ParameterError`. A word at or above its
-        largest multiple is drawn again, so that every remainder is equally likely,
-        exactly.
+        The bound is from 1 to 2^63, or it is a `InvalidParameterError`. A word at or
+        above its largest multiple is drawn again, so that every remainder is equally
+        likely, exactly.
 
         Example:
             >>> SecureRandom().integers(3, 1).tolist()
             [0, 0, 0]
         """
         if not 1 <= bound <= _MAX_INTEGERS:
-            raise ParameterError("bound must be between 1 and 2**63.")
+            raise InvalidParameterError("bound must be between 1 and 2**63.")
         words = self.words(count)
         last = np.uint64(_WORDS - _WORDS % bound - 1)
         again = np.flatnonzero(words > last)
@@ -184,14 +184,16 @@ class SecureRandom:
         population is taken.
 
         Raises:
-            ParameterError: If `count` is negative or exceeds the population.
+            InvalidParameterError: If `count` is negative or exceeds the population.
 
         Example:
             >>> sorted(SecureRandom().sample(4, 4))
             [0, 1, 2, 3]
         """
         if not 0 <= count <= population:
-            raise ParameterError("count must be between 0 and the population's size.")
+            raise InvalidParameterError(
+                "count must be between 0 and the population's size."
+            )
         if 2 * count > population:
             return self.permutation(population)[:count]
         chosen: dict[int, None] = {}
@@ -212,7 +214,7 @@ class SecureRandom:
         gamma is a product of exp(-1) and a rest.
 
         Raises:
-            ParameterError: If `gamma` is negative.
+            InvalidParameterError: If `gamma` is negative.
 
         Example:
             >>> from fractions import Fraction
@@ -220,7 +222,7 @@ class SecureRandom:
             True
         """
         if gamma < 0:
-            raise ParameterError("gamma must be at least 0.")
+            raise InvalidParameterError("gamma must be at least 0.")
         whole, rest = divmod(gamma.numerator, gamma.denominator)
         # A `while` loop, because `range` iterates over huge integers slowly; the
         # first failure ends it, after 1.6 rounds on average.
@@ -294,7 +296,7 @@ def checked_source(random: SecureRandom | None) -> SecureRandom:
         return _SYSTEM
     # Callers without a type checker pass NumPy generators.
     if not isinstance(random, SecureRandom):
-        raise ParameterError(
+        raise InvalidParameterError(
             f"random must be a SecureRandom, not {type(random).__name__}. Leave it "
             "out to draw from the operating system."
         )

@@ -50,8 +50,8 @@ import numpy.typing as npt
 from langchain_dpicl.accounting.parts import GaussianPart, PurePart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
@@ -95,7 +95,7 @@ def noisy_tallies(
         The noisy tallies, integers in the shapes of `tallies`. They may be negative.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no entry.
+        InvalidParameterError: If an argument is malformed. Messages hold no entry.
 
     Privacy:
         Unit and relation: all rows of one unit, at most `rows_per_unit`, added or
@@ -117,7 +117,7 @@ def noisy_tallies(
     arrays = _arrays(tallies)
     for name, values in (("epsilons", epsilons), ("bounds", bounds)):
         if len(values) != len(arrays):
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"{name} must hold one value per tally, {len(arrays)}, not "
                 f"{len(values)}."
             )
@@ -158,8 +158,8 @@ def histogram_noise(
     """Return the noise that `noisy_histograms` puts on every cell.
 
     Raises:
-        ParameterError: If an argument is out of its range, or the noise would not fit
-            64 bits.
+        InvalidParameterError: If an argument is out of its range, or the noise would
+            not fit 64 bits.
 
     Example:
         >>> histogram_noise(2.0, tables=4, rows_per_unit=1)
@@ -168,7 +168,7 @@ def histogram_noise(
     z = parameters.noise_multiplier(noise_multiplier)
     sigma = noise_scale(z, tally_l2(Relation.ADD_REMOVE, tables, rows_per_unit))
     if sigma > MAX_SIGMA:
-        raise ParameterError(
+        raise InvalidParameterError(
             "the noise would have a standard deviation above 2**50. Lower "
             "noise_multiplier, the number of tables, or rows_per_unit."
         )
@@ -195,7 +195,7 @@ def noisy_histograms(
         The noisy histograms, integers in the shapes of `tallies`. They may be negative.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no entry.
+        InvalidParameterError: If an argument is malformed. Messages hold no entry.
 
     Privacy:
         Unit and relation: all rows of one unit, at most `rows_per_unit`, added or
@@ -223,7 +223,7 @@ def noisy_histograms(
 def _arrays(tallies: Sequence[npt.ArrayLike]) -> list[npt.NDArray[np.int64]]:
     arrays = [_tally(number, tally) for number, tally in enumerate(tallies)]
     if not arrays:
-        raise ParameterError("tallies must hold at least one array.")
+        raise InvalidParameterError("tallies must hold at least one array.")
     return arrays
 
 
@@ -239,9 +239,9 @@ def _tally(number: int, tally: Any) -> npt.NDArray[np.int64]:
         array = np.asarray(tally)
     except (ValueError, OverflowError):
         # The chain is cut: NumPy's message may quote what it was given.
-        raise ParameterError(f"{name} must be an array of integers.") from None
+        raise InvalidParameterError(f"{name} must be an array of integers.") from None
     if array.dtype.kind not in "iu":
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must be integers of at most 64 bits, not {array.dtype}: put sums "
             "on a public grid of integers first."
         )

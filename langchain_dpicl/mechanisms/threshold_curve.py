@@ -129,7 +129,8 @@ def curve_words(
         Sort it before use.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no word or count.
+        InvalidParameterError: If an argument is malformed. Messages hold no word or
+            count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says; the units are not sampled.
@@ -169,7 +170,7 @@ def curve_count(
     """Return the least true count at which a word comes out with a probability.
 
     The arguments are those of `curve_words`, and a probability strictly between 0 and
-    1; one that is out of its range is a `ParameterError`.
+    1; one that is out of its range is a `InvalidParameterError`.
 
     Returns:
         The count, in answers; infinity if none is enough. It is one word's: several
@@ -197,7 +198,7 @@ def curve_count_pass_rate(
 
     For planning, on a count that is assumed or public: the counts of real data are
     private. The other arguments are those of `curve_words`; one that is out of its
-    range is a `ParameterError`.
+    range is a `InvalidParameterError`.
 
     Returns:
         0 for a count of 0, and at most `delta0 / items_per_answer` for a count of 1.

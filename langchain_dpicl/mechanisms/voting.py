@@ -76,7 +76,7 @@ def noisy_counts(
         Noisy votes, in votes, shape `(C,)`. They may be negative.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no count.
+        InvalidParameterError: If an argument is malformed. Messages hold no count.
 
     Privacy:
         Unit and relation: one slot, as `relation` says. Sensitivity: L2, 1 under
@@ -112,7 +112,7 @@ def noisy_argmax(
         public order.
 
     Raises:
-        ParameterError: If an argument is malformed. Messages hold no count.
+        InvalidParameterError: If an argument is malformed. Messages hold no count.
 
     Privacy:
         Post-processing of `noisy_counts`, whose arguments it takes: unit, relation,

@@ -13,7 +13,6 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_dpicl.common.parameters import count
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.offline.words import GENERIC_STEMS, STOP_STEMS, stems
 
 _STOP_WEIGHT = 0.05
@@ -63,7 +62,7 @@ class HashingEmbeddings(Embeddings):
         Raises:
             InvalidParameterError: If `dimensions` is not an integer of at least 1.
         """
-        self.dimensions = checked(count, dimensions, "dimensions")
+        self.dimensions = count(dimensions, "dimensions")
 
     def __repr__(self) -> str:
         return f"HashingEmbeddings(dimensions={self.dimensions})"

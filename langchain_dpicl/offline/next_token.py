@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.common.parameters import count
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
@@ -89,7 +88,7 @@ class OfflineNextTokenModel(NextTokenModel):
         max_vocabulary: int = 10_000,
     ) -> None:
         words = builtin_words()
-        checked(count, max_vocabulary, "max_vocabulary", minimum=len(words) + 1)
+        count(max_vocabulary, "max_vocabulary", minimum=len(words) + 1)
         if background is None:
             texts, subjects = builtin_passages()
         else:
@@ -134,7 +133,7 @@ class OfflineNextTokenModel(NextTokenModel):
         Raises:
             InvalidParameterError: If k is below 1, or there are fewer tokens.
         """
-        if checked(count, k, "k") > len(self._vocabulary):
+        if count(k, "k") > len(self._vocabulary):
             raise InvalidParameterError(
                 f"k is {k}, and the vocabulary has {len(self._vocabulary)} tokens."
             )

@@ -31,7 +31,7 @@ from langchain_dpicl.common.prompts import SENTENCE_INSTRUCTIONS
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.common.validation import construct
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed

@@ -23,11 +23,9 @@ from langchain_dpicl.common.outcome import (
     Outcome,
     Status,
 )
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
 from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.parsers.answer_vectors import (
@@ -143,11 +141,8 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
     @override
     def check(self) -> None:
         """Refuse parameters that make no sense."""
-        try:
-            parameters.positive("radius", self.radius)
-            parameters.count(self.n_candidates, "n_candidates", minimum=2)
-        except ParameterError as error:
-            raise InvalidParameterError(str(error)) from None
+        parameters.positive("radius", self.radius)
+        parameters.count(self.n_candidates, "n_candidates", minimum=2)
         if isinstance(self.center, str) and self.center != "candidates":
             raise InvalidParameterError(
                 "center must be None, 'candidates' or a vector of numbers."
@@ -181,13 +176,13 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[GaussianNoise]:
         """Return the event template of one noisy sum, or vote."""
-        return checked(
+        template = (
             mechanisms.vote_template
             if self.select == "vote"
-            else mechanisms.sum_template,
-            f"esa/{self.select}",
-            self.noise_multiplier,
-            sampling_rate=sampling_rate,
+            else mechanisms.sum_template
+        )
+        return template(
+            f"esa/{self.select}", self.noise_multiplier, sampling_rate=sampling_rate
         )
 
     @override

@@ -15,7 +15,7 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
     PublicAnswer,

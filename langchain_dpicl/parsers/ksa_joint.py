@@ -17,8 +17,7 @@ from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import ExponentialNoise
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading.refusal import says_nothing
@@ -92,7 +91,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
     @override
     def check(self) -> None:
         """Refuse a k that makes no sense or does not fit the domain."""
-        checked(parameters.count, self.k, "k")
+        parameters.count(self.k, "k")
         if not callable(self.domain):
             self._entries(self.domain)
         self.event_template()
@@ -121,8 +120,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[ExponentialNoise]:
         """Return the event template of one release."""
-        return checked(
-            mechanisms.joint_template,
+        return mechanisms.joint_template(
             "ksa/joint",
             self.epsilon,
             sampling_rate=sampling_rate,

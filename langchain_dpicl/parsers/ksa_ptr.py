@@ -17,8 +17,7 @@ from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.prompts import KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import PTRCurve, PTRNoise
 from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
 from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputParser
@@ -90,7 +89,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     @override
     def check(self) -> None:
         """Refuse a k or a range that makes no sense."""
-        first, last = (checked(parameters.count, k, "k") for k in self._range)
+        first, last = (parameters.count(k, "k") for k in self._range)
         if not 0 <= last - first < MAX_CHOICES:
             raise InvalidParameterError(
                 "k must be a number, or a range (first, last) of at most "
@@ -116,8 +115,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
         """Return the template of one release, and of the choice of k before it."""
         first, last = self._range
         if first < last:
-            return checked(
-                mechanisms.ptr_range_template,
+            return mechanisms.ptr_range_template(
                 "ksa/ptr",
                 self.noise_multiplier,
                 delta0=self.delta0,
@@ -126,8 +124,8 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
             )
         terms: dict[str, Any] = {"delta0": self.delta0, "sampling_rate": sampling_rate}
         return self.made_by(
-            checked(mechanisms.ptr_template, "ksa/ptr", self.noise_multiplier, **terms),
-            checked(mechanisms.ptr_curve_template, "ksa/ptr curve", **terms),
+            mechanisms.ptr_template("ksa/ptr", self.noise_multiplier, **terms),
+            mechanisms.ptr_curve_template("ksa/ptr curve", **terms),
         )
 
     @override

@@ -13,8 +13,7 @@ from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import ThresholdCurve, ThresholdNoise
 from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputParser
 
@@ -92,8 +91,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
         """Refuse what the release would refuse, before anything is paid for it."""
         self.require_curve()
         self.event_template()
-        checked(
-            mechanisms.required_count,
+        mechanisms.required_count(
             items_per_answer=self.items_per_answer,
             noise_multiplier=self.noise_multiplier or 1.0,
             delta0=self.delta0 or 1e-6,
@@ -105,8 +103,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
         self, sampling_rate: float = 1.0
     ) -> EventTemplate[ThresholdNoise | ThresholdCurve]:
         """Return the event template of one release."""
-        gaussian = checked(
-            mechanisms.threshold_template,
+        gaussian = mechanisms.threshold_template(
             "ksa/threshold",
             self.noise_multiplier,
             delta0=self.delta0,
@@ -120,8 +117,7 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise | ThresholdCur
                     "mechanism='gaussian', or KSAPTROutputParser."
                 )
             return gaussian
-        curve = checked(
-            mechanisms.threshold_curve_template,
+        curve = mechanisms.threshold_curve_template(
             "ksa/threshold curve",
             self.items_per_answer,
             delta0=self.delta0,

@@ -31,8 +31,7 @@ from langchain_dpicl.common.prompts import (
 )
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
 from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
@@ -230,15 +229,12 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         """Return the event template of one vote."""
         name = f"vote/{self.mechanism}"
         if self.mechanism == "gaussian":
-            return checked(
-                mechanisms.vote_template,
+            return mechanisms.vote_template(
                 name,
                 self.noise_multiplier,
                 sampling_rate=sampling_rate,
             )
-        return checked(
-            mechanisms.flip_template, name, self.epsilon, sampling_rate=sampling_rate
-        )
+        return mechanisms.flip_template(name, self.epsilon, sampling_rate=sampling_rate)
 
     @property
     @override

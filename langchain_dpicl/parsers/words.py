@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.sealed import attempt
 

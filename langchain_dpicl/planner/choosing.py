@@ -10,8 +10,7 @@ from typing import Any
 from langchain_dpicl.budget import Cost, plan_queries
 from langchain_dpicl.budget.forecast import cost_of
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.planner.crowd import Crowd
 from langchain_dpicl.planner.methods import METHODS, Budget
@@ -121,21 +120,19 @@ def plan(  # noqa: PLR0913 - the public numbers of a plan, all by name
         Too few people have something to say: ...
     """
     crowd = Crowd.of(people_per_question, share, runner_up, choices)
-    if not 0 < checked(parameters.finite, "wanted", wanted) < 1:
+    if not 0 < parameters.finite("wanted", wanted) < 1:
         raise InvalidParameterError(
             f"wanted must be strictly between 0 and 1, not {wanted:g}."
         )
     budget = Budget(
-        checked(parameters.epsilon, epsilon),
-        checked(parameters.delta, delta),
-        checked(parameters.count, queries, "queries"),
+        parameters.epsilon(epsilon),
+        parameters.delta(delta),
+        parameters.count(queries, "queries"),
     )
     field = _Field(
         _names(parser),
         GROUPS if groups is None else _numbers(groups, "groups", MAX_GROUPS),
-        RATES
-        if sampling_rate is None
-        else (checked(parameters.sampling_rate, sampling_rate),),
+        RATES if sampling_rate is None else (parameters.sampling_rate(sampling_rate),),
         STAGES if stages is None else _numbers(stages, "stages", MAX_STAGES),
     )
     cost_terms = _cost_terms(records_per_group, tokens_per_record, price_in, price_out)
@@ -188,7 +185,7 @@ def _names(parser: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _numbers(value: int | Sequence[int], name: str, most: int) -> tuple[int, ...]:
     asked = value if isinstance(value, Sequence) else (value,)
-    numbers = sorted({checked(parameters.count, one, name) for one in asked})
+    numbers = sorted({parameters.count(one, name) for one in asked})
     if not numbers or numbers[-1] > most:
         raise InvalidParameterError(
             f"{name} must be a number from 1 to {most}, or several of them."

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 Counts = npt.NDArray[np.int64]
 MAX_CHOICES = 100
@@ -54,12 +53,12 @@ class Crowd:
             InvalidParameterError: If a number is out of its range, or the two parts
                 are more than the whole.
         """
-        people = checked(parameters.count, people, "people_per_question")
-        choices = checked(parameters.count, choices, "choices", minimum=2)
+        people = parameters.count(people, "people_per_question")
+        choices = parameters.count(choices, "choices", minimum=2)
         if choices > MAX_CHOICES:
             raise InvalidParameterError(f"choices must be at most {MAX_CHOICES}.")
         share, runner_up = (
-            checked(parameters.extended, name, value)
+            parameters.extended(name, value)
             for name, value in (("share", share), ("runner_up", runner_up))
         )
         if not 0 < share <= 1:

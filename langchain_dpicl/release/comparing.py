@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.ledger.base import AccountState
 from langchain_dpicl.release.record import paid_part

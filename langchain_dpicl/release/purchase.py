@@ -30,7 +30,7 @@ from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import Event, event_to_dict
 from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
-from langchain_dpicl.exceptions import BudgetExhaustedError, DPError
+from langchain_dpicl.errors import BudgetExhaustedError, DPError
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.owner import Owner
 from langchain_dpicl.release.record import now

@@ -24,7 +24,7 @@ from typing import Any
 
 from langchain_dpicl.accounting import Event, event_to_dict
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.release.owner import Owner, claimed, is_gone, is_here
 
 _FORMAT = 1

@@ -23,8 +23,7 @@ from langchain_dpicl.accounting import (
     event_from_dict,
 )
 from langchain_dpicl.common import file_format
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.record import ReleaseRecord
 
 MAX_EVENTS = 20_000
@@ -44,7 +43,7 @@ def checked_examples(examples: Iterable[Any]) -> list[dict[str, str]]:
     may spell them, and text that was paid for is not lost over them.
 
     Raises:
-        ReleaseError: If one of them is of another shape.
+        InvalidParameterError: If one of them is of another shape.
 
     Example:
         >>> checked_examples([{"text": "Who won?", "label": "person"}])
@@ -83,13 +82,13 @@ def checked_record(record: Any) -> dict[str, Any]:
         A copy in the types of JSON.
 
     Raises:
-        ReleaseError: If a field is missing or of another form, an event can't be
-            read, the events cost more than the stated epsilon at delta, or a public
+        InvalidParameterError: If a field is missing or of another form, an event can't
+            be read, the events cost more than the stated epsilon at delta, or a public
             record (status `public`) claims to have cost anything.
     """
     plain = _as_json(record)
     if not isinstance(plain, dict):
-        raise ReleaseError("A release's record is a dictionary.")
+        raise InvalidParameterError("A release's record is a dictionary.")
     if plain.get("status") not in ("released", "public"):
         raise unfit("status", "is neither 'released' nor 'public'")
     name, reason = _misfit_of(plain)
@@ -111,11 +110,11 @@ def events_of(record: Mapping[str, Any]) -> list[Event]:
     """Return a record's events.
 
     Raises:
-        ReleaseError: If one of them can't be read.
+        InvalidParameterError: If one of them can't be read.
     """
     try:
         events = [event_from_dict(event) for event in record["events"]]
-    except (ParameterError, TypeError, OverflowError, RecursionError) as error:
+    except (InvalidParameterError, TypeError, OverflowError, RecursionError) as error:
         raise unfit("events", f"can't be read ({error!s:.200})") from None
     if sum(map(_size, events)) > MAX_EVENTS:
         raise unfit("events", f"holds more than {MAX_EVENTS} of them")
@@ -135,9 +134,9 @@ def digest_of(examples: Iterable[Mapping[str, str]], record: Mapping[str, Any]) 
     )
 
 
-def unfit(name: str, reason: str) -> ReleaseError:
+def unfit(name: str, reason: str) -> InvalidParameterError:
     """Return the error that says which field of a record does not hold."""
-    return ReleaseError(
+    return InvalidParameterError(
         f"The record of these examples can't be trusted: {name!r} {reason}. Load a "
         "good copy, or generate the examples again."
     )
@@ -171,7 +170,7 @@ def _require_paid_in_full(record: Mapping[str, Any], events: list[Event]) -> Non
     delta, stated = record["delta"], record["epsilon"]
     try:
         cost = compose(events, delta) if delta else pure_epsilon(events)
-    except (ParameterError, ArithmeticError) as error:
+    except (InvalidParameterError, ArithmeticError) as error:
         raise unfit("events", f"can't be accounted for ({error!s:.200})") from None
     # Written so that NaN fails as well.
     if not cost <= stated * (1 + TOLERANCE):
@@ -204,7 +203,7 @@ def _as_json(record: Any) -> Any:
     try:
         return _well_formed_all(json.loads(json.dumps(record, allow_nan=False)))
     except (TypeError, ValueError, RecursionError):
-        raise ReleaseError(
+        raise InvalidParameterError(
             "The record holds what JSON can't express. Keep text, finite numbers, "
             "booleans, lists and dictionaries with text keys in it."
         ) from None
@@ -241,8 +240,8 @@ def _misfit_of(record: dict[str, Any]) -> tuple[str, str]:
 _OF_PRIVATE_DATA = frozenset({"unit", "relation", "neighbors"})
 
 
-def _misfit(position: int, reason: str) -> ReleaseError:
-    return ReleaseError(
+def _misfit(position: int, reason: str) -> InvalidParameterError:
+    return InvalidParameterError(
         f"Example {position} (counted from 0) {reason}. Examples are dictionaries of "
         "text, all with the same keys."
     )

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.validation import construct
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers import VoteOutputParser
 from langchain_dpicl.released.examples import ReleasedExamples
 from langchain_dpicl.released.selector import TEXT_KEY, ReleasedExampleSelector

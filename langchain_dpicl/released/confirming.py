@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import merge
-from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger, open_ledger
 from langchain_dpicl.release.comparing import Stored, account_says
 from langchain_dpicl.released.checking import events_of, unfit
@@ -34,8 +34,8 @@ def require_charged(
         The names of what the ledger does not store, and what was not compared.
 
     Raises:
-        ReleaseError: If the record names no charge, the ledger has none of that
-            number or one of other events, the account's terms are other ones, or a
+        InvalidParameterError: If the record names no charge, the ledger has none of
+            that number or one of other events, the account's terms are other ones, or a
             field or a document is not what the ledger stored.
         LedgerError: If the ledger can't be read, was tampered with, or has no such
             account.
@@ -81,7 +81,7 @@ def _compared(
         return (*fields.not_compared, "examples")
     texts = stored.compared_documents(record, documents)
     if texts.other:
-        raise ReleaseError(
+        raise InvalidParameterError(
             f"{texts.other[0]} is not what the ledger's stored draw says. Load a good "
             "copy, or make the documents again with release(resume=True).documents()."
         )

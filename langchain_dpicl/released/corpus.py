@@ -19,8 +19,7 @@ from typing_extensions import Self, override
 from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.common.file_format import CORPUS
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, lemma
 from langchain_dpicl.parsers.words import tokenize
@@ -51,8 +50,8 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
         events and epsilon at delta are those of `record`.
 
     Raises:
-        ReleaseError: If a document has no text or metadata that JSON can't hold, or the
-            record's claims do not hold together.
+        InvalidParameterError: If a document has no text or metadata that JSON can't
+            hold, or the record's claims do not hold together.
 
     Example:
         >>> record = {
@@ -157,7 +156,7 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
             InvalidParameterError: If k is no count, or `embedding` is none.
         """
         wanted = {
-            "k": checked(parameters.count, k, "k"),
+            "k": parameters.count(k, "k"),
             **terms.pop("search_kwargs", {}),
         }
         store = self.as_vectorstore(embedding)
@@ -192,8 +191,8 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
             (of your own making), or a field of the record. Without a ledger: all.
 
         Raises:
-            ReleaseError: If the documents are others, the ledger does not have this
-                charge, or what it stored beside it is something else.
+            InvalidParameterError: If the documents are others, the ledger does not have
+                this charge, or what it stored beside it is something else.
             LedgerError: If the ledger can't be used or trusted.
         """
         self._examples.verify()
@@ -209,7 +208,8 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
             overwrite: Whether to replace anything else that is there.
 
         Raises:
-            ReleaseError: If something else is there, or the file can't be written.
+            InvalidParameterError: If something else is there, or the file can't be
+                written.
         """
         documents = [
             {_TEXT: one[_TEXT], _METADATA: json.loads(one[_METADATA])}
@@ -229,8 +229,8 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
             ledger: See `verify`.
 
         Raises:
-            ReleaseError: If it is no such file, was changed, or the ledger does not
-                have this charge.
+            InvalidParameterError: If it is no such file, was changed, or the ledger
+                does not have this charge.
             LedgerError: If the ledger can't be used or trusted.
         """
         stored = file_format.read(path, CORPUS)
@@ -238,9 +238,13 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
         for place, one in enumerate(stored["documents"]):
             known = isinstance(one, dict) and one.keys() == shape
             if not known or not isinstance(one[_TEXT], str):
-                raise ReleaseError(f"Document {place} of the file is not text.")
+                raise InvalidParameterError(
+                    f"Document {place} of the file is not text."
+                )
             if not isinstance(one[_METADATA], dict):
-                raise ReleaseError(f"Document {place} of the file has no metadata.")
+                raise InvalidParameterError(
+                    f"Document {place} of the file has no metadata."
+                )
         found = cls(
             (
                 Document(one[_TEXT], metadata=one[_METADATA])
@@ -305,4 +309,4 @@ def _dumped(metadata: dict[str, Any]) -> str:
         return json.dumps(metadata, allow_nan=False)
     except (TypeError, ValueError):
         pass
-    raise ReleaseError("A document's metadata must be what JSON can hold.")
+    raise InvalidParameterError("A document's metadata must be what JSON can hold.")

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import EXAMPLES
-from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.released.checking import (
     checked_examples,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise ReleaseError(
+    raise InvalidParameterError(
         "Released examples can't be changed: their record would no longer be true of "
         "them. list(examples) is a copy of your own, and dict(example) one of an "
         "example; copies have no record and no guarantee."
@@ -92,7 +92,8 @@ class ReleasedExamples(list[dict[str, str]]):
         ('person', 0.0)
         >>> examples.append({"text": "What Ann said", "label": "person"})
         Traceback (most recent call last):
-        langchain_dpicl.exceptions.ReleaseError: Released examples can't be changed: ...
+        langchain_dpicl.errors.InvalidParameterError: Released examples can't be
+        changed: ...
     """  # fmt: skip
 
     __slots__ = ("_digest", "_record")
@@ -131,8 +132,8 @@ class ReleasedExamples(list[dict[str, str]]):
             The examples.
 
         Raises:
-            ReleaseError: If the examples are of another shape, or the record's claims
-                do not hold together.
+            InvalidParameterError: If the examples are of another shape, or the record's
+                claims do not hold together.
         """
         return cls(examples, record)
 
@@ -151,8 +152,8 @@ class ReleasedExamples(list[dict[str, str]]):
             The examples and their record.
 
         Raises:
-            ReleaseError: If it is no such file or of a later format, examples and
-                record are not those that were saved, an event can't be read, the
+            InvalidParameterError: If it is no such file or of a later format, examples
+                and record are not those that were saved, an event can't be read, the
                 stated epsilon is below what the events cost at delta, or the ledger
                 does not have this charge.
             LedgerError: If the ledger can't be used or trusted.
@@ -177,8 +178,8 @@ class ReleasedExamples(list[dict[str, str]]):
             overwrite: Whether to replace anything else that is there.
 
         Raises:
-            ReleaseError: If the examples were changed, something else is there, or
-                the file can't be written.
+            InvalidParameterError: If the examples were changed, something else is
+                there, or the file can't be written.
         """
         content = {"record": self.record, "examples": [dict(each) for each in self]}
         file_format.write(path, content, EXAMPLES, overwrite=overwrite)
@@ -211,7 +212,7 @@ class ReleasedExamples(list[dict[str, str]]):
         """A copy of the public record.
 
         Raises:
-            ReleaseError: If the examples are not those that were released.
+            InvalidParameterError: If the examples are not those that were released.
         """
         self.verify()
         record: dict[str, Any] = json.loads(self._record)
@@ -233,8 +234,8 @@ class ReleasedExamples(list[dict[str, str]]):
             texts), and fields of the record. Without a ledger: all.
 
         Raises:
-            ReleaseError: If the examples are others, the ledger does not have this
-                charge, or what it stored beside it is something else.
+            InvalidParameterError: If the examples are others, the ledger does not have
+                this charge, or what it stored beside it is something else.
             LedgerError: If the ledger can't be used or trusted.
         """
         try:
@@ -242,7 +243,7 @@ class ReleasedExamples(list[dict[str, str]]):
         except (TypeError, ValueError):
             same = False
         if not same:
-            raise ReleaseError(
+            raise InvalidParameterError(
                 "These examples are not the ones that were released: somebody went "
                 "around the class and changed them. Load a good copy."
             )

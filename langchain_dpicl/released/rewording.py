@@ -13,7 +13,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_dpicl.common.prompts import FACT_PROMPT
 from langchain_dpicl.common.replies import answer_of
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import domain_places, lemmas
 from langchain_dpicl.released.corpus import ReleasedCorpus

@@ -17,8 +17,7 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.released.examples import ReleasedExamples
 
 LABEL_KEY = "label"
@@ -64,9 +63,9 @@ class ReleasedExampleSelector(Frozen, BaseExampleSelector):
 
     Raises:
         InvalidParameterError: If there are no examples or they have no record, `k` is
-            no count, a key is not theirs, `embedding` is given without `k`, or an
-            example holds braces and `escape_braces` is None.
-        ReleaseError: If the examples were changed, or the file can't be trusted.
+            no count, a key is not theirs, `embedding` is given without `k`, an example
+            holds braces and `escape_braces` is None, the examples were changed, or the
+            file can't be trusted.
 
     Example:
         >>> from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
@@ -202,9 +201,9 @@ class ReleasedExampleSelector(Frozen, BaseExampleSelector):
         """Refuse: the release's guarantee would not cover it.
 
         Raises:
-            ReleaseError: Always.
+            InvalidParameterError: Always.
         """
-        raise ReleaseError(
+        raise InvalidParameterError(
             "Adding is refused: the record's guarantee covers the examples that were "
             "released, and one added later would look as if it were one of them. For "
             "private records, release again with a generator; for public examples, "
@@ -338,10 +337,7 @@ def _checked_k(k: int | None, embedding: Embeddings | None) -> int | None:
                 "embedding= needs k=: how many of the nearest examples to select."
             )
         return None
-    try:
-        return parameters.count(k, "k")
-    except ParameterError as error:
-        raise InvalidParameterError(str(error)) from None
+    return parameters.count(k, "k")
 
 
 def _shown(

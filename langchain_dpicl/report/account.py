@@ -13,7 +13,7 @@ from typing import Any
 from langchain_dpicl._version import __version__
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.common import files, pages
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
 from langchain_dpicl.ledger.base import AccountState
 from langchain_dpicl.ledger.corpus import CorpusState

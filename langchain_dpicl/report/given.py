@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.common import file_format
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.report import texts
 

@@ -24,7 +24,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.budget.charge import PaidCharge
 from langchain_dpicl.budget.terms import account_of
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
 from langchain_dpicl.ledger.base import AccountState, ChargeRecord
 from langchain_dpicl.release.comparing import Stored, account_says

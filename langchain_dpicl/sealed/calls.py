@@ -24,7 +24,7 @@ from langchain_core.runnables import RunnableBinding
 
 from langchain_dpicl.common.progress import Advance, no_progress
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot, answered
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     InvalidParameterError,
     UnsealableModelError,
 )

@@ -15,7 +15,6 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do
 from langchain_dpicl.sealed.model_loop import model_loop, on_model_loop
@@ -42,7 +41,7 @@ def calls_of(
         places.setdefault(unit, []).append(place)
     together = list(places.values())
     if batch_size is not None:
-        most = checked(parameters.count, batch_size, "embedding_batch_size")
+        most = parameters.count(batch_size, "embedding_batch_size")
         together = [list(range(len(units)))]
     return [
         own[start : start + most]

@@ -26,7 +26,7 @@ from langchain_core.language_models import LLM, BaseChatModel, BaseLLM
 from langchain_core.outputs import Generation
 
 from langchain_dpicl.common.slots import FAILED, Slot, answered
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 
 
 def require_lists(model: BaseChatModel | BaseLLM) -> None:

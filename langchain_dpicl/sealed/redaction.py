@@ -22,7 +22,7 @@ from typing import Any
 from langchain_core.runnables import Runnable
 
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do
 from langchain_dpicl.sealed.embedding_calls import CALLS_AT_ONCE

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.exceptions import DPError, GroupCallError
+from langchain_dpicl.errors import DPError, GroupCallError
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.call_limit import held_limits

@@ -18,8 +18,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.prompts import SYNTHETIC_PROMPT
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, NoBudgetError, UnitError
 from langchain_dpicl.released import (
     ReleasedExamples,
     ReleasedExampleSelector,
@@ -124,7 +123,7 @@ class ReleasedTable(Frozen, ABC):
         Raises:
             InvalidParameterError: If k is no count.
         """
-        count = checked(parameters.count, k, "k")
+        count = parameters.count(k, "k")
         text = self._texts()  # Before anything is charged: it may refuse.
         rows = self.sample(count, balanced=balanced)
         schema = self.schema
@@ -163,8 +162,8 @@ class ReleasedTable(Frozen, ABC):
             InvalidParameterError: If `k` or `of` is no count, or `embedding` is none.
         """
         # Before anything is charged.
-        k = checked(parameters.count, k, "k")
-        drawn = k if of is None else checked(parameters.count, of, "of")
+        k = parameters.count(k, "k")
+        drawn = k if of is None else parameters.count(of, "of")
         if embedding is not None and not isinstance(embedding, Embeddings):
             raise InvalidParameterError(
                 "embedding must be a LangChain Embeddings, not "
@@ -276,7 +275,7 @@ class ReleasedTable(Frozen, ABC):
         *,
         progress: bool,
     ) -> SyntheticWriter:
-        checked(parameters.count, n, "n")
+        parameters.count(n, "n")
         if not isinstance(model, Runnable):
             raise _no_model(model)
         names = getattr(prompt, "input_variables", ())

@@ -23,7 +23,8 @@ def project_to_simplex(values: Any) -> npt.NDArray[np.float64]:
         An array of the same shape, nonnegative, that sums to 1 within 1e-12.
 
     Raises:
-        ParameterError: If the values are not finite real numbers, or there are none.
+        InvalidParameterError: If the values are not finite real numbers, or there are
+            none.
 
     Privacy:
         Post-processing of reports: no further cost.

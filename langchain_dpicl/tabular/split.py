@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 Split: TypeAlias = Literal["even", "domain"] | Mapping[str, float]
 """Equal parts, equal chances of keeping a value, or each column's epsilon."""
@@ -59,7 +58,7 @@ def split_epsilon(
         clean, and every pair of the two is spoiled. Equal a gives each column
         epsilon_f = ln((1 + (d - 1) a) / (1 - a)).
     """
-    total = checked(parameters.epsilon, epsilon)
+    total = parameters.epsilon(epsilon)
     _check_sizes(sizes)
     if isinstance(how, Mapping):
         parts = _given(total, sizes, how)
@@ -86,8 +85,8 @@ def share_epsilon(epsilon: float, shares: int) -> float:
         >>> share_epsilon(3.0, 2)
         1.5
     """
-    count = checked(parameters.count, shares, "shares")
-    whole = Fraction(checked(parameters.epsilon, epsilon))
+    count = parameters.count(shares, "shares")
+    whole = Fraction(parameters.epsilon(epsilon))
     # As fractions: a count may be larger than any float.
     part = float(whole / count)
     while Fraction(part) * count > whole:
@@ -101,7 +100,7 @@ def _check_sizes(sizes: Mapping[str, int]) -> None:
     if not sizes:
         raise InvalidParameterError("There are no columns to divide epsilon among.")
     for name, size in sizes.items():
-        checked(parameters.count, size, f"the number of values of {name!r}", minimum=2)
+        parameters.count(size, f"the number of values of {name!r}", minimum=2)
 
 
 def _given(
@@ -120,10 +119,7 @@ def _given(
             f"split names {unknown[0]!r}, which takes no share here. What does is: "
             f"{wanted:.500}."
         )
-    parts = {
-        name: checked(parameters.epsilon, how[name], f"split[{name!r}]")
-        for name in sizes
-    }
+    parts = {name: parameters.epsilon(how[name], f"split[{name!r}]") for name in sizes}
     try:
         total = math.fsum(parts.values())
     except OverflowError:

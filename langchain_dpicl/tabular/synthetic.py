@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.replies import answer_of
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import domain_places, lemmas, tokenize
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn

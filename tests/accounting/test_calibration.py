@@ -26,7 +26,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.calibration import _root
 from langchain_dpicl.accounting.composition import CHEAP, bound
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 budgets = st.floats(-2, 2).map(lambda x: 10**x)
 
@@ -100,14 +100,14 @@ def test_half_the_noise_would_break_the_budget() -> None:
 
 
 def test_failure_probability_alone_may_break_the_budget() -> None:
-    with pytest.raises(ParameterError, match="add up"):
+    with pytest.raises(InvalidParameterError, match="add up"):
         noise_multiplier(1.0, 1e-6, uses=20, delta0=1e-7)
 
 
 def test_an_unreachable_budget_is_refused() -> None:
-    with pytest.raises(ParameterError, match="No noise"):
+    with pytest.raises(InvalidParameterError, match="No noise"):
         noise_multiplier(1e-9, 1e-12, uses=10**6)
-    with pytest.raises(ParameterError, match="No noise"):
+    with pytest.raises(InvalidParameterError, match="No noise"):
         calibrate(lambda _: [Pure(1.0)], 2.0, 1e-6, uses=20)
 
 
@@ -135,7 +135,7 @@ def test_a_budget_that_needs_no_noise_gets_the_smallest() -> None:
 )
 def test_bad_arguments_are_refused(change: dict[str, float]) -> None:
     arguments = {"epsilon": 1.0, "delta": 1e-6, "uses": 1} | change
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         noise_multiplier(**arguments)
 
 
@@ -198,7 +198,7 @@ def test_scales_that_are_tried_stay_within_their_ends() -> None:
             return [Gaussian(t, 0.5)]
 
         if budget < 1:
-            with pytest.raises(ParameterError):
+            with pytest.raises(InvalidParameterError):
                 calibrate(events_at, budget, 1e-12, uses=10**9)
             assert max(asked) == 1e6
         else:
@@ -222,16 +222,16 @@ def test_what_only_the_best_bound_allows_is_found() -> None:
 
 
 def test_the_reasons_are_told_with_their_numbers() -> None:
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         calibrate(lambda _: [Failure(0.25)], 1.0, 0.75, uses=3)
     assert str(refused.value) == (
         "The failure probabilities of 3 uses add up to 0.75; delta is 0.75. "
         "Lower delta0 or the number of uses."
     )
     failure = total_delta0([Failure(0.25, 3)])
-    with pytest.raises(ParameterError, match="add up"):
+    with pytest.raises(InvalidParameterError, match="add up"):
         calibrate(lambda _: [Failure(0.25)], 1.0, failure, uses=3)
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         calibrate(lambda _: [Pure(1.0)], 2.0, 1e-6, uses=20)
     assert str(refused.value) == (
         "No noise up to 1e+06 keeps 20 uses within epsilon 2 at delta 1e-06. Raise "

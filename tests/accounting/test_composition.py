@@ -41,7 +41,7 @@ from langchain_dpicl.accounting.composition import CHEAP
 from langchain_dpicl.accounting.discretization import COARSE, FINE
 from langchain_dpicl.accounting.loss import _Composed, _epsilon_at, loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 DELTA = 1e-6
 lists = st.lists(events, min_size=1, max_size=3)
@@ -343,7 +343,7 @@ def test_delta_must_be_a_failure_probability(delta: float) -> None:
         lambda: epsilon(1.0, delta, uses=1),
         lambda: zcdp_epsilon(1.0, delta),
     ):
-        with pytest.raises(ParameterError):
+        with pytest.raises(InvalidParameterError):
             call()
 
 
@@ -368,9 +368,9 @@ def test_what_rounding_may_hide_is_added_to_the_curve(slope: float) -> None:
 
 @pytest.mark.parametrize("bad", ["gaussian", 3, [object()], [None], [{"kind": "pure"}]])
 def test_unknown_events_are_refused(bad: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         compose(bad, 0.1)
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         rho([object()])
 
 
@@ -385,7 +385,7 @@ def test_zcdp_conversion_is_the_best_order(rho_: float, delta: float) -> None:
 
     best = min(bound(10 ** (k / 200)) for k in range(-1600, 2000))
     assert zcdp_epsilon(rho_, delta) == pytest.approx(max(0.0, best), rel=1e-4)
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         zcdp_epsilon(-rho_, delta)
 
 
@@ -495,15 +495,15 @@ def test_arguments_as_they_are_by_default_and_by_name() -> None:
     assert epsilon(4.0, 1e-5, uses=3, sampling_rate=0.25, delta0=1e-8) == compose(
         bundle * 3, 1e-5
     )
-    with pytest.raises(ParameterError, match="uses must be at least 1"):
+    with pytest.raises(InvalidParameterError, match="uses must be at least 1"):
         epsilon(4.0, 1e-5, uses=0)
-    with pytest.raises(ParameterError, match="uses must be at least 0"):
+    with pytest.raises(InvalidParameterError, match="uses must be at least 0"):
         spent([Gaussian(4.0)], -1, 1e-5)
     assert spent([Gaussian(4.0)], 1, 1e-5) == compose([Gaussian(4.0)], 1e-5)
 
 
 @pytest.mark.parametrize("bad", ["ab", b"ab", 3, None, Gaussian(1.0)])
 def test_events_must_be_a_list(bad: Any) -> None:
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         composition.own_events(bad)
     assert str(refused.value) == f"events must be a list, not {type(bad).__name__}."

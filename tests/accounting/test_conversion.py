@@ -21,7 +21,7 @@ from langchain_dpicl.accounting import (
     sampled_epsilon,
     to_dp_event,
 )
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 GAUSSIAN = dp.GaussianDpEvent(2.0)
 
@@ -45,7 +45,7 @@ def test_exponential_event_becomes_its_zcdp_bound() -> None:
 
 @pytest.mark.parametrize("event", [Pure(1.0), Failure(0.1)])
 def test_what_does_not_fit_is_refused(event: Event) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         to_dp_event(event)
 
 
@@ -145,9 +145,9 @@ def test_noise_of_one_sample_is_rounded_down(parts: list[tuple[float, int]]) -> 
     ],
 )
 def test_everything_else_is_refused(theirs: DpEvent) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         from_dp_event(theirs)
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         compose([Gaussian(1.0), theirs], 0.1)
 
 
@@ -155,7 +155,7 @@ def test_a_subclass_is_another_mechanism() -> None:
     class Weaker(dp.GaussianDpEvent):
         pass
 
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         from_dp_event(Weaker(1.0))
 
 
@@ -258,7 +258,7 @@ def test_several_events_come_in_their_order() -> None:
 def test_the_reason_for_which_an_event_of_theirs_is_refused(
     theirs: DpEvent, message: str
 ) -> None:
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(InvalidParameterError, match=message):
         from_dp_event(theirs)
-    with pytest.raises(ParameterError, match="No DpEvent states a Pure"):
+    with pytest.raises(InvalidParameterError, match="No DpEvent states a Pure"):
         to_dp_event(Pure(1.0))

@@ -29,7 +29,7 @@ from langchain_dpicl.accounting import (
     total_delta0,
 )
 from langchain_dpicl.accounting.renyi import renyi_epsilon
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 PLANS = {
     "target": ([Gaussian(2.25, 0.005, 10_000)], 1e-6),
@@ -164,9 +164,9 @@ def test_too_many_branches_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         cross_check([Gaussian(1.0)], 1.0)
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         cross_check([object()], 0.1)
 
 

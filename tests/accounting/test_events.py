@@ -28,7 +28,7 @@ from langchain_dpicl.accounting import (
     repeat,
     total_delta0,
 )
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 BAD_NUMBERS = [0, -1.0, math.nan, math.inf, "1", None, True]
 
@@ -43,26 +43,26 @@ def test_json_round_trip_is_exact(event: Event) -> None:
 @pytest.mark.parametrize("bad", BAD_NUMBERS)
 @pytest.mark.parametrize("cls", [Gaussian, Exponential, Pure, ZCDPEvent])
 def test_parameters_must_be_positive_and_finite(cls: type, bad: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         cls(bad)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, 10**13, math.inf, "2"])
 @pytest.mark.parametrize("cls", [Gaussian, Exponential, Pure, Failure])
 def test_counts_must_be_positive_integers(cls: type, bad: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         cls(0.5, count=bad)
 
 
 @pytest.mark.parametrize("bad", [0, -0.1, 1.0001, math.nan, True])
 def test_sampling_rate_must_be_a_rate(bad: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         Gaussian(1.0, bad)
 
 
 @pytest.mark.parametrize("bad", [-1e-9, 1.1, math.nan, "0"])
 def test_delta0_must_be_a_probability(bad: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         Failure(bad)
 
 
@@ -83,7 +83,7 @@ def test_the_ends_of_a_range_belong_to_it(
     for end in ends:
         assert end in dataclasses.astuple(cls(*arguments, end))
     for number in beyond:
-        with pytest.raises(ParameterError):
+        with pytest.raises(InvalidParameterError):
             cls(*arguments, number)
 
 
@@ -108,12 +108,12 @@ def test_events_are_immutable() -> None:
     ],
 )
 def test_unknown_stored_events_are_refused(stored: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         event_from_dict(stored)
 
 
 def test_only_events_are_stored() -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         event_to_dict({"kind": "pure"})
 
 
@@ -204,7 +204,7 @@ def test_an_event_is_one_use_that_cannot_be_changed(
     assert hash(cls(*arguments)) == hash(event)
     most = cls(*arguments, count=10**12)
     assert most.count == 10**12
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         cls(*arguments, count=10**12 + 1)
     assert str(refused.value) == (
         "count must be at most 1000000000000, not 1000000000001."
@@ -267,7 +267,7 @@ def test_the_reasons_for_which_events_are_refused() -> None:
         ),
     ]
     for call, message in names:
-        with pytest.raises(ParameterError) as refused:
+        with pytest.raises(InvalidParameterError) as refused:
             call()
         assert str(refused.value) == message
 
@@ -295,7 +295,7 @@ def test_stored_branches_are_lists_of_plain_events(
     branches: object, message: str
 ) -> None:
     stored = {"kind": "parallel", "branches": branches, "count": 1, "partition": ""}
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         event_from_dict(json.loads(json.dumps(stored)) if branches else stored)
     assert str(refused.value) == message
 

@@ -43,7 +43,7 @@ from langchain_dpicl.accounting import (
     best_order,
     limits,
 )
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 epsilons = st.floats(-2, 1.5).map(lambda x: 10**x)
 
@@ -74,7 +74,7 @@ def renyi_filters(draw: st.DrawFn) -> PrivacyFilter:
     assume(order < 300)
     try:
         return PrivacyFilter("renyi", epsilon, delta, delta0_share=share, order=order)
-    except ParameterError:
+    except InvalidParameterError:
         assume(False)
         raise
 
@@ -347,14 +347,14 @@ def test_no_order_beats_the_best_one(mix: list[Event]) -> None:
     for order in np.geomspace(1.5, 1e5, 60).tolist():
         try:
             other = PrivacyFilter("renyi", 1.0, 1e-6, order=order)
-        except ParameterError:
+        except InvalidParameterError:
             continue
         assert BUDGET_UNITS / other.cost(mix).loss <= most * 1.001
 
 
 def test_best_order_needs_a_loss() -> None:
     for mix in ([], [Failure(1e-9)]):
-        with pytest.raises(ParameterError, match="no event"):
+        with pytest.raises(InvalidParameterError, match="no event"):
             best_order(mix, 1.0, 1e-6)
 
 
@@ -543,19 +543,19 @@ def test_what_is_left_of_delta_is_rounded_down() -> None:
 def test_the_reason_for_which_terms_are_refused(
     terms: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         filter_of(**{"method": "zcdp", **terms})
     assert str(refused.value) == message
 
 
 def test_the_least_limits_that_are_given() -> None:
     assert filter_of("pure", epsilon=1.01e-290, delta=1e-300).budget > 1e-290
-    with pytest.raises(ParameterError, match="too small"):
+    with pytest.raises(InvalidParameterError, match="too small"):
         filter_of("pure", epsilon=0.99e-290, delta=1e-300)
     # The least share and the least order that leave something.
     assert filter_of("gdp", delta0_share=0.0).failure_budget == 0.0
     assert filter_of("gdp", delta0_share=math.nextafter(1, 0)).delta_left > 0
-    with pytest.raises(ParameterError, match="At order"):
+    with pytest.raises(InvalidParameterError, match="At order"):
         filter_of("renyi", order=math.nextafter(1.0, 2.0))
 
 
@@ -580,7 +580,7 @@ def test_the_reason_for_which_an_event_is_refused() -> None:
             ),
         ),
     ):
-        with pytest.raises(ParameterError) as refused:
+        with pytest.raises(InvalidParameterError) as refused:
             filter_of(method).cost([event])
         assert str(refused.value) == message
 
@@ -610,7 +610,7 @@ def test_the_best_order_repeats_a_mix_nearly_as_often_as_any(
                 "renyi", epsilon, delta, delta0_share=0.25, order=order
             )
             cost = account.cost([e for e in events if not isinstance(e, Failure)])
-        except ParameterError:
+        except InvalidParameterError:
             return Fraction(0)
         return Fraction(1, cost.loss)
 
@@ -649,7 +649,7 @@ def test_recorded_orders() -> None:
 
 def test_an_order_needs_a_mix_with_a_loss() -> None:
     for mix in ([], [Failure(1e-9)], [Parallel(((Failure(1e-9),),))]):
-        with pytest.raises(ParameterError, match="no event with a privacy loss"):
+        with pytest.raises(InvalidParameterError, match="no event with a privacy loss"):
             best_order(mix, 1.0, 1e-6)
     branches = ((Failure(1e-9),), (Failure(1e-9), Gaussian(2.0)))
     expected = best_order([Gaussian(2.0)], 1.0, 1e-6)

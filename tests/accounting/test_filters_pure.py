@@ -27,8 +27,11 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.filters import BUDGET_UNITS, Cost
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import BudgetExhaustedError, PlanMismatchError
+from langchain_dpicl.errors import (
+    BudgetExhaustedError,
+    InvalidParameterError,
+    PlanMismatchError,
+)
 
 epsilons = st.floats(1e-6, 50)
 
@@ -118,7 +121,7 @@ def test_failures_have_their_own_limit() -> None:
 
 @pytest.mark.parametrize("event", [Gaussian(9.0), ZCDPEvent(0.1)])
 def test_what_has_no_pure_epsilon_is_refused(event: Any) -> None:
-    with pytest.raises(ParameterError, match="'zcdp'"):
+    with pytest.raises(InvalidParameterError, match="'zcdp'"):
         PrivacyFilter("pure", 4.0, 1e-6).cost([event])
 
 

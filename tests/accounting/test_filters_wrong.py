@@ -34,7 +34,7 @@ from langchain_dpicl.accounting import (
     ZCDPEvent,
     repeat,
 )
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 
 def caught(account: PrivacyFilter, event: Event, wrong: Admission) -> None:
@@ -113,7 +113,7 @@ def test_a_smallest_bound_over_orders_is_not_a_filter() -> None:
             account = PrivacyFilter(
                 "renyi", epsilon, delta, delta0_share=0, order=order
             )
-        except ParameterError:
+        except InvalidParameterError:
             return False
         return account.affords(Cost(0, 0), account.cost(path))
 
@@ -217,7 +217,7 @@ def test_composing_exact_curves_is_not_a_filter() -> None:
 )
 def test_bad_terms_are_refused(change: dict[str, Any]) -> None:
     terms: dict[str, Any] = {"method": "zcdp", "epsilon": 1.0, "delta": 1e-6, **change}
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         PrivacyFilter(**terms)
 
 
@@ -226,7 +226,7 @@ def test_bad_terms_are_refused(change: dict[str, Any]) -> None:
     "events", [None, 3, "abc", [None], [1.0], [dp_event.DpEvent()], Gaussian(1.0)]
 )
 def test_unknown_events_are_refused(method: Any, events: Any) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         PrivacyFilter(method, 1.0, 1e-6).cost(events)
 
 
@@ -236,11 +236,11 @@ def test_unknown_events_are_refused(method: Any, events: Any) -> None:
 )
 def test_a_gdp_filter_takes_plain_gaussians_only(event: Event) -> None:
     account = PrivacyFilter("gdp", 1.0, 1e-6)
-    with pytest.raises(ParameterError, match="'zcdp', or 'renyi'"):
+    with pytest.raises(InvalidParameterError, match="'zcdp', or 'renyi'"):
         account.cost([Gaussian(9.0), event])
 
 
 @pytest.mark.parametrize("spent", [(-1, 0), (0, -1), (0.5, 0), (math.nan, 0)])
 def test_what_was_spent_is_counted_in_steps(spent: Any) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         PrivacyFilter("zcdp", 1.0, 1e-6).epsilon_spent(spent)

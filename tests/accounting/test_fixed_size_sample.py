@@ -32,7 +32,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.fixed_sample import curve
 from langchain_dpicl.accounting.renyi import divergence
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import vote_template
 
 Floats = npt.NDArray[np.float64]
@@ -141,7 +141,7 @@ def test_it_costs_a_little_more_noise_than_a_poisson_sample() -> None:
 def test_it_is_stored_and_charged_for_what_it_is() -> None:
     event = FixedSampleGaussianEvent(2.0, 0.25, 3)
     assert event_from_dict(event_to_dict(event)) == event
-    with pytest.raises(ParameterError, match="below 1"):
+    with pytest.raises(InvalidParameterError, match="below 1"):
         FixedSampleGaussianEvent(2.0, 1.0)
     poisson = vote_template("vote", 2.0, sampling_rate=0.25)
     fixed = dataclasses.replace(poisson, is_fixed_size=True)
@@ -153,5 +153,5 @@ def test_it_is_stored_and_charged_for_what_it_is() -> None:
         (fixed, poisson.events(1.0, 0.0)),
         (poisson, charged),
     ):
-        with pytest.raises(ParameterError, match="do not fit"):
+        with pytest.raises(InvalidParameterError, match="do not fit"):
             template.read(events)

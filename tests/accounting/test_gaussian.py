@@ -21,7 +21,7 @@ from langchain_dpicl.accounting import (
     gdp_mu,
 )
 from langchain_dpicl.accounting.gaussian import _erfcx, _erfcx_slope, inverse_square
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 mus = st.floats(-6, 4).map(lambda x: 10**x)
 deltas = st.one_of(
@@ -108,29 +108,31 @@ def test_mu_adds_up_in_squares() -> None:
 @pytest.mark.parametrize("event", [Gaussian(1, 0.5), Pure(1.0)])
 def test_other_events_have_no_mu(event: Event) -> None:
     assert gdp_mu([Failure(1e-9)]) == 0.0
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         gdp_mu([event])
 
 
 @pytest.mark.parametrize("delta", [0, 1, -1, math.nan, 2])
 def test_delta_must_be_a_failure_probability(delta: float) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         gaussian_epsilon(1.0, delta)
 
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(-1, 1), (1, -1), (math.nan, 1)])
 def test_arguments_must_not_be_negative(mu: float, epsilon: float) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         gaussian_delta(mu, epsilon)
     if epsilon == 1:
-        with pytest.raises(ParameterError):
+        with pytest.raises(InvalidParameterError):
             gaussian_epsilon(mu, 0.1)
 
 
 @pytest.mark.parametrize("mu", [-1.0, -5e-324])
 def test_a_negative_loss_is_refused_wherever_it_stands(mu: float) -> None:
     for arguments in ((mu, 1.0), (1.0, mu), (mu, mu)):
-        with pytest.raises(ParameterError, match="mu and epsilon must be 0 or more"):
+        with pytest.raises(
+            InvalidParameterError, match="mu and epsilon must be 0 or more"
+        ):
             gaussian_delta(*arguments)
 
 
@@ -237,7 +239,9 @@ def test_a_search_that_ends_too_early_still_bounds_epsilon(
 
 
 def test_a_mu_is_refused_with_the_event_that_has_none() -> None:
-    with pytest.raises(ParameterError, match=r"have a mu, not Pure\(epsilon=0.5"):
+    with pytest.raises(
+        InvalidParameterError, match=r"have a mu, not Pure\(epsilon=0.5"
+    ):
         gdp_mu([Gaussian(1.0), Pure(0.5)])
 
 

@@ -39,7 +39,7 @@ from langchain_dpicl.accounting import (
     total_delta0,
 )
 from langchain_dpicl.accounting.parallel import one_by_one, ways
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 A, B = (Pure(0.4, 3),), (Gaussian(4.0, count=2), Failure(1e-9))
 LABELS = Parallel((A, B, A))
@@ -88,13 +88,13 @@ def test_json_round_trip_is_exact(event: Parallel) -> None:
     ],
 )
 def test_branches_must_be_lists_of_plain_events(bad: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         Parallel(bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", [None, 3, "a\nb", "x" * 201])
 def test_a_partition_has_a_printable_name(name: object) -> None:
-    with pytest.raises(ParameterError, match="partition"):
+    with pytest.raises(InvalidParameterError, match="partition"):
         Parallel((A,), partition=name)  # type: ignore[arg-type]
 
 
@@ -127,7 +127,7 @@ STORED = event_to_dict(LABELS)
     ],
 )
 def test_what_was_not_written_so_is_refused(stored: dict[str, object]) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         event_from_dict(stored)
 
 
@@ -235,20 +235,20 @@ def test_every_sum_takes_the_largest_branch() -> None:
     assert rho([labels, Pure(1.0)]) == pytest.approx(2 * 0.3 + 0.5)
     gaussians = Parallel(((Gaussian(2.0),), (Gaussian(4.0, count=8),)))
     assert gdp_mu([gaussians, Gaussian(2.0, count=2)]) == 1.0
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         gdp_mu([LABELS])
     assert 2e-9 < total_delta0([LABELS, LABELS]) < 2.0000001e-9
     assert compose([Parallel((A, (Failure(1e-5),)))], 1e-5) == math.inf
     gdp = PrivacyFilter("gdp", 4.0, 1e-5)
     assert gdp.cost([gaussians]) == gdp.cost([Gaussian(4.0, count=8)])
-    with pytest.raises(ParameterError, match="gdp"):
+    with pytest.raises(InvalidParameterError, match="gdp"):
         gdp.cost([LABELS])
 
 
 def test_what_has_no_meaning_for_it_is_refused() -> None:
-    with pytest.raises(ParameterError, match="Parallel"):
+    with pytest.raises(InvalidParameterError, match="Parallel"):
         to_dp_event(LABELS)
-    with pytest.raises(ParameterError, match="no event with a privacy loss"):
+    with pytest.raises(InvalidParameterError, match="no event with a privacy loss"):
         best_order([Parallel(((Failure(1e-9),),))], 1.0, 1e-6)
     sampled = Parallel(((Gaussian(2.0, 0.01),), (Gaussian(2.0, 0.02),)))
     assert best_order([sampled], 1.0, 1e-6) == best_order(

@@ -29,7 +29,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.parts import ROUNDING, Part
 from langchain_dpicl.accounting.template import CURVE_DELTA0_SHARE, NoiseRule
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 # -- parts ----------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_a_sampled_pure_part_is_charged_what_sampling_makes_of_it(
     assert part.event(4.0, 0.5, 3) == Pure(charged, 3)
     assert part.read(Pure(charged), 0.5) == unsampled_epsilon(charged, 0.5)
     # An exponential mechanism that is sampled is of no bounded range.
-    with pytest.raises(ParameterError, match="do not fit"):
+    with pytest.raises(InvalidParameterError, match="do not fit"):
         part.read(Exponential(charged), 0.5)
     assert part.read(Pure(0.5), 1.0) == 0.5
 
@@ -93,7 +93,9 @@ MISFITS: list[tuple[Part, Event, float]] = [
 def test_an_event_of_another_part_is_refused(
     part: Part, event: Event, rate: float
 ) -> None:
-    with pytest.raises(ParameterError, match="The charged events do not fit the rel"):
+    with pytest.raises(
+        InvalidParameterError, match="The charged events do not fit the rel"
+    ):
         part.read(event, rate)
 
 
@@ -136,17 +138,17 @@ def test_what_is_fixed_must_be_a_parameter(bad: float) -> None:
         lambda: CurvePart(bad),
         lambda: CurvePart(2.0, bad),
     ):
-        with pytest.raises(ParameterError):
+        with pytest.raises(InvalidParameterError):
             make()
     for make in (lambda: GaussianPart(1e-7), lambda: GaussianPart(1e7)):
-        with pytest.raises(ParameterError, match="noise_multiplier"):
+        with pytest.raises(InvalidParameterError, match="noise_multiplier"):
             make()
     with pytest.raises(dataclasses.FrozenInstanceError):
         cast("Any", Divergence(2.0, 1.0, 1.0)).order = 3.0
 
 
 def test_a_curve_without_its_order_has_no_event() -> None:
-    with pytest.raises(ParameterError, match="chosen by its account"):
+    with pytest.raises(InvalidParameterError, match="chosen by its account"):
         CurvePart().event(4.0, 1.0, 3)
 
 
@@ -239,7 +241,7 @@ def test_a_failure_is_charged_after_sampling_and_read_before_it(
         (events[1], events[1]),
     ]
     for other in wrong:
-        with pytest.raises(ParameterError, match="do not fit"):
+        with pytest.raises(InvalidParameterError, match="do not fit"):
             template.read(other)
     assert EventTemplate("x", (GaussianPart(),), values, rate).n_events == 1
 
@@ -278,7 +280,7 @@ def test_samples_of_fixed_size_are_charged_and_read_as_such() -> None:
     assert pure.events(4.0, 0.0) == (Pure(sampled_epsilon(2.0, 0.5)),)
     (epsilon,) = pure.read(pure.events(4.0, 0.0))
     assert epsilon == pytest.approx(2.0)
-    with pytest.raises(ParameterError, match="do not fit"):
+    with pytest.raises(InvalidParameterError, match="do not fit"):
         template.read((Gaussian(4.0, 0.5, 3),))
 
 
@@ -368,7 +370,7 @@ def test_an_account_fills_in_what_is_open() -> None:
 )
 def test_terms_of_a_template_are_checked(terms: dict[str, Any], message: str) -> None:
     given = {"mechanism": "x", "parts": (GaussianPart(),), "noise": values, **terms}
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(InvalidParameterError) as refused:
         EventTemplate(**given)
     assert str(refused.value).startswith(message)
     assert EventTemplate("x", (GaussianPart(),), values, uses=10**12).uses == 10**12

@@ -25,7 +25,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.fixed_sample import further_moments
 from langchain_dpicl.accounting.renyi import divergence, renyi_epsilon
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 # The whole orders at which a sampled Gaussian is computed.
 WHOLE = sorted({*range(2, 65), *np.geomspace(66, 2048, 50).astype(int).tolist()})
@@ -181,7 +181,7 @@ def test_rho_adds_up_every_kind() -> None:
         assert rho([event]) == 3 * one
         assert rho([event, Pure(4.0), event]) == 6 * one + 8
     assert rho([]) == 0
-    with pytest.raises(ParameterError, match="Not a privacy event: object"):
+    with pytest.raises(InvalidParameterError, match="Not a privacy event: object"):
         rho([object()])  # type: ignore[list-item]
 
 

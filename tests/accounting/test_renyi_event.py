@@ -36,7 +36,7 @@ from langchain_dpicl.accounting import (
 from langchain_dpicl.accounting import composition as composing
 from langchain_dpicl.accounting.loss import loss_epsilon
 from langchain_dpicl.accounting.renyi import divergence
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 orders = st.floats(1.05, 200)
 losses = st.floats(1e-6, 3)
@@ -51,13 +51,13 @@ def converted(order: float, loss: float, delta: float) -> mp.mpf:
 
 @pytest.mark.parametrize("bad", [1.0, 0.5, -2, math.nan, math.inf, 1e7, True, "8"])
 def test_an_order_is_above_one_and_finite(bad: Any) -> None:
-    with pytest.raises(ParameterError, match="order"):
+    with pytest.raises(InvalidParameterError, match="order"):
         RenyiEvent(bad, 0.1)
 
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf, True, "1"])
 def test_a_divergence_is_positive_and_finite(bad: Any) -> None:
-    with pytest.raises(ParameterError, match="divergence"):
+    with pytest.raises(InvalidParameterError, match="divergence"):
         RenyiEvent(8.0, bad)
 
 
@@ -173,7 +173,7 @@ def test_a_renyi_filter_adds_it_up_at_its_order_and_below() -> None:
     assert account.cost([RenyiEvent(60.0, 0.01)]) == account.cost(
         [RenyiEvent(6.0, 0.01)]
     )
-    with pytest.raises(ParameterError, match="Nothing is known"):
+    with pytest.raises(InvalidParameterError, match="Nothing is known"):
         account.cost([RenyiEvent(math.nextafter(6.0, 1.0), 0.01)])
 
 
@@ -184,14 +184,14 @@ def test_the_other_filters_name_the_way_out(method: Any, is_parallel: bool) -> N
     if is_parallel:
         event = Parallel(((RenyiEvent(6.0, 0.01),),))
     account = PrivacyFilter(method, 3.0, 1e-6)
-    with pytest.raises(ParameterError, match="mechanism='gaussian'"):
+    with pytest.raises(InvalidParameterError, match="mechanism='gaussian'"):
         account.cost([event])
 
 
 def test_what_needs_every_order_refuses_it() -> None:
-    with pytest.raises(ParameterError, match="mechanism='gaussian'"):
+    with pytest.raises(InvalidParameterError, match="mechanism='gaussian'"):
         rho([RenyiEvent(6.0, 0.01)])
-    with pytest.raises(ParameterError, match="RenyiEvent"):
+    with pytest.raises(InvalidParameterError, match="RenyiEvent"):
         to_dp_event(RenyiEvent(6.0, 0.01))
 
 

@@ -19,8 +19,7 @@ from langchain_dpicl.accounting import (
     PurePart,
 )
 from langchain_dpicl.budget import Bundle, forecast, plan_queries
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import PTRNoise, sum_template
 from langchain_dpicl.parsers import KSAPTROutputParser
 
@@ -161,12 +160,12 @@ def test_parameters_are_read_back_from_what_was_charged() -> None:
 def test_events_of_another_shape_are_refused(
     events: tuple[accounting.Event, ...],
 ) -> None:
-    with pytest.raises(ParameterError, match="do not fit"):
+    with pytest.raises(InvalidParameterError, match="do not fit"):
         PTR.read(events)
 
 
 def test_two_steps_on_one_sample_are_refused() -> None:
-    with pytest.raises(ParameterError, match="single k"):
+    with pytest.raises(InvalidParameterError, match="single k"):
         template("ptr", (ExponentialPart(), GaussianPart()), sampling_rate=0.1)
 
 
@@ -183,7 +182,7 @@ def test_two_steps_on_one_sample_are_refused() -> None:
     ],
 )
 def test_values_out_of_range_are_refused(make: object) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         make()  # type: ignore[operator]
 
 

@@ -29,7 +29,7 @@ from langchain_dpicl.audit import AuditReport, aattack, attack
 from langchain_dpicl.audit.attacks import ALL
 from langchain_dpicl.audit.probes import ATTACKS, Rarity
 from langchain_dpicl.cli import main
-from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError
+from langchain_dpicl.errors import InvalidParameterError, NoBudgetError
 
 MEMBERS, OTHERS = CORPUS[:14], OUTSIDE[:14]
 

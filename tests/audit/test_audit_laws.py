@@ -29,7 +29,7 @@ from langchain_dpicl.audit.losses import (
 from langchain_dpicl.audit.worlds import Canary, Worlds
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import FAILED, Slot
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     curve_count_pass_rate,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from langchain_dpicl.audit import AuditReport
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 REPORT = AuditReport(
     kind="snapshot",

@@ -42,7 +42,7 @@ from langchain_dpicl.audit import AuditReport, asnapshot, snapshot
 from langchain_dpicl.audit.losses import gaussian_loss
 from langchain_dpicl.audit.snapshots import Found
 from langchain_dpicl.common.outcome import Outcome, Status
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,

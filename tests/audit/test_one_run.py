@@ -21,7 +21,7 @@ from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, aone_run, one_run
 from langchain_dpicl.audit.bounds import one_run_epsilon, one_run_gaussian
 from langchain_dpicl.cli import main
-from langchain_dpicl.exceptions import InvalidParameterError, NoBudgetError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, NoBudgetError, UnitError
 
 CANARIES = [
     Document(f"Canary {n} takes drug{n}.", metadata={"patient_id": f"canary-{n}"})

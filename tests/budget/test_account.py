@@ -23,7 +23,7 @@ from langchain_dpicl.accounting import spent as epsilon_of
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     AllowanceExhaustedError,
     BudgetExhaustedError,
     PlanMismatchError,

@@ -34,8 +34,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.budget import Bundle, PrivacyBudgetHandler, plan_queries
 from langchain_dpicl.budget.pricing import price_release
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,
@@ -97,7 +96,7 @@ def test_every_use_is_charged() -> None:
 
 @pytest.mark.parametrize("uses", [0, -1, 1.5, True, 10**12 + 1])
 def test_uses_are_a_count(uses: Any) -> None:
-    with pytest.raises(ParameterError, match="uses"):
+    with pytest.raises(InvalidParameterError, match="uses"):
         step(0.1, uses=uses)
 
 
@@ -309,7 +308,7 @@ TWO = (Gaussian(5.0, 0.4, 15),)
     ],
 )
 def test_stored_events_that_do_not_fit_are_refused(events: tuple[Event, ...]) -> None:
-    with pytest.raises(ParameterError, match="do not fit"):
+    with pytest.raises(InvalidParameterError, match="do not fit"):
         bundle().read(events)
     ledger = MemoryLedger()
     if events:
@@ -327,7 +326,7 @@ def test_stored_events_that_do_not_fit_are_refused(events: tuple[Event, ...]) ->
 def test_so_are_those_of_labels_in_turn(events: tuple[Event, ...]) -> None:
     shared = bundle(disjoint=False)
     assert len(shared.read((*ONE, *TWO, *ONE))) == 3
-    with pytest.raises(ParameterError, match="do not fit"):
+    with pytest.raises(InvalidParameterError, match="do not fit"):
         shared.read(events)
 
 

@@ -10,7 +10,7 @@ from support.release_templates import template
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import Bundle, PaidCharge
 from langchain_dpicl.budget.charge import require_possible, require_template
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
 
 VOTE = template("vote", (GaussianPart(),))

@@ -27,7 +27,7 @@ from langchain_dpicl.budget import Bundle, forecast, planning
 from langchain_dpicl.budget.choosing import chosen, least
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
 from langchain_dpicl.mechanisms import (
     PTRCurve,

@@ -22,7 +22,7 @@ from langchain_dpicl.accounting import (
     ZCDPEvent,
 )
 from langchain_dpicl.budget import Bundle, forecast, plan_queries
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 VOTE = template("vote", (GaussianPart(),))
 TERMS = {"epsilon": 8.0, "delta": 1e-6, "queries": 20}

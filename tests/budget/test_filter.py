@@ -17,7 +17,7 @@ from langchain_dpicl.accounting import (
     PrivacyFilter,
 )
 from langchain_dpicl.budget.filter import _loss_within
-from langchain_dpicl.exceptions import BudgetExhaustedError
+from langchain_dpicl.errors import BudgetExhaustedError
 
 VOTE = template("vote", (GaussianPart(),))
 

@@ -23,7 +23,7 @@ from langchain_dpicl.accounting import (
     PurePart,
 )
 from langchain_dpicl.budget.pricing import price_release
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,

@@ -14,10 +14,9 @@ from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, mechanisms
 from langchain_dpicl.accounting import ExponentialPart, GaussianPart, PurePart
 from langchain_dpicl.budget import Cost, Forecast, forecast, plan_queries
 from langchain_dpicl.budget.forecast import cost_of
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import answered
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom, sensitivity
 from langchain_dpicl.mechanisms.voting import NOBODY
 from langchain_dpicl.parsers import KSAThresholdOutputParser
@@ -64,7 +63,7 @@ def test_more_words_than_groups_can_carry_are_hopeless() -> None:
 
 @pytest.mark.parametrize("items_per_answer", [0, 1.5, None])
 def test_numbers_of_words_are_checked(items_per_answer: Any) -> None:
-    with pytest.raises(ParameterError, match="items_per_answer"):
+    with pytest.raises(InvalidParameterError, match="items_per_answer"):
         forecast(THRESHOLD, items_per_answer=items_per_answer, **TERMS)
 
 

@@ -22,10 +22,9 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.budget import BudgetState, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.budget import handler as handlers
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
-    ImmutableError,
     InvalidParameterError,
     LedgerError,
     NoBudgetError,
@@ -406,7 +405,7 @@ def test_what_was_agreed_can_not_be_assigned_by_a_subclass_either(name: str) -> 
         pass
 
     budget = Noting(epsilon=8, delta=1e-6, queries=2, ledger=":memory:")
-    with pytest.raises(ImmutableError, match=f"'{name}'"):
+    with pytest.raises(InvalidParameterError, match=f"'{name}'"):
         setattr(budget, name, 1.0)
     budget.seen = 3
     assert budget.seen == 3

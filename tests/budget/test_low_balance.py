@@ -9,7 +9,7 @@ import pytest
 from langchain_dpicl.accounting import BUDGET_UNITS, Cost
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.budget.low_balance import LowBalance
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
 from langchain_dpicl.mechanisms import vote_template
 

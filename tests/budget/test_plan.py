@@ -11,7 +11,7 @@ from langchain_dpicl import Allowance, PrivacyBudgetHandler, accounting
 from langchain_dpicl.accounting import Gaussian, GaussianPart, PurePart
 from langchain_dpicl.budget import plan as plans
 from langchain_dpicl.budget.plan import _uses_within
-from langchain_dpicl.exceptions import PlanMismatchError
+from langchain_dpicl.errors import PlanMismatchError
 
 VOTE = template("vote", (GaussianPart(),))
 FLIP = template("flip", (PurePart(),))

@@ -27,7 +27,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.budget import Bundle, planning
 from langchain_dpicl.budget.planning import is_affordable, plan_queries
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 
 TERMS: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "queries": 20}
 PTR = template("ksa/ptr", (GaussianPart(),), needs_delta0=True)

@@ -20,7 +20,7 @@ from langchain_dpicl.accounting import (
 from langchain_dpicl.budget import Bundle
 from langchain_dpicl.budget.pricing import _least_noise, _Share, price_release
 from langchain_dpicl.common.parameters import noise_multiplier
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 
 VOTE = template("vote", (GaussianPart(),))
 JOINT = template("joint", (ExponentialPart(),))

@@ -13,7 +13,7 @@ from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import GaussianPart
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     AllowanceExhaustedError,
     BudgetExhaustedError,
     DPError,

@@ -11,7 +11,7 @@ from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
 from langchain_dpicl.budget.terms import account_of, account_terms, described
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger
 
 PLAN = AccountTerms("mine", 8.0, 1e-6, 20)

@@ -14,7 +14,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.ledger import CorpusTerms, MemoryLedger

@@ -12,7 +12,7 @@ from langchain_core.language_models import FakeListChatModel
 
 from langchain_dpicl.cli import main
 from langchain_dpicl.cli.loading import load_embedding, load_model
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.planner import plan
 from langchain_dpicl.sealed import SealedModel
 

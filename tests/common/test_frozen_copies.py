@@ -23,7 +23,6 @@ from support.parser_parts import PARSERS as MECHANISMS
 from support.parser_parts import release
 
 from langchain_dpicl import (
-    ImmutableError,
     InvalidParameterError,
     PublicFirstGate,
     VoteOutputParser,
@@ -58,7 +57,7 @@ def test_a_copy_has_the_same_fields(name: str, way: str) -> None:
     if name == "DPChain":
         assert (again.groups, again.budget) == (made.groups, made.budget)
         assert again._query is not made._query
-    with pytest.raises(ImmutableError):
+    with pytest.raises(InvalidParameterError):
         again.name = "other"
 
 

@@ -7,7 +7,7 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from langchain_dpicl.demo import DemoQuestion, clinic, patients, questions, secrets_of
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.offline import UNKNOWN, HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.offline.words import STOP_WORDS, words
 

@@ -24,7 +24,7 @@ from langchain_dpicl.accounting import (
     sampled_epsilon,
 )
 from langchain_dpicl.budget import Bundle, PrivacyBudgetHandler
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.calibration import amount, calibrate, sampling_rate
 
 

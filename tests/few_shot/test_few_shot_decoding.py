@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2
 from support.few_shot_fakes import WordModel
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot import Decoder, Greedy, Sampling, ZeroShotGenerator
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.mechanisms import SecureRandom, SeededRandom

@@ -16,7 +16,7 @@ from support.few_shot_fakes import WordModel, budget_of, generator_of
 from support.leaks.canaries import look, marker
 from support.leaks.frames import chain_of, locals_of, private_locals
 
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
+from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.few_shot import request
 
 SECRET = marker("document", "text")

@@ -19,7 +19,7 @@ from support.leaks.canaries import is_private, look, marker
 from support.leaks.few_shot import asked_plainly
 from support.leaks.parts import quoting
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     LedgerError,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.few_shot_fakes import WordModel, budget_of, generator_of, records_of
 
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 
 TOP = 6
 

@@ -13,7 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from support.few_shot_fakes import INSTRUCTION, budget_of, generator_of, records_of
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.prompting import FewShotPrompting, _writer
 from langchain_dpicl.few_shot.records import LABEL
 from langchain_dpicl.release.flow import result

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from support.leaks.canaries import is_private, marker
 
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
+from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.few_shot import records as module
 from langchain_dpicl.few_shot.records import (
     LABEL,

@@ -18,7 +18,7 @@ from support.few_shot_fakes import (
     records_of,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot import Greedy, Sampling, ZeroShotGenerator
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.released import ReleasedExamples

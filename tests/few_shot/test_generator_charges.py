@@ -16,11 +16,10 @@ from support.few_shot_fakes import (
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import Gaussian, Parallel, event_from_dict
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,
-    ReleaseError,
 )
 from langchain_dpicl.few_shot import Greedy, calibrate
 
@@ -221,7 +220,7 @@ def test_what_could_not_be_recorded_is_not_charged() -> None:
             return {"decoder": "odd", "limit": float("-inf")}
 
     budget = budget_of()
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         generator_of(Nameless(), budget=budget).generate(records_of())
     with pytest.raises(InvalidParameterError, match="described"):
         generator_of(decoder=Odd(), budget=budget).generate(records_of())

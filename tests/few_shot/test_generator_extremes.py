@@ -8,7 +8,7 @@ import pytest
 from support.extremes import NUMBERS, OTHERS, sweep
 from support.few_shot_fakes import budget_of, generator_of, records_of
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot import calibrate
 
 SIZES = {"color": 60, "number": 60}

@@ -20,7 +20,7 @@ from support.few_shot_fakes import (
     watched_heights,
 )
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,

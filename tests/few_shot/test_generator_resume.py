@@ -24,7 +24,7 @@ from support.few_shot_fakes import (
     watched_noise,
 )
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     LedgerError,

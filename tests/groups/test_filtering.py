@@ -40,7 +40,7 @@ from support.neighbor_checks import (
 from langchain_dpicl import RetrievedGroups, SampledGroups
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.groups import NoisyThreshold
 from langchain_dpicl.groups.base import GroupSource
 from langchain_dpicl.groups.filtering import UnitFilter, spelled

@@ -8,8 +8,7 @@ import pytest
 from langchain_core.documents import Document
 from support.extremes import soon, sweep
 
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups, SampledGroups
 from langchain_dpicl.mechanisms import choose_k
 from langchain_dpicl.offline import HashingEmbeddings
@@ -63,7 +62,7 @@ def test_parsers() -> None:
     sweep(lambda first, last: KSAPTROutputParser(k=(first, last)), many)
     with pytest.raises(InvalidParameterError, match="at most"):
         KSAPTROutputParser(k=(1, 10_001))
-    with soon("a range"), pytest.raises(ParameterError, match="at most"):
+    with soon("a range"), pytest.raises(InvalidParameterError, match="at most"):
         choose_k({}, range(1, 10**12), epsilon=1.0, relation="replace")
     sweep(
         lambda **terms: KSAThresholdOutputParser(**terms).event_template(),

@@ -18,7 +18,7 @@ from support.groups_fakes import (
     units_in,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 
 
 def test_adding_and_deleting() -> None:

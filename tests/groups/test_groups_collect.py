@@ -21,7 +21,7 @@ from support.groups_fakes import (
 )
 from support.paying_parts import ALL, CAPPED, NAMES, SHARD, UNIT, Slots, Spread, draw
 
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import (
     ChargeUnits,
     GroupSource,

@@ -16,7 +16,7 @@ from langchain_core.documents import Document
 from support.groups_fakes import QUESTION, SALT, WordEmbedding, contents, retrieved
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, UnitError
+from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.groups import RetrievedGroups, columns, shard_of, shards_of
 from langchain_dpicl.groups.units import keyed_slot, keyed_slots
 

@@ -21,7 +21,7 @@ from support.embedding_fakes import (
 from support.groups_fakes import note
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.sealed.embedding_calls import CALLS_AT_ONCE
 
 every_way = pytest.mark.parametrize("way", ["sync", "async"])

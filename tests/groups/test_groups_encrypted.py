@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet, MultiFernet
 from support.groups_fakes import QUESTION, WordEmbedding, contents, note, retrieved
 
 from langchain_dpicl import erase, rotate_salt
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import Cipher, RetrievedGroups, storage
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.groups_fakes import QUESTION, WordEmbedding, contents, note, retrieved
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import (
     OpenPermissionsWarning,
     RetrievedGroups,

@@ -18,7 +18,7 @@ from langchain_core.documents import Document
 from support.groups_fakes import QUESTION, WordEmbedding, contents, note, retrieved
 
 from langchain_dpicl import erase
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, lines
 from langchain_dpicl.groups.flat import FlatIndex
 from langchain_dpicl.mechanisms.source import SeededRandom

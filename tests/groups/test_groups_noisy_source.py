@@ -25,7 +25,7 @@ from support.threshold_parts import BINS
 
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
 from langchain_dpicl.groups.threshold import DEFAULT_BINS
 from langchain_dpicl.mechanisms import GaussianNoise

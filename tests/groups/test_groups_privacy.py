@@ -12,7 +12,7 @@ import pytest
 from langchain_core.documents import Document
 from support.groups_fakes import Returns, WordEmbedding
 
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.groups import RetrievedGroups, SampledGroups
 
 if TYPE_CHECKING:

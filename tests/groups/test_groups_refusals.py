@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.groups_fakes import Given, Returns, WordEmbedding, build, note
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.drawing import PreparedQuestion
 
 

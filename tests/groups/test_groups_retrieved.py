@@ -28,7 +28,7 @@ from support.groups_fakes import (
     units_in,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource, RetrievedGroups, shards
 from langchain_dpicl.groups.units import keyed_slot
 from langchain_dpicl.mechanisms.source import SeededRandom

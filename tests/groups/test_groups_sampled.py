@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.groups_fakes import Scripted, contents, note, units_in
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
 from langchain_dpicl.mechanisms.source import SeededRandom

@@ -20,7 +20,7 @@ from support.groups_fakes import (
     retrieved,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, storage
 from langchain_dpicl.groups.saved_files import checksum
 from langchain_dpicl.mechanisms.source import SeededRandom

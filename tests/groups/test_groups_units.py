@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from scipy import stats
 from support.groups_fakes import SALT, note
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.units import (
     canonical_unit_id,
     keyed_slot,

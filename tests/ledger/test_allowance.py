@@ -15,7 +15,7 @@ from support.ledgers import (
 )
 from support.races import TURNS, WORKERS, kept, race
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     AllowanceExhaustedError,
     BudgetExhaustedError,
     InvalidParameterError,

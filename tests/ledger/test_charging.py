@@ -12,7 +12,7 @@ from support.corpora import CLINIC, DECEMBER
 from support.ledgers import FILTERED, NOISY, PLAN, PLANNED, UNIT_FILTERED, UNIT_PLANNED
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     AllowanceExhaustedError,
     BudgetExhaustedError,
     LedgerError,

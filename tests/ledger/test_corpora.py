@@ -22,7 +22,7 @@ from support.corpora import (
 )
 from support.ledgers import PLAN, PLANNED
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,

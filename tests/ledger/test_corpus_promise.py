@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.corpora import PATIENTS, Clock, clock_for
 
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.ledger import AccountTerms, CorpusTerms, MemoryLedger
 from langchain_dpicl.ledger import clock as ledger_clock
 from langchain_dpicl.ledger.corpus import CorpusState

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.corpora import CLINIC, DECEMBER, FOR_EVER, PATIENTS
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,

@@ -26,7 +26,7 @@ from support.ledgers import (
 )
 
 from langchain_dpicl.accounting import Cost, Gaussian
-from langchain_dpicl.exceptions import DPError, LedgerError
+from langchain_dpicl.errors import DPError, LedgerError
 from langchain_dpicl.ledger import Ledger, SQLLedger, hash_chain
 from langchain_dpicl.ledger.base import AccountState, ChargeRecord
 from langchain_dpicl.ledger.sql import rows

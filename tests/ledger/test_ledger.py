@@ -25,7 +25,7 @@ from langchain_dpicl.accounting import (
     Failure,
     Gaussian,
 )
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     LedgerError,
     PlanMismatchError,

@@ -9,7 +9,7 @@ import pytest
 from support.ledgers import FILTERED, NOISY, PLANNED, opened
 
 from langchain_dpicl import ledger as package
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import MemoryLedger, SQLLedger, open_ledger
 from langchain_dpicl.ledger.release_store import StoredRelease, is_next
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger.periods import next_period, parse_period
 
 DAYS = st.dates(date(2000, 1, 5), date(2990, 12, 25))

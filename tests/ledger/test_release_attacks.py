@@ -23,7 +23,7 @@ from support.table_parts import people, people_schema
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.chain.answers import forget
-from langchain_dpicl.exceptions import LedgerError, PublicCallError
+from langchain_dpicl.errors import LedgerError, PublicCallError
 from langchain_dpicl.tabular import GDPTable
 from langchain_dpicl.tabular.gdp import release
 

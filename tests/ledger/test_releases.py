@@ -16,7 +16,7 @@ from support.ledgers import (
     sqlite_database,
 )
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.ledger.release_store import StoredRelease
 from langchain_dpicl.ledger.sql import release_rows

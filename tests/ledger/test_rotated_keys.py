@@ -8,7 +8,7 @@ import pytest
 from support.ledgers import PLANNED, UNIT_PLANNED, Database, opened, spend
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.ledger.balances import KEY_BYTES, unit_tag
 

@@ -25,7 +25,7 @@ from support.ledgers import (
 )
 
 from langchain_dpicl.accounting import Cost, Exponential, Failure, Gaussian
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger
 from langchain_dpicl.ledger.sql import unit_charging as collecting_module
 

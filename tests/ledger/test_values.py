@@ -12,7 +12,7 @@ from support.corpora import CLINIC, DECEMBER
 from support.ledgers import FILTERED, NOISY, PLAN, PLANNED, UNIT_PLANNED
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
+from langchain_dpicl.errors import LedgerError, PlanMismatchError
 from langchain_dpicl.ledger import (
     AccountTerms,
     Allowance,

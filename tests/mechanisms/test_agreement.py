@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     agreement,
@@ -133,7 +133,7 @@ def test_rates_are_probabilities_that_grow_with_the_count(
     "count", [-31337, 31337.5, math.nan, True, "31337", 31337 * 2**20, None]
 )
 def test_a_count_that_is_none_is_refused_and_not_quoted(count: object) -> None:
-    with pytest.raises(ParameterError, match="count") as caught:
+    with pytest.raises(InvalidParameterError, match="count") as caught:
         exceeds(count, 5.0, noise_multiplier=1.0, relation="replace")
     assert "31337" not in str(caught.value)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import DiscreteLaplace, SecureRandom, SeededRandom
 from langchain_dpicl.mechanisms.discrete_laplace import MAX_SCALE, MIN_SCALE
 
@@ -134,19 +134,19 @@ def test_the_formulas_agree_with_the_sum(scale: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "1", None, True])
 def test_budgets_out_of_range_are_refused(epsilon: object) -> None:
-    with pytest.raises(ParameterError, match="epsilon"):
+    with pytest.raises(InvalidParameterError, match="epsilon"):
         DiscreteLaplace.calibrated(1, epsilon)
 
 
 @pytest.mark.parametrize("sensitivity", [0, -2, 1.0, "1", None, True])
 def test_sensitivities_out_of_range_are_refused(sensitivity: object) -> None:
-    with pytest.raises(ParameterError, match="sensitivity"):
+    with pytest.raises(InvalidParameterError, match="sensitivity"):
         DiscreteLaplace.calibrated(sensitivity, 1.0)
 
 
 @pytest.mark.parametrize(("moved", "epsilon"), [(1, 1e-16), (2**51, 1.0), (1, 5e-324)])
 def test_noise_too_large_to_draw_is_refused(moved: int, epsilon: float) -> None:
-    with pytest.raises(ParameterError, match=r"epsilon.*too small"):
+    with pytest.raises(InvalidParameterError, match=r"epsilon.*too small"):
         DiscreteLaplace.calibrated(moved, epsilon)
     assert DiscreteLaplace.calibrated(2**50, 1.0).scale == 2**50
     # Rounded up to a whole number, as a fraction would have too large a numerator.
@@ -158,7 +158,7 @@ def test_noise_too_large_to_draw_is_refused(moved: int, epsilon: float) -> None:
     [Fraction(0), Fraction(-1), Fraction(2**50 + 1), Fraction(1, 2**62 + 1), 1.5, 2],
 )
 def test_scales_that_cannot_be_drawn_are_refused(scale: object) -> None:
-    with pytest.raises(ParameterError, match="scale"):
+    with pytest.raises(InvalidParameterError, match="scale"):
         DiscreteLaplace(scale)
 
 

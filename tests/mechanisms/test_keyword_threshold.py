@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     required_count,
@@ -238,7 +238,7 @@ def test_a_word_that_nobody_used_is_never_the_required_one() -> None:
 
 
 def test_a_failure_probability_that_cannot_be_shared_is_refused() -> None:
-    with pytest.raises(ParameterError, match="delta0"):
+    with pytest.raises(InvalidParameterError, match="delta0"):
         threshold_words({}, 2, noise_multiplier=1.0, delta0=1e-291, relation="replace")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.inputs import (
     count_mapping,
     exact_scores,
@@ -203,7 +203,7 @@ PRIVATE_SCORES = [
 
 def refusal(name: str, **changes: object) -> str:
     call, arguments = CALLS[name]
-    with pytest.raises(ParameterError) as caught:
+    with pytest.raises(InvalidParameterError) as caught:
         call(**(arguments | changes))
     # Chained errors would be printed with their own, unfiltered, messages.
     assert caught.value.__cause__ is None
@@ -369,7 +369,7 @@ def test_k_is_chosen_of_at_most_ten_thousand_values() -> None:
 
 def test_vectors_have_at_most_a_million_columns() -> None:
     assert vector_rows(np.empty((0, 1_000_000))).shape == (0, 1_000_000)
-    with pytest.raises(ParameterError, match="at most 1000000 columns"):
+    with pytest.raises(InvalidParameterError, match="at most 1000000 columns"):
         vector_rows(np.empty((0, 1_000_001)))
     # Of rows there may be more than that.
     assert vector_rows(np.zeros((1_000_001, 1), np.int8)).shape == (1_000_001, 1)
@@ -379,7 +379,7 @@ def test_probabilities_may_exceed_1_by_the_rounding_of_single_precision() -> Non
     for rows in ([[1 + 1e-5]], [[1.0, 0.0], [0.0, 0.0]], [[1.0]], np.empty((0, 3))):
         assert probability_rows(rows).shape == np.shape(rows)
     for rows in ([[1.000011]], [[0.2, 0.3], [0.5, 0.500011]], [[0.5, -1e-300]]):
-        with pytest.raises(ParameterError, match="distributions"):
+        with pytest.raises(InvalidParameterError, match="distributions"):
             probability_rows(rows)
 
 

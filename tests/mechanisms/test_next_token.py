@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     next_token,
@@ -164,7 +164,7 @@ def test_negative_entries_would_break_it() -> None:
     """Why rows are checked: opposite rows of norm 1 are 2 apart."""
     one, other = on_grid(np.array([[1.0, 0.0], [-1.0, 0.0]]), 1.0, SCALE)
     assert squared(one - other) > 3.9 * SCALE**2
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         noisy_next_token([[-1.0, 0.0]], noise_multiplier=1.0)
 
 
@@ -243,7 +243,7 @@ def test_what_is_no_distribution_is_refused(rows: object) -> None:
         lambda: noisy_next_token(rows, noise_multiplier=1.0),
         lambda: noisy_max_next_token(rows, epsilon=1.0),
     ):
-        with pytest.raises(ParameterError, match="distributions") as caught:
+        with pytest.raises(InvalidParameterError, match="distributions") as caught:
             call()
         assert not any(entry in str(caught.value) for entry in ("125", "625", "nan"))
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -251,13 +251,13 @@ def test_what_is_no_distribution_is_refused(rows: object) -> None:
 
 @pytest.mark.parametrize("z", [0, -1.0, math.nan, math.inf, "1", None])
 def test_public_parameters_are_checked(z: object) -> None:
-    with pytest.raises(ParameterError, match="noise_multiplier"):
+    with pytest.raises(InvalidParameterError, match="noise_multiplier"):
         noisy_next_token(ROWS, noise_multiplier=z)
-    with pytest.raises(ParameterError, match="epsilon"):
+    with pytest.raises(InvalidParameterError, match="epsilon"):
         noisy_max_next_token(ROWS, epsilon=z)
-    with pytest.raises(ParameterError, match="relation"):
+    with pytest.raises(InvalidParameterError, match="relation"):
         noisy_next_token(ROWS, noise_multiplier=1.0, relation="swap")
-    with pytest.raises(ParameterError, match="random"):
+    with pytest.raises(InvalidParameterError, match="random"):
         noisy_max_next_token(ROWS, epsilon=1.0, random=np.random.default_rng())
 
 

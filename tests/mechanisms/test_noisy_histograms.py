@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     histograms_template,
@@ -126,7 +126,7 @@ GOOD = {"tallies": [[1, 2]], "noise_multiplier": 1.0}
 def test_malformed_arguments_are_refused_without_entries(
     change: dict[str, object], named: str
 ) -> None:
-    with pytest.raises(ParameterError, match=named) as caught:
+    with pytest.raises(InvalidParameterError, match=named) as caught:
         noisy_histograms(**{**GOOD, **change})
     assert "771" not in str(caught.value)
 
@@ -150,5 +150,5 @@ def test_a_unit_has_one_row_where_nothing_is_said() -> None:
 
 def test_noise_is_drawn_up_to_a_deviation_of_two_to_the_50() -> None:
     assert table_statistics.histogram_noise(1.0, 1, 2**50).scale == 2.0**50
-    with pytest.raises(ParameterError, match=r"above 2\*\*50"):
+    with pytest.raises(InvalidParameterError, match=r"above 2\*\*50"):
         table_statistics.histogram_noise(1.0, 1, 2**50 + 1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom, embedding, noisy_sum, sensitivity
 from langchain_dpicl.mechanisms.ball_grid import _norms, on_grid
 from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
@@ -241,5 +241,7 @@ def test_the_least_and_the_largest_radius_are_taken_and_no_other(radius: float) 
         )
 
     assert np.isfinite(call(radius)).all()
-    with pytest.raises(ParameterError, match=r"between 1e-100 and 1e\+100, not 1e"):
+    with pytest.raises(
+        InvalidParameterError, match=r"between 1e-100 and 1e\+100, not 1e"
+    ):
         call(math.nextafter(radius, math.inf if radius > 1 else 0.0))

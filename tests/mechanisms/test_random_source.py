@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from langchain_dpicl import mechanisms
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom, SeededRandom, system_random
 from langchain_dpicl.mechanisms import source as sources
 from langchain_dpicl.mechanisms.source import _BUFFER_BYTES, checked_source
@@ -172,7 +172,7 @@ def test_bernoulli_has_its_probability(fits: Callable[..., bool]) -> None:
     ],
 )
 def test_impossible_draws_are_refused(call: Callable[[SecureRandom], object]) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         call(SecureRandom())
 
 
@@ -293,7 +293,7 @@ def test_the_default_source_is_the_operating_systems(
 
 @pytest.mark.parametrize("random", [np.random.default_rng(1), 7, "system"])
 def test_other_generators_are_refused(random: object) -> None:
-    with pytest.raises(ParameterError, match="SecureRandom"):
+    with pytest.raises(InvalidParameterError, match="SecureRandom"):
         checked_source(random)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SecureRandom,
     SeededRandom,
@@ -225,7 +225,7 @@ BAD_CODES = [[771], [-771], [0, 3], [1.0], [True], ["771"], [0, [1]], [10**30], 
 def test_codes_outside_the_domain_are_refused_without_their_values(
     codes: object,
 ) -> None:
-    with pytest.raises(ParameterError, match="codes") as caught:
+    with pytest.raises(InvalidParameterError, match="codes") as caught:
         randomize(codes, domain_size=3, epsilon=1.0)
     assert "771" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -233,22 +233,22 @@ def test_codes_outside_the_domain_are_refused_without_their_values(
 
 @pytest.mark.parametrize("size", [1, 0, -3, 2.0, "2", None, True, 2**52 + 1])
 def test_domain_sizes_out_of_range_are_refused(size: object) -> None:
-    with pytest.raises(ParameterError, match="domain_size"):
+    with pytest.raises(InvalidParameterError, match="domain_size"):
         randomize([0], domain_size=size, epsilon=1.0)
-    with pytest.raises(ParameterError, match="domain_size"):
+    with pytest.raises(InvalidParameterError, match="domain_size"):
         response_chances(1.0, size)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "1", None, True])
 def test_budgets_out_of_range_are_refused(epsilon: object) -> None:
-    with pytest.raises(ParameterError, match="epsilon"):
+    with pytest.raises(InvalidParameterError, match="epsilon"):
         randomize([0], domain_size=2, epsilon=epsilon)
-    with pytest.raises(ParameterError, match="epsilon"):
+    with pytest.raises(InvalidParameterError, match="epsilon"):
         response_chances(epsilon, 2)
 
 
 def test_other_generators_are_refused() -> None:
-    with pytest.raises(ParameterError, match="SecureRandom"):
+    with pytest.raises(InvalidParameterError, match="SecureRandom"):
         randomize([0], domain_size=2, epsilon=1.0, random=np.random.default_rng(1))
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from support.curve_audit import bit, mixture, product, worst
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms import release_curve as curves
 from langchain_dpicl.mechanisms.release_curve import (
@@ -205,7 +205,7 @@ def test_a_table_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_makes_no_table_is_refused(terms: Any) -> None:
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         release_curve(*terms)
 
 

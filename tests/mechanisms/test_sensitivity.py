@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import sensitivity
 
 WORDS = 4
@@ -208,7 +208,7 @@ def test_histograms_of_rows_side_by_side(
 
 @pytest.mark.parametrize(("tables", "rows"), [(0, 1), (1, 0), (1.0, 1), (1, True)])
 def test_histograms_of_nothing_are_refused(tables: object, rows: object) -> None:
-    with pytest.raises(ParameterError, match=r"tables|rows_per_unit"):
+    with pytest.raises(InvalidParameterError, match=r"tables|rows_per_unit"):
         sensitivity.tally_l2(Relation.ADD_REMOVE, tables, rows)
 
 
@@ -228,7 +228,7 @@ def test_large_tallies_are_not_rounded() -> None:
 
 @pytest.mark.parametrize(("bound", "rows"), [(0, 1), (1, 0), (1.0, 1), (1, True)])
 def test_tallies_of_nothing_are_refused(bound: object, rows: object) -> None:
-    with pytest.raises(ParameterError, match=r"bound|rows_per_unit"):
+    with pytest.raises(InvalidParameterError, match=r"bound|rows_per_unit"):
         sensitivity.tally_l1(Relation.ADD_REMOVE, bound, rows)
 
 
@@ -261,13 +261,13 @@ def test_relations_may_be_given_by_value(name: object) -> None:
 
 @pytest.mark.parametrize("bad", ["swap", "", None, 1, True, ["replace"], Relation])
 def test_other_relations_are_refused(bad: object) -> None:
-    with pytest.raises(ParameterError, match=r"relation.*add_remove"):
+    with pytest.raises(InvalidParameterError, match=r"relation.*add_remove"):
         sensitivity.vote_l2(bad)
 
 
 @pytest.mark.parametrize("radius", [0, -1.0, math.nan, math.inf, "1", None])
 def test_radii_out_of_range_are_refused(radius: object) -> None:
-    with pytest.raises(ParameterError, match="radius"):
+    with pytest.raises(InvalidParameterError, match="radius"):
         sensitivity.embedding_l2(Relation.REPLACE, radius)
 
 

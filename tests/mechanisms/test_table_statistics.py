@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     DiscreteLaplace,
     SeededRandom,
@@ -196,7 +196,7 @@ GOOD = {"tallies": [[1, 2]], "epsilons": [1.0], "bounds": [1]}
 def test_malformed_arguments_are_refused_without_entries(
     change: dict[str, object], named: str
 ) -> None:
-    with pytest.raises(ParameterError, match=named) as caught:
+    with pytest.raises(InvalidParameterError, match=named) as caught:
         noisy_tallies(**{**GOOD, **change})
     assert "771" not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -232,7 +232,7 @@ def test_a_unit_has_one_row_where_nothing_is_said() -> None:
 
 
 def test_wrong_numbers_of_values_are_counted_in_the_message() -> None:
-    with pytest.raises(ParameterError, match="one value per tally, 2, not 3"):
+    with pytest.raises(InvalidParameterError, match="one value per tally, 2, not 3"):
         noisy_tallies([[1], [2]], epsilons=[1.0] * 3, bounds=[1, 1])
-    with pytest.raises(ParameterError, match="one value per tally, 2, not 1"):
+    with pytest.raises(InvalidParameterError, match="one value per tally, 2, not 1"):
         noisy_tallies([[1], [2]], epsilons=[1.0] * 2, bounds=[1])

@@ -18,7 +18,7 @@ from langchain_dpicl.accounting import (
     Pure,
     RenyiEvent,
 )
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     ExponentialNoise,
     GaussianNoise,
@@ -129,7 +129,7 @@ def test_choosing_k_takes_a_fifth_of_the_loss() -> None:
         Exponential(3.0, 1),
         Gaussian(5.0, 1.0, 1),
     )
-    with pytest.raises(ParameterError, match="2 randomized steps on one sample"):
+    with pytest.raises(InvalidParameterError, match="2 randomized steps on one sample"):
         mechanisms.ptr_range_template("range", sampling_rate=0.5)
 
 
@@ -250,9 +250,9 @@ def test_a_word_comes_out_as_often_as_its_steps_say() -> None:
 @pytest.mark.parametrize("number", [-1, 1.0, True, None])
 def test_planned_numbers_are_checked(number: Any) -> None:
     paid = {"order": 8.0, "divergence": 0.5, "delta0": 1e-6, "relation": "replace"}
-    with pytest.raises(ParameterError, match="gap"):
+    with pytest.raises(InvalidParameterError, match="gap"):
         mechanisms.curve_gap_pass_rate(number, **paid)
-    with pytest.raises(ParameterError, match="count"):
+    with pytest.raises(InvalidParameterError, match="count"):
         mechanisms.curve_count_pass_rate(number, items_per_answer=1, **paid)
 
 

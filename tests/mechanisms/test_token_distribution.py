@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     noisy_next_token,
     token_distribution,
@@ -92,7 +92,7 @@ def test_rounding_above_0_and_single_precision_are_accepted() -> None:
 def test_places_are_checked_whatever_the_answer(places: Any) -> None:
     """They are public; an error tells nothing of the answer."""
     for logs in ([-1.0, -1.0], [math.nan], None):
-        with pytest.raises(ParameterError, match="places"):
+        with pytest.raises(InvalidParameterError, match="places"):
             token_distribution(logs, places)
 
 
@@ -121,7 +121,7 @@ def test_a_row_of_nothing_turned_into_an_argmax_is_caught() -> None:
     logs = np.full(4, -INF)
     assert int(np.argmax(naive(logs))) == 0
     assert token_distribution(logs) is None
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         noisy_next_token([naive(logs)], noise_multiplier=1.0)
 
 
@@ -205,7 +205,7 @@ def test_no_slots_and_places_that_no_answer_has() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, None])
 def test_the_size_is_checked(size: Any) -> None:
-    with pytest.raises(ParameterError, match="size"):
+    with pytest.raises(InvalidParameterError, match="size"):
         token_distributions([], size)
 
 

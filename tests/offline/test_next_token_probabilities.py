@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.offline import OfflineNextTokenModel
 from langchain_dpicl.offline.words import stem

@@ -17,7 +17,7 @@ from langchain_dpicl.common.outcome import CALLS_FAILED, UNREADABLE, Status
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     InvalidParameterError,
 )
 from langchain_dpicl.mechanisms import SeededRandom

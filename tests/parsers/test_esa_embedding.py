@@ -23,7 +23,7 @@ from support.parser_parts import paid
 from langchain_dpicl import mechanisms
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import NOTHING
 from langchain_dpicl.sealed import arun_sealed, run_sealed

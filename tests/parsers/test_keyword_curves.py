@@ -18,10 +18,9 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.common.parameters import ParameterError
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     PTRCurve,
     SeededRandom,
@@ -159,9 +158,9 @@ def test_what_a_plan_takes_for_the_pass_rate_is_the_release(relation: Relation) 
     for gap, is_enough in ((int(least), True), (int(least) - 1, False)):
         rate = curve_gap_pass_rate(gap, **vars(PAID), relation=relation)
         assert (rate >= 0.95) is is_enough
-    with pytest.raises(ParameterError, match="gap"):
+    with pytest.raises(InvalidParameterError, match="gap"):
         curve_gap_pass_rate(-1, **vars(PAID), relation=relation)
-    with pytest.raises(ParameterError, match="count"):
+    with pytest.raises(InvalidParameterError, match="count"):
         curve_count_pass_rate(-1, **vars(WORDS), **terms)
 
 

@@ -20,7 +20,7 @@ from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise, SeededRandom, ThresholdNoise
 from langchain_dpicl.parsers import KSAThresholdOutputParser, PublicInput, words
 

@@ -25,7 +25,7 @@ from langchain_dpicl.common.prompts import (
 )
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
 from langchain_dpicl.mechanisms.stages import Asked

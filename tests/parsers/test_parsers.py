@@ -21,7 +21,7 @@ from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     NoBudgetError,

@@ -14,7 +14,7 @@ from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE, St
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.parsers import PublicInput, VoteOutputParser, lead
 from langchain_dpicl.parsers.lead import NONE

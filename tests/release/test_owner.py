@@ -12,7 +12,7 @@ from support.few_shot_fakes import budget_of
 from support.release_templates import template
 
 from langchain_dpicl.accounting import GaussianPart
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.release.owner import Owner, is_gone
 from langchain_dpicl.release.store import Entry, ReleaseStore
 

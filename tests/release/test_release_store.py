@@ -10,7 +10,7 @@ from support.release_templates import template
 
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.release.store import Entry, ReleaseStore
 
 KIND = "a kind"

@@ -20,7 +20,7 @@ from langchain_core.prompts import (
 from support.released_parts import EVENTS, QUESTIONS, record, released
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.released import (

@@ -13,11 +13,9 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 from support.released_parts import public_record
 
-from langchain_dpicl.exceptions import (
-    ImmutableError,
+from langchain_dpicl.errors import (
     InvalidParameterError,
     LedgerError,
-    ReleaseError,
 )
 from langchain_dpicl.ledger import MemoryLedger
 from langchain_dpicl.offline import HashingEmbeddings
@@ -56,7 +54,7 @@ def test_a_document_that_is_changed_is_a_copy() -> None:
     found.record["epsilon"] = 0.0
     assert found[0].page_content == FACTS[0].page_content
     found.verify()
-    with pytest.raises(ImmutableError):
+    with pytest.raises(InvalidParameterError):
         found.record = {}  # type: ignore[misc]
 
 
@@ -101,9 +99,9 @@ def test_what_is_saved_is_loaded_and_what_was_edited_is_refused(tmp_path: Path) 
     assert (stored["kind"], stored["version"]) == ("corpus", 1)
     stored["documents"][0]["text"] = "Ann coughs."
     path.write_text(json.dumps(stored))
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         ReleasedCorpus.load(path)
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         found.save(path)
     found.save(path, overwrite=True)
 
@@ -124,7 +122,7 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, documents: Any) -> N
     path = tmp_path / "facts.json"
     content = {"record": corpus().record, "documents": documents}
     path.write_text(file_format.dumped(content, file_format.CORPUS))
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         ReleasedCorpus.load(path)
 
 
@@ -140,7 +138,7 @@ def test_a_repr_shows_no_document() -> None:
 
 
 def test_what_can_not_be_kept_is_refused() -> None:
-    with pytest.raises(ReleaseError, match="metadata must be what JSON"):
+    with pytest.raises(InvalidParameterError, match="metadata must be what JSON"):
         ReleasedCorpus([Document("a", metadata={"x": object()})], public_record())
     with pytest.raises(InvalidParameterError, match="must be a LangChain Embeddings"):
         corpus().as_retriever("words")  # type: ignore[arg-type]
@@ -157,5 +155,5 @@ def test_a_ledger_that_has_no_such_charge_does_not_confirm_it() -> None:
         charge=1,
         account={"name": "notes", "accounting": "plan", "epsilon": 1.0, "delta": 1e-6},
     )
-    with pytest.raises((LedgerError, ReleaseError)):
+    with pytest.raises((LedgerError, InvalidParameterError)):
         ReleasedCorpus(FACTS, charged).verify(MemoryLedger())

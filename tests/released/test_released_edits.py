@@ -27,7 +27,7 @@ from langchain_dpicl.accounting import (
     event_from_dict,
     event_to_dict,
 )
-from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples
 
 Keys = tuple[str | int, ...]
@@ -97,7 +97,7 @@ def test_no_edit_of_any_field_is_believed(path: Path) -> None:
         if same_json(other, content):
             continue
         count += 1
-        with pytest.raises(ReleaseError) as error:
+        with pytest.raises(InvalidParameterError) as error:
             ReleasedExamples.load(store(path, other))
         assert "Hamlet" not in str(error.value)
     assert count > 500
@@ -111,7 +111,7 @@ def test_no_forged_file_claims_less_than_its_events_cost(path: Path) -> None:
     for other in edited(content):
         try:
             loaded = ReleasedExamples.load(store(path, signed(other)))
-        except ReleaseError:
+        except InvalidParameterError:
             refused += 1
             continue
         believed += 1
@@ -141,7 +141,7 @@ def test_no_edited_byte_is_believed(
     path.write_bytes(data[:place] + other + data[place + width :])
     try:
         loaded = ReleasedExamples.load(path)
-    except ReleaseError:
+    except InvalidParameterError:
         return
     assert loaded.digest == small().digest
 
@@ -156,7 +156,7 @@ def test_the_epsilon_of_a_file_is_computed_again(path: Path) -> None:
     cost = compose([Gaussian(1.0)], DELTA)
     assert ReleasedExamples.load(store(path, content)).record["epsilon"] >= cost
     content["record"]["epsilon"] = cost * 0.999
-    with pytest.raises(ReleaseError, match="its events cost"):
+    with pytest.raises(InvalidParameterError, match="its events cost"):
         ReleasedExamples.load(store(path, signed(content)))
 
 

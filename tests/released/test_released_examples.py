@@ -13,7 +13,7 @@ import pytest
 from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from support.released_parts import QUESTIONS, public_record, record, released
 
-from langchain_dpicl.exceptions import DPError, ReleaseError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples
 
 MINE = {"text": "What Ann told me", "label": "person"}
@@ -58,7 +58,9 @@ AROUND: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_refused_and_changes_nothing(change: str) -> None:
     examples = released()
-    with pytest.raises(ReleaseError, match=r"can't be changed.*list\(examples\)"):
+    with pytest.raises(
+        InvalidParameterError, match=r"can't be changed.*list\(examples\)"
+    ):
         CHANGES[change](examples)
     assert examples == QUESTIONS
     examples.verify()
@@ -75,7 +77,7 @@ def test_every_method_that_changes_a_list_or_a_dict_is_among_the_refused() -> No
         names |= {"__setitem__", "__delitem__"}
         names |= {n for n in vars(kind) if n in ("__iadd__", "__imul__", "__ior__")}
         for name in names - harmless:
-            with pytest.raises(ReleaseError):
+            with pytest.raises(InvalidParameterError):
                 getattr(example, name)(0, 0)
 
 
@@ -91,7 +93,9 @@ def test_a_change_around_the_class_is_noticed(change: str, tmp_path: Any) -> Non
         lambda: pickle.dumps(examples),
     ]
     for use in uses:
-        with pytest.raises(ReleaseError, match="not the ones that were released"):
+        with pytest.raises(
+            InvalidParameterError, match="not the ones that were released"
+        ):
             use()
     assert not list(tmp_path.iterdir())
 
@@ -147,7 +151,7 @@ def test_copies_are_the_release_itself_and_pickles_keep_the_record() -> None:
         assert again == examples
         assert type(again) is ReleasedExamples
         assert (again.record, again.digest) == (examples.record, examples.digest)
-        with pytest.raises(ReleaseError):
+        with pytest.raises(InvalidParameterError):
             again[0]["text"] = "mine"
     assert pickle.loads(pickle.dumps(examples[0])) == QUESTIONS[0]
 
@@ -224,7 +228,7 @@ def test_a_release_that_was_interrupted_at_once_is_empty() -> None:
     ],
 )
 def test_examples_of_another_shape_are_refused(examples: Any, message: str) -> None:
-    with pytest.raises(ReleaseError, match=message) as error:
+    with pytest.raises(InvalidParameterError, match=message) as error:
         ReleasedExamples.of(examples, record())
     assert isinstance(error.value, DPError)
     assert "secret" not in str(error.value)

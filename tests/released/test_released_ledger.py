@@ -10,7 +10,7 @@ import pytest
 from support.released_parts import EVENTS, public_record, record, signed, store, stored
 
 from langchain_dpicl.accounting import Gaussian, event_to_dict
-from langchain_dpicl.exceptions import LedgerError, ReleaseError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
     Ledger,
@@ -99,7 +99,7 @@ def test_a_charge_that_the_ledger_does_not_have_is_refused(
 ) -> None:
     path = saved(tmp_path, **fields)
     ReleasedExamples.load(path)
-    with pytest.raises(ReleaseError, match=message):
+    with pytest.raises(InvalidParameterError, match=message):
         ReleasedExamples.load(path, ledger=ledger)
 
 
@@ -136,7 +136,7 @@ def test_a_forged_file_is_found_out_by_the_ledger(
     path = store(tmp_path / "forged.json", signed(content))
     claimed = ReleasedExamples.load(path).record["epsilon"]
     assert claimed < record()["epsilon"] / 2
-    with pytest.raises(ReleaseError, match="'events' are not those"):
+    with pytest.raises(InvalidParameterError, match="'events' are not those"):
         ReleasedExamples.load(path, ledger=ledger)
 
 
@@ -144,5 +144,5 @@ def test_the_account_knows_whose_records_it_protects(
     ledger: Ledger, tmp_path: Path
 ) -> None:
     path = saved(tmp_path, unit_key="hospital", unit="all records of one hospital")
-    with pytest.raises(ReleaseError, match="'unit_key' is not what"):
+    with pytest.raises(InvalidParameterError, match="'unit_key' is not what"):
         ReleasedExamples.load(path, ledger=ledger)

@@ -18,7 +18,7 @@ from langchain_dpicl.accounting import (
     compose,
     event_to_dict,
 )
-from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.released.checking import checked_record
 
@@ -121,7 +121,7 @@ def test_a_record_is_kept_whole() -> None:
 def test_a_field_that_does_not_hold_is_refused_by_its_name(
     name: str, value: Any
 ) -> None:
-    with pytest.raises(ReleaseError) as error:
+    with pytest.raises(InvalidParameterError) as error:
         checked_record(changed(record(), name, value))
     said = str(error.value)
     # What delta says is part of what epsilon says.
@@ -135,7 +135,7 @@ def test_a_field_that_does_not_hold_is_refused_by_its_name(
     [(name, value) for name, values in FREE.items() for value in values],
 )
 def test_public_examples_claim_no_cost(name: str, value: Any) -> None:
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         checked_record(changed(public_record(), name, value))
 
 
@@ -153,7 +153,7 @@ def test_public_examples_claim_no_cost(name: str, value: Any) -> None:
     ],
 )
 def test_what_json_cannot_express_is_refused(odd: Any) -> None:
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         ReleasedExamples.of(QUESTIONS, odd)
 
 
@@ -164,7 +164,7 @@ def test_a_record_that_is_nested_without_end_is_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
     for parameters in ({"x": endless}, {"x": deep}):
-        with pytest.raises(ReleaseError):
+        with pytest.raises(InvalidParameterError):
             checked_record(record(parameters=parameters))
 
 
@@ -200,10 +200,10 @@ def test_epsilon_is_at_least_what_the_events_cost(events: tuple[Event, ...]) -> 
     checked_record(record(events, epsilon=cost))
     checked_record(record(events, epsilon=cost * 2))
     for less in (cost * (1 - 1e-5), cost / 2, 0.0):
-        with pytest.raises(ReleaseError, match=r"'epsilon' is .* cost"):
+        with pytest.raises(InvalidParameterError, match=r"'epsilon' is .* cost"):
             checked_record(record(events, epsilon=less))
     more = [event_to_dict(event) for event in (*events, *events)]
-    with pytest.raises(ReleaseError, match="'epsilon'"):
+    with pytest.raises(InvalidParameterError, match="'epsilon'"):
         checked_record(record(events) | {"events": more})
 
 
@@ -214,18 +214,18 @@ def test_at_delta_zero_only_pure_events_count() -> None:
     )
     checked_record(record(pure, delta=0.0, epsilon=3.0))
     checked_record(record(pure, delta=0, epsilon=3))
-    with pytest.raises(ReleaseError, match="its events cost 3"):
+    with pytest.raises(InvalidParameterError, match="its events cost 3"):
         checked_record(record(pure, delta=0.0, epsilon=2.9))
     for event in (Gaussian(100.0), Failure(1e-9)):
-        with pytest.raises(ReleaseError, match="cost inf"):
+        with pytest.raises(InvalidParameterError, match="cost inf"):
             checked_record(record((*pure, event), delta=0.0, epsilon=1e300))
         inside = Parallel([pure[:1], (event,)])
-        with pytest.raises(ReleaseError, match="cost inf"):
+        with pytest.raises(InvalidParameterError, match="cost inf"):
             checked_record(record((inside,), delta=0.0, epsilon=1e300))
 
 
 def test_failures_that_reach_delta_have_no_epsilon() -> None:
-    with pytest.raises(ReleaseError, match="cost inf"):
+    with pytest.raises(InvalidParameterError, match="cost inf"):
         checked_record(record((Failure(0.5),), epsilon=1e300))
 
 
@@ -247,6 +247,6 @@ def test_extreme_claims_are_refused_or_true(
     claim = record(epsilon=1.0) | {"delta": delta, "events": [event_to_dict(event)]}
     try:
         kept = checked_record(claim)
-    except ReleaseError:
+    except InvalidParameterError:
         return
     assert compose([event], delta) <= kept["epsilon"] * (1 + 1e-6)

@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 from support.fakes import ScriptedModel
 from support.released_parts import public_record
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.released import ReleasedCorpus, reworded
 
 NUMBERS = '{"dry cough": [14, 1], "dizziness": [8, 1], "none": [6, 1], "rash": [1, 1]}'

@@ -13,7 +13,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.example_selectors import BaseExampleSelector
 from support.released_parts import QUESTIONS, record, released
 
-from langchain_dpicl.exceptions import InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
 
@@ -250,7 +250,9 @@ def test_an_input_that_is_not_there_is_refused(variables: Any) -> None:
 async def test_adding_is_refused_and_says_why() -> None:
     selector = released().selector()
     for add in (selector.add_example, selector.aadd_example):
-        with pytest.raises(ReleaseError, match=r"guarantee.*list\(selector.examples\)"):
+        with pytest.raises(
+            InvalidParameterError, match=r"guarantee.*list\(selector.examples\)"
+        ):
             found = add({"text": "What Ann told me", "label": "person"})
             await found
     assert selector.select_examples({}) == QUESTIONS
@@ -265,7 +267,7 @@ def test_what_is_selected_is_the_callers_to_change() -> None:
     # Nor does a change around the class of the examples reach into a selector.
     list.clear(selector.examples)
     assert selector.select_examples({}) == QUESTIONS
-    with pytest.raises(ReleaseError):
+    with pytest.raises(InvalidParameterError):
         _ = selector.record
 
 
@@ -293,7 +295,7 @@ def test_only_a_release_is_selected_from() -> None:
         ReleasedExampleSelector(released([]))
     with pytest.raises(InvalidParameterError, match="text_key="):
         released([{"note": "a"}]).selector(1, embedding=HASHING)
-    with pytest.raises(ReleaseError, match="missing"):
+    with pytest.raises(InvalidParameterError, match="missing"):
         ReleasedExampleSelector("missing.json")
 
 

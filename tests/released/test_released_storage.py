@@ -25,7 +25,7 @@ from langchain_dpicl.accounting import (
     Gaussian,
     Parallel,
 )
-from langchain_dpicl.exceptions import ReleaseError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=40)
@@ -81,7 +81,7 @@ def test_any_text_comes_back_as_it_was_released(
 ) -> None:
     try:
         before = ReleasedExamples.of(examples, record(model=model))
-    except ReleaseError:
+    except InvalidParameterError:
         # Keys of two lone surrogates become one.
         assert any("\ud800" <= c <= "\udfff" for e in examples for k in e for c in k)
         return
@@ -128,13 +128,13 @@ def test_nothing_else_is_overwritten(path: Path) -> None:
     before = path.stat()
     examples.save(path)
     assert path.stat().st_ino == before.st_ino
-    with pytest.raises(ReleaseError, match="overwrite=True"):
+    with pytest.raises(InvalidParameterError, match="overwrite=True"):
         others.save(path)
     assert ReleasedExamples.load(path) == examples
     others.save(path, overwrite=True)
     assert ReleasedExamples.load(path) == others
     path.write_text("my thesis")
-    with pytest.raises(ReleaseError, match="overwrite=True"):
+    with pytest.raises(InvalidParameterError, match="overwrite=True"):
         examples.save(path)
     assert path.read_text() == "my thesis"
     assert list(path.parent.iterdir()) == [path]
@@ -144,7 +144,7 @@ def test_the_same_digest_over_other_content_is_not_the_same_release(
     path: Path, saved: dict[str, Any]
 ) -> None:
     store(path, {**saved, "examples": saved["examples"][:1]})
-    with pytest.raises(ReleaseError, match="overwrite=True"):
+    with pytest.raises(InvalidParameterError, match="overwrite=True"):
         released().save(path)
 
 
@@ -159,7 +159,9 @@ def test_a_file_appears_complete_or_not_at_all(
             broken.setattr(os, step, fails)
             if step == "link":
                 broken.setattr(Path, "replace", fails)
-            with pytest.raises(ReleaseError, match=r"No space left.*still in memory"):
+            with pytest.raises(
+                InvalidParameterError, match=r"No space left.*still in memory"
+            ):
                 released().save(path)
         assert not list(path.parent.iterdir())
 
@@ -185,7 +187,7 @@ def test_whoever_takes_the_name_meanwhile_keeps_it(
         link(*names)
 
     monkeypatch.setattr(os, "link", slow)
-    with pytest.raises(ReleaseError, match="overwrite=True"):
+    with pytest.raises(InvalidParameterError, match="overwrite=True"):
         released().save(path)
     assert path.read_text() == "my thesis"
     assert list(path.parent.iterdir()) == [path]
@@ -199,5 +201,5 @@ def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
     (tmp_path / "file").write_text("")
     for bad in (tmp_path / "file" / "x.json", tmp_path / "new", "a\0b"):
-        with pytest.raises(ReleaseError):
+        with pytest.raises(InvalidParameterError):
             released().save(bad)

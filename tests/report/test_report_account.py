@@ -28,7 +28,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.audit import AuditReport
 from langchain_dpicl.erasure import ErasureCertificate
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import Ledger, MemoryLedger, SQLLedger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.report import texts

@@ -22,7 +22,7 @@ from langchain_dpicl import (
     report,
 )
 from langchain_dpicl.cli import main
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel

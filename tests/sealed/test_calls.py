@@ -26,7 +26,7 @@ from pydantic import PrivateAttr
 from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
     UnsealableModelError,

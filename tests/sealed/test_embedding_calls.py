@@ -9,7 +9,7 @@ import pytest
 from langchain_core.embeddings import Embeddings
 from support.embedding_fakes import Watching, WatchingServer
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.sealed.embedding_calls import (
     CALLS_AT_ONCE,
     LARGEST_CALL,

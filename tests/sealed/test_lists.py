@@ -12,7 +12,7 @@ from langchain_openai import AzureOpenAI, OpenAI
 from support.fakes import ScriptedModel
 
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.sealed.lists import (
     _by_number,
     _in_order,

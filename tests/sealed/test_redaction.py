@@ -12,7 +12,7 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.sealed import arun_sealed, run_sealed
 from langchain_dpicl.sealed.model_loop import THREAD
 from langchain_dpicl.sealed.redaction import PUBLIC_TEXT, Redactor

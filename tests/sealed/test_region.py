@@ -15,7 +15,7 @@ from langchain_core.language_models import chat_models, llms
 from langchain_core.runnables.config import ensure_config, var_child_runnable_config
 from langsmith.run_helpers import get_tracing_context, tracing_context
 
-from langchain_dpicl.exceptions import DPError, GroupCallError, UnitError
+from langchain_dpicl.errors import DPError, GroupCallError, UnitError
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, in_thread
 from langchain_dpicl.sealed import (

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 
 NUMBERS: tuple[Any, ...] = (
     *(0, -1, 2.5, 2**31, 10**10, 10**13, 2**63, -(2**63), 10**30, -(10**30), 10**5000),
@@ -53,7 +52,7 @@ def sweep(use: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, int]:
             try:
                 with soon(what):
                     use(**{**arguments, name: value})
-            except (DPError, ParameterError):
+            except (DPError, InvalidParameterError):
                 refused[name] += 1
             except Exception as error:
                 raise AssertionError(f"{what}: {type(error).__name__}") from error

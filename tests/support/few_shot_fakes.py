@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.few_shot import (
     DPFewShotGenerator,
     NextTokenModel,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_dpicl.accounting import Failure, Gaussian
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, SQLLedger
 from support.postgres import PostgresServer
 

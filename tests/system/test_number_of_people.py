@@ -22,7 +22,7 @@ from langchain_dpicl import (
     SampledGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.tabular import GDPTable
 

@@ -10,7 +10,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from support.fakes import ScriptedModel
 from support.table_parts import account
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.tabular import (
     CategoricalColumn,

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,
@@ -100,7 +99,7 @@ def test_extra_columns_are_checked_when_a_table_is_made(kind: Any, given: Any) -
 @pytest.mark.parametrize("count", [-1, 2.5, "3", None])
 def test_noise_is_drawn_for_counts_only(count: Any) -> None:
     # A negative count was never reached by drawing more: the loop did not end.
-    with pytest.raises(ParameterError, match="count"):
+    with pytest.raises(InvalidParameterError, match="count"):
         DiscreteLaplace.calibrated(1, 1.0).draw(count, SecureRandom())
     assert DiscreteLaplace.calibrated(1, 1.0).draw(0, SecureRandom()).shape == (0,)
 

@@ -10,7 +10,7 @@ import pytest
 from support.extremes import soon, sweep
 from support.table_parts import JOBS, account, people, people_schema
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,

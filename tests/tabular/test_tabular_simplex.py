@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.simplex import project_to_simplex
 
 tables = hnp.arrays(
@@ -102,5 +102,5 @@ def test_many_cells_sum_to_one() -> None:
     "values", [[], [math.nan], [math.inf, 0], ["a"], 3.0, [[1], []]]
 )
 def test_what_is_no_table_of_numbers_is_refused(values: object) -> None:
-    with pytest.raises(ParameterError, match="values"):
+    with pytest.raises(InvalidParameterError, match="values"):
         project_to_simplex(values)

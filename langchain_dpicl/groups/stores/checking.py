@@ -36,7 +36,7 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.common.slots import hidden_repr
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import UnsoundStoreError
+from langchain_dpicl.errors import UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import StoredHit
 
 ROUNDING = 1e-3

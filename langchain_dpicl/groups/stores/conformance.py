@@ -16,7 +16,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.ingest import (
     Vectors,

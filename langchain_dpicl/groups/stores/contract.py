@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from langchain_dpicl.common.slots import hidden_repr
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     DPError,
     GroupCallError,
     InvalidParameterError,

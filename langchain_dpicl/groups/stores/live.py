@@ -27,7 +27,7 @@ import json
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.ingest import take_documents
 from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.writing import StoreRecords

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.vectorstores import VectorStoreRetriever
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.ingest import check_embedding
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.live import LiveRecords

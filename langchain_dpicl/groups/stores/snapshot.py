@@ -14,7 +14,7 @@ import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.ingest import (
     check_document_ids,

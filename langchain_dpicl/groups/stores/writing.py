@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.common.progress import progress_bar
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.records import Records
 from langchain_dpicl.release.flow import Do, in_thread
 from langchain_dpicl.sealed.embedding_calls import calls_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.sql.creation import open_tables
 from langchain_dpicl.ledger.sql.engine import Mode, parse_url
 from langchain_dpicl.ledger.sql.ledger import SQLLedger

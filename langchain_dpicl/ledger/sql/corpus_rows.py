@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.exceptions import DPError, LedgerError
+from langchain_dpicl.errors import DPError, LedgerError
 from langchain_dpicl.ledger import clock, hash_chain
 from langchain_dpicl.ledger.base import AccountState
 from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms, unknown_corpus

@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, create_engine, func, insert, inspect, se
 from sqlalchemy.exc import SQLAlchemyError
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.sql.engine import Mode, parse_url
 from langchain_dpicl.ledger.sql.schema import (
     SCHEMA_VERSION,

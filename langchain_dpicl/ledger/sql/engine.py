@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.sql.sqlite_file import LedgerFile, require_journal
 
 SQLITE_WAIT_SECONDS = 60.0

@@ -25,7 +25,7 @@ from sqlalchemy import URL, Connection, select
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import unit_tag

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.charging import LastCharges
 from langchain_dpicl.ledger.release_store import (

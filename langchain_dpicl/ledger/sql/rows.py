@@ -18,7 +18,7 @@ from sqlalchemy import Connection, insert, update
 from langchain_dpicl._version import __version__
 from langchain_dpicl.accounting import Cost, event_from_dict
 from langchain_dpicl.accounting.events import Event
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import KEY_BYTES, new_key

@@ -19,7 +19,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from langchain_dpicl.exceptions import DPError, LedgerError
+from langchain_dpicl.errors import DPError, LedgerError
 from langchain_dpicl.ledger.base import Charge
 from langchain_dpicl.ledger.sql.schema import UNREADABLE
 

@@ -27,7 +27,7 @@ from sqlalchemy import URL
 from sqlalchemy.dialects.sqlite import pysqlite
 
 from langchain_dpicl.common.files import link, sync_directory
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 
 # How long a file with a write-ahead log waits for a moment without other users.
 SWITCH_SECONDS = 10.0

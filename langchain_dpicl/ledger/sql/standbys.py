@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 
 _NAMES = "SELECT btrim(current_setting('synchronous_standby_names'))"
 

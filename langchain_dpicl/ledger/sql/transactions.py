@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.sql.engine import (
     MODE,
     Mode,

@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.balances import TAG_BYTES, keys_in, unit_tag
 from langchain_dpicl.ledger.base import NOTHING, Charge

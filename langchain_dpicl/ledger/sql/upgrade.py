@@ -10,7 +10,7 @@ from __future__ import annotations
 from sqlalchemy import URL, Connection, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.sql.creation import (
     no_ledger,
     record_version,

@@ -19,8 +19,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import LedgerError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError, PlanMismatchError
 from langchain_dpicl.ledger import hash_chain
 from langchain_dpicl.ledger.base import NOTHING, AccountState, AccountTerms
 from langchain_dpicl.ledger.charging import fits
@@ -77,7 +76,7 @@ def require_chain(connection: Connection, account: Account) -> None:
                     *(head, name, sequence, row.events, stored, row.charged_at),
                     *(row.caller, row.caller_spent),
                 )
-            except (LedgerError, ParameterError, TypeError, ValueError) as error:
+            except (LedgerError, InvalidParameterError, TypeError, ValueError) as error:
                 raise damaged(name, where, f"it can't be read ({error})") from None
             if head != row.digest:
                 what = "it" if sequence > 1 else "it, the account's terms or its plan"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.gdp.consistency import Overlap
 from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 

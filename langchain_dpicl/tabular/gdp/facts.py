@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from langchain_core.documents import Document
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 

@@ -10,7 +10,6 @@ from langchain_dpicl.accounting import compose
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.mechanisms import DiscreteLaplace, GaussianNoise, required_count
 from langchain_dpicl.released.checking import pure_epsilon
 from langchain_dpicl.tabular.gdp.statistics import SMALLEST
@@ -118,7 +117,7 @@ def forecast(
     terms: GDPTerms, budget: PrivacyBudgetHandler, n_rows: int
 ) -> TableForecast:
     """Return what one release costs and can tell; see `GDPTable.forecast`."""
-    rows = checked(parameters.count, n_rows, "n_rows")
+    rows = parameters.count(n_rows, "n_rows")
     terms = terms.settled(budget)
     template = terms.event_template()
     (paid, names), events = terms.paid(budget.quote(template)), budget.price(template)

@@ -40,7 +40,7 @@ import numpy as np
 from typing_extensions import Self
 
 from langchain_dpicl.common.hidden import Hidden, hiding
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
 from langchain_dpicl.tabular.gdp.terms import GDPTerms

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.store import damaged, read
 from langchain_dpicl.tabular.rows.chunks import Chunk
 from langchain_dpicl.tabular.schema.cells import listed

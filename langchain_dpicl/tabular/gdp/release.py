@@ -24,8 +24,7 @@ from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.errors import BudgetExhaustedError, InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
 from langchain_dpicl.mechanisms.keyword_threshold import (
     ThresholdNoise,
@@ -191,8 +190,7 @@ class Release:
         paid = self.terms.paid(self.budget.quote(self.terms.event_template()))
         self.terms.deviations(paid[0])
         if (named := paid[1]) is not None:
-            checked(
-                threshold_pass_rate,
+            threshold_pass_rate(
                 1,
                 items_per_answer=self.terms.most_named,
                 noise_multiplier=named.noise_multiplier,

@@ -11,8 +11,7 @@ from typing_extensions import Self, override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.released import ReleasedCorpus
@@ -202,7 +201,7 @@ class GDPTable(ReleasedTable):
         self._extra_columns = check_extra_columns(extra_columns)
         self._unit_key = unit_key
         self._progress = progress
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         self._lock = threading.Lock()
         self._is_spent = False
         self._released: tuple[NoisyStatistics, dict[str, Any]] | None = None
@@ -363,7 +362,7 @@ class GDPTable(ReleasedTable):
             InvalidParameterError: If k is no count.
             UnitError: If the noise hides every group: too few rows for this epsilon.
         """
-        number = checked(parameters.count, k, "k")
+        number = parameters.count(k, "k")
         return draw_rows(
             self.release().statistics,
             number,

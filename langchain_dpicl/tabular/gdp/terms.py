@@ -37,8 +37,7 @@ from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PlanMismatchError
+from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 from langchain_dpicl.mechanisms import (
     DiscreteLaplace,
     GaussianNoise,
@@ -132,18 +131,14 @@ class GDPTerms:
         # Whatever kind of number was given, and whatever becomes of a mapping: from
         # here on these are plain, and what is charged, drawn and recorded is the same.
         own: dict[str, Any] = {
-            "sampling_rate": checked(parameters.sampling_rate, self.sampling_rate),
-            "rows_per_unit": checked(
-                parameters.count, self.rows_per_unit, "rows_per_unit"
-            ),
+            "sampling_rate": parameters.sampling_rate(self.sampling_rate),
+            "rows_per_unit": parameters.count(self.rows_per_unit, "rows_per_unit"),
         }
         if self.epsilon is not None:
-            own["epsilon"] = checked(parameters.epsilon, self.epsilon)
+            own["epsilon"] = parameters.epsilon(self.epsilon)
         if isinstance(self.split, Mapping):
             own["split"] = {
-                self._called(name): checked(
-                    parameters.epsilon, share, f"split[{name!r}]"
-                )
+                self._called(name): parameters.epsilon(share, f"split[{name!r}]")
                 for name, share in self.split.items()
             }
         if self.measure is not None and self.numeric == "mean":
@@ -297,7 +292,7 @@ class GDPTerms:
             moved = self.rows_per_unit * one.bound
             try:
                 DiscreteLaplace.calibrated(moved, share)
-            except parameters.ParameterError:
+            except InvalidParameterError:
                 pass
             else:
                 continue
@@ -329,7 +324,7 @@ class GDPTerms:
     def gaussian(self, paid: GaussianNoise) -> RoundedGaussian:
         """Return the Gaussian noise of every number."""
         tables, rows = len(self.quantities), self.rows_per_unit
-        return checked(histogram_noise, paid.noise_multiplier, tables, rows)
+        return histogram_noise(paid.noise_multiplier, tables, rows)
 
     def event_template(self) -> Template[Any]:
         """Return what a release is charged; `paid` tells its noise apart."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
@@ -77,11 +76,11 @@ class LDPClient(Frozen):
         extra_columns: str = "refuse",
         random: SecureRandom | None = None,
     ) -> None:
-        self._epsilon = checked(parameters.epsilon, epsilon)
+        self._epsilon = parameters.epsilon(epsilon)
         self._terms = LDPTerms(schema, self._epsilon, split)
         self._terms.check()
         self._extra_columns = check_extra_columns(extra_columns)
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         self._reporter = Reporter(schema, self.epsilons, self._random)
 
     def __repr__(self) -> str:
@@ -155,7 +154,7 @@ class LDPClient(Frozen):
             The order of rows is that of the data: shuffle the reports, or collect
             them through `LDPTable`, where it says something.
         """
-        size = checked(parameters.count, chunk_size, "chunk_size")
+        size = parameters.count(chunk_size, "chunk_size")
         hidden = Hidden(data)
         del data  # As in `report`.
         return self._reports(hidden, size)

@@ -12,8 +12,7 @@ import numpy as np
 
 from langchain_dpicl.accounting import Pure
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.ldp.collecting import counts_for
@@ -62,7 +61,7 @@ def count_reports(
         who sent it, and for somebody who sent m of them m epsilon. That m is at most
         `reports_per_unit` is the collector's word.
     """
-    epsilon = checked(parameters.epsilon, terms.epsilon)
+    epsilon = parameters.epsilon(terms.epsilon)
     payment = _paid_by_clients(epsilon, reports_per_unit, said)
     # Before reports are read, which may come only once.
     checked_record(record_of(terms, payment, {}, random))
@@ -84,7 +83,7 @@ def counts_of_reports(
     """
     if invalid not in ("refuse", "drop"):
         raise InvalidParameterError("invalid must be 'refuse' or 'drop'.")
-    epsilons = terms.row_epsilons(checked(parameters.epsilon, terms.epsilon))
+    epsilons = terms.row_epsilons(parameters.epsilon(terms.epsilon))
     # Nothing is randomized here.
     reporter = Reporter(terms.schema, epsilons, SecureRandom())
     counts = counts_for(terms)
@@ -111,7 +110,7 @@ def _paid_by_clients(
     epsilon: float, reports_per_unit: int, said: Mapping[str, Any] | None
 ) -> Spending:
     """Return what clients have spent: on so many reports of one person each."""
-    event = checked(Pure, epsilon, reports_per_unit)
+    event = Pure(epsilon, reports_per_unit)
     total = float(min(Fraction(epsilon) * reports_per_unit, Fraction(MAX_EPSILON)))
     if total >= MAX_EPSILON:
         raise InvalidParameterError(

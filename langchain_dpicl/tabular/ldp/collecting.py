@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common.hidden import Hidden, without_frames
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
 )
@@ -233,7 +231,7 @@ def _counted(
         for block in map(Hidden, rows.reader(terms, reporter, random).blocks()):
             counts.add(_matrix(terms, reporter.randomize(block.value)))
         require_rows(counts.n)
-    except (DPError, ParameterError) as error:
+    except DPError as error:
         message = str(error)
         # Somebody else's subclass may be made of other arguments.
         is_ours = type(error).__module__ == DPError.__module__
@@ -266,7 +264,7 @@ def _text_of(counts: ReportCounts) -> str:
 
 
 def _counts_of(stored: str, terms: LDPTerms) -> ReportCounts:
-    with suppress(ValueError, ParameterError, RecursionError):
+    with suppress(ValueError, InvalidParameterError, RecursionError):
         counts = ReportCounts.from_dict(json.loads(stored))
         if counts.domain_sizes == tuple(terms.sizes.values()) and counts.n:
             return counts
@@ -293,7 +291,7 @@ def _require_estimate(terms: LDPTerms, epsilons: Mapping[str, float]) -> None:
 
 def counts_for(terms: LDPTerms) -> ReportCounts:
     """Return counts of no reports yet, for the terms' columns."""
-    return checked(ReportCounts, list(terms.sizes.values()))
+    return ReportCounts(list(terms.sizes.values()))
 
 
 def _matrix(terms: LDPTerms, codes: Mapping[str, NDArray[np.int64]]) -> Any:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.errors import InvalidParameterError
 
 MAX_CELLS = 1 << 20
 """Largest table of whole rows that is kept, and most values a column may have."""
@@ -43,8 +44,8 @@ class ReportCounts:
         domain_sizes: Number of values of each column, at least 2.
 
     Raises:
-        ParameterError: If there is no column, a column has fewer than 2 or more than
-            `MAX_CELLS` values, or the pairs need more than `MAX_PAIR_CELLS` cells.
+        InvalidParameterError: If there is no column, a column has fewer than 2 or more
+            than `MAX_CELLS` values, or the pairs need more than `MAX_PAIR_CELLS` cells.
 
     Privacy:
         Post-processing of reports that are private already: no further cost.
@@ -120,12 +121,12 @@ class ReportCounts:
                 and its size - 1.
 
         Raises:
-            ParameterError: If the shape or type is wrong, or a code is outside its
-                column's domain. Nothing of the block is counted then.
+            InvalidParameterError: If the shape or type is wrong, or a code is outside
+                its column's domain. Nothing of the block is counted then.
         """
         rows = _checked_codes(codes, self._sizes)
         if self._n + len(rows) > _MAX_REPORTS:
-            raise ParameterError(f"there may be at most {_MAX_REPORTS} reports.")
+            raise InvalidParameterError(f"there may be at most {_MAX_REPORTS} reports.")
         for start in range(0, len(rows), _BLOCK):
             self._add_block(rows[start : start + _BLOCK].T)
         self._n += len(rows)
@@ -134,15 +135,15 @@ class ReportCounts:
         """Add the counts of other reports, which another process may have made.
 
         Raises:
-            ParameterError: If the other is of columns of other sizes.
+            InvalidParameterError: If the other is of columns of other sizes.
         """
         if not isinstance(other, ReportCounts) or other._sizes != self._sizes:
-            raise ParameterError(
+            raise InvalidParameterError(
                 "only counts of the same columns, with the same domain sizes, can be "
                 "merged."
             )
         if self._n + other._n > _MAX_REPORTS:
-            raise ParameterError(f"there may be at most {_MAX_REPORTS} reports.")
+            raise InvalidParameterError(f"there may be at most {_MAX_REPORTS} reports.")
         if self._joint is not None and other._joint is not None:
             self._joint += other._joint
         else:
@@ -171,8 +172,8 @@ class ReportCounts:
             fields: As `to_dict` returned them.
 
         Raises:
-            ParameterError: If a list is missing, of the wrong size or type, or the
-                counts contradict one another.
+            InvalidParameterError: If a list is missing, of the wrong size or type, or
+                the counts contradict one another.
 
         Example:
             >>> counts = ReportCounts([2, 2])
@@ -184,7 +185,7 @@ class ReportCounts:
         n = _stored(fields, "n", (1,))
         restored._n = count(int(n[0]), "n", minimum=0)
         if restored._n > _MAX_REPORTS:
-            raise ParameterError(f"n must be at most {_MAX_REPORTS}.")
+            raise InvalidParameterError(f"n must be at most {_MAX_REPORTS}.")
         if restored._joint is not None:
             flat = _stored(fields, "joint", (restored._joint.size,))
             restored._joint[...] = flat.reshape(restored._sizes)
@@ -244,7 +245,7 @@ class ReportCounts:
         for (i, j), table in self._pairs.items():
             agree = np.array_equal(table.sum(axis=1), singles[i])
             if not agree or not np.array_equal(table.sum(axis=0), singles[j]):
-                raise ParameterError(
+                raise InvalidParameterError(
                     f"pairs: the tables of columns {i} and {j} contradict the others. "
                     "The file is damaged: load another copy."
                 )
@@ -260,22 +261,24 @@ def checked_sizes(domain_sizes: Any) -> tuple[int, ...]:
     try:
         given = list(domain_sizes)
     except TypeError:
-        raise ParameterError(
+        raise InvalidParameterError(
             "domain_sizes must be a sequence, one size per column."
         ) from None
     if not given:
-        raise ParameterError("domain_sizes must hold at least one column's size.")
+        raise InvalidParameterError(
+            "domain_sizes must hold at least one column's size."
+        )
     sizes = tuple(
         count(size, f"domain_sizes[{i}]", minimum=2) for i, size in enumerate(given)
     )
     if max(sizes) > MAX_CELLS:
         i = sizes.index(max(sizes))
-        raise ParameterError(
+        raise InvalidParameterError(
             f"domain_sizes[{i}] must be at most {MAX_CELLS}: merge values."
         )
     pair_cells = _pair_cells(sizes)
     if math.prod(sizes) > MAX_CELLS and pair_cells > MAX_PAIR_CELLS:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"the tables of all pairs of columns would have {pair_cells} cells, more "
             f"than {MAX_PAIR_CELLS}: merge values of the largest columns."
         )
@@ -286,19 +289,19 @@ def _checked_codes(codes: Any, sizes: tuple[int, ...]) -> _Counts:
     try:
         array = np.asarray(codes)
     except ValueError:
-        raise ParameterError("codes must be rows of one length.") from None
+        raise InvalidParameterError("codes must be rows of one length.") from None
     if array.ndim != 2 or array.shape[1] != len(sizes):  # noqa: PLR2004  # Rows, columns.
-        raise ParameterError(
+        raise InvalidParameterError(
             f"codes must have shape (rows, {len(sizes)}), one column per column of the "
             "table."
         )
     if array.dtype.kind not in "iu":
-        raise ParameterError(f"codes must be integers, not {array.dtype}.")
+        raise InvalidParameterError(f"codes must be integers, not {array.dtype}.")
     # Codes below 0 become huge as unsigned numbers: one comparison finds both ends.
     if array.size:
         largest = array.astype(np.int64, copy=False).view(np.uint64).max(axis=0)
         for i in np.flatnonzero(largest >= np.array(sizes, dtype=np.uint64)):
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"codes of column {i} must be between 0 and {sizes[i] - 1}."
             )
     return array.astype(np.int64, copy=False)
@@ -372,15 +375,19 @@ def _stored(
     fields: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None
 ) -> _Counts:
     if not isinstance(fields, Mapping) or name not in fields:
-        raise ParameterError(f"the list {name!r} is missing: this is no stored count.")
+        raise InvalidParameterError(
+            f"the list {name!r} is missing: this is no stored count."
+        )
     try:
         array = np.atleast_1d(np.asarray(fields[name]))
     except (ValueError, OverflowError):
-        raise ParameterError(f"{name} must be a list of integers.") from None
+        raise InvalidParameterError(f"{name} must be a list of integers.") from None
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ParameterError(f"{name} must be a list of integers.")
+        raise InvalidParameterError(f"{name} must be a list of integers.")
     if shape is not None and array.shape != shape:
-        raise ParameterError(f"{name} must have {shape[0]} entries, not {array.size}.")
+        raise InvalidParameterError(
+            f"{name} must have {shape[0]} entries, not {array.size}."
+        )
     # Unsigned numbers beyond 63 bits come out negative, and are refused as such.
     return array.astype(np.int64)
 
@@ -389,6 +396,6 @@ def _check_total(name: str, table: _Counts, n: int) -> None:
     # Bounded first: the sum of cells of at most n < 2^53 is exact enough in floats to
     # see whether the sum of integers could overflow.
     if table.min() < 0 or table.max() > n or float(table.sum(dtype=np.float64)) > 2 * n:
-        raise ParameterError(f"{name} must hold counts between 0 and n.")
+        raise InvalidParameterError(f"{name} must hold counts between 0 and n.")
     if int(table.sum()) != n:
-        raise ParameterError(f"{name} must sum to n, the number of reports.")
+        raise InvalidParameterError(f"{name} must sum to n, the number of reports.")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
 _Floats = npt.NDArray[np.float64]
@@ -91,8 +92,8 @@ class Distribution(ABC):
             Codes of shape `(k, columns)`.
 
         Raises:
-            ParameterError: If `k` is negative, the column or code does not exist, or
-                the distribution gives that code no weight.
+            InvalidParameterError: If `k` is negative, the column or code does not
+                exist, or the distribution gives that code no weight.
 
         Privacy:
             Post-processing of reports: any number of rows, any number of times.
@@ -113,23 +114,23 @@ class Distribution(ABC):
     def _checked_column(self, column: Any) -> int:
         number = count(column, "column", minimum=0)
         if number >= len(self._errors):
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"column must be below the number of columns, {len(self._errors)}."
             )
         return number
 
     def _checked_given(self, given: Any) -> tuple[int, int]:
         if not isinstance(given, tuple) or len(given) != 2:  # noqa: PLR2004  # A pair.
-            raise ParameterError("given must be a pair: a column and a code.")
+            raise InvalidParameterError("given must be a pair: a column and a code.")
         column = self._checked_column(given[0])
         code = count(given[1], "given's code", minimum=0)
         if code >= self.domain_sizes[column]:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"given's code must be below column {column}'s domain size, "
                 f"{self.domain_sizes[column]}."
             )
         if not self.marginal(column)[code] > 0:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"given: by the reports, column {column} hardly ever has this code, "
                 "and the distribution gives it no weight. Draw without it, or collect "
                 "more reports."

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.dependence import (
     independence_p_value,
@@ -74,8 +74,8 @@ def fit(
         A `JointDistribution` or a `TreeDistribution`.
 
     Raises:
-        ParameterError: If the epsilons do not match, the model is unknown, or a joint
-            table is asked for that would be too large.
+        InvalidParameterError: If the epsilons do not match, the model is unknown, or a
+            joint table is asked for that would be too large.
 
     Privacy:
         Post-processing of reports: fit as often as you like, it costs nothing.
@@ -89,10 +89,10 @@ def fit(
     """
     budgets = checked_epsilons(epsilons, len(counts.domain_sizes))
     if model not in ("auto", "joint", "tree"):
-        raise ParameterError('model must be "auto", "joint" or "tree".')
+        raise InvalidParameterError('model must be "auto", "joint" or "tree".')
     joint = None if model == "tree" else counts.joint
     if joint is None and model == "joint":
-        raise ParameterError(
+        raise InvalidParameterError(
             "the joint table of these columns is too large to be kept: use the model "
             '"tree", or fewer columns.'
         )
@@ -199,7 +199,7 @@ def _estimate(reports: npt.NDArray[np.int64], epsilons: Sequence[float]) -> _Flo
 def _noise(reports: npt.NDArray[np.int64], epsilons: Sequence[float], n: int) -> float:
     try:
         return randomization_noise(reports, epsilons, n)
-    except ParameterError:
+    except InvalidParameterError:
         return 1.0  # A budget so small that the figures overflow: nothing but noise.
 
 

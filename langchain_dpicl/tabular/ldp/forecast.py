@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.randomized_response import response_chances
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS
 from langchain_dpicl.tabular.ldp.fitting import MAX_JOINT_NOISE

@@ -11,9 +11,7 @@ from typing import Any
 from typing_extensions import Self
 
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.ldp.client_reports import Invalid, counts_of_reports
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.terms import LDPTerms
@@ -68,7 +66,7 @@ class ReportTally:
             )
         counts = ReportCounts(first.counts.domain_sizes)
         for one in tallies:
-            checked(counts.merge, one.counts)
+            counts.merge(one.counts)
         dropped = sum(one.dropped for one in tallies)
         return cls(first.about, counts, dropped, tuple(sorted(parts)))
 
@@ -97,7 +95,7 @@ class ReportTally:
                 counts = ReportCounts.from_dict(content["counts"])
                 parts = tuple(content["parts"])
                 found = cls(content["about"], counts, content["dropped"], parts)
-        except (ParameterError, KeyError, RecursionError, TypeError, ValueError):
+        except (InvalidParameterError, KeyError, RecursionError, TypeError, ValueError):
             found = None
         if found is None:
             raise InvalidParameterError(_NO_TALLY)
@@ -131,9 +129,9 @@ def tally_reports(
         Post-processing of reports that are private already: no further cost, however
         often they are counted. Each report must be in one part, or it counts twice.
     """
-    terms = LDPTerms(schema, checked(parameters.epsilon, epsilon), split)
+    terms = LDPTerms(schema, parameters.epsilon(epsilon), split)
     terms.check()
-    size = checked(parameters.count, chunk_size, "chunk_size")
+    size = parameters.count(chunk_size, "chunk_size")
     counts, dropped = counts_of_reports(reports, terms, invalid, size)
     return ReportTally(about_reports(terms), counts, dropped, (secrets.token_hex(16),))
 

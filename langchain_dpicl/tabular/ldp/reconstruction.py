@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError, count
+from langchain_dpicl.common.parameters import count
+from langchain_dpicl.errors import InvalidParameterError
 
 _Floats = npt.NDArray[np.float64]
 
@@ -45,8 +46,8 @@ def reconstruct(frequencies: Any, epsilons: Sequence[float]) -> _Floats:
         An array of the same shape.
 
     Raises:
-        ParameterError: If the table is not of finite real numbers, or an epsilon is
-            not above 0, or there is not one of them per axis.
+        InvalidParameterError: If the table is not of finite real numbers, or an epsilon
+            is not above 0, or there is not one of them per axis.
 
     Privacy:
         Post-processing of reports: no further cost. Carey, Bhaila, Edemacu and Wu,
@@ -87,8 +88,8 @@ def standard_errors(frequencies: Any, epsilons: Sequence[float], n: int) -> _Flo
         An array of the same shape, of errors of frequencies (not of counts).
 
     Raises:
-        ParameterError: As for `reconstruct`; or a frequency is negative, or all are
-            0, or `n` is below 1.
+        InvalidParameterError: As for `reconstruct`; or a frequency is negative, or all
+            are 0, or `n` is below 1.
 
     Example:
         >>> standard_errors([50, 50], [math.inf], 100)
@@ -118,7 +119,7 @@ def randomization_noise(frequencies: Any, epsilons: Sequence[float], n: int) -> 
         A figure between 0 and 1.
 
     Raises:
-        ParameterError: As for `standard_errors`.
+        InvalidParameterError: As for `standard_errors`.
 
     Privacy:
         A function of the reports: no further cost, and it may be shown.
@@ -140,22 +141,24 @@ def checked_table(values: Any, name: str = "frequencies") -> _Floats:
     """Return a fresh, contiguous float table of one axis or more, no axis empty.
 
     Raises:
-        ParameterError: If it is ragged, not of finite real numbers, or empty.
+        InvalidParameterError: If it is ragged, not of finite real numbers, or empty.
     """
     try:
         array = np.asarray(values)
     except ValueError:
         # The chain is cut: NumPy's message may quote what it was given.
-        raise ParameterError(f"{name} must be a table, not ragged lists.") from None
+        raise InvalidParameterError(
+            f"{name} must be a table, not ragged lists."
+        ) from None
     if array.ndim == 0 or array.size == 0:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} must have one axis per column, each of the column's size."
         )
     if array.dtype.kind not in "fiu":
-        raise ParameterError(f"{name} must be real numbers, not {array.dtype}.")
+        raise InvalidParameterError(f"{name} must be real numbers, not {array.dtype}.")
     table = np.array(array, dtype=np.float64, order="C")
     if not bool(np.isfinite(table).all()):
-        raise ParameterError(f"{name} must be finite.")
+        raise InvalidParameterError(f"{name} must be finite.")
     return table
 
 
@@ -163,7 +166,7 @@ def checked_epsilons(epsilons: Any, columns: int) -> tuple[float, ...]:
     """Return one epsilon per column, each above 0; infinity stands for no noise.
 
     Raises:
-        ParameterError: If one is missing, not a number, or not above 0.
+        InvalidParameterError: If one is missing, not a number, or not above 0.
 
     Example:
         >>> checked_epsilons([1, math.inf], 2)
@@ -172,19 +175,21 @@ def checked_epsilons(epsilons: Any, columns: int) -> tuple[float, ...]:
     try:
         given = list(epsilons)
     except TypeError:
-        raise ParameterError("epsilons must be a sequence, one per column.") from None
+        raise InvalidParameterError(
+            "epsilons must be a sequence, one per column."
+        ) from None
     if len(given) != columns:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"epsilons must hold one value per column: {columns}, not {len(given)}."
         )
     for axis, value in enumerate(given):
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"epsilons[{axis}] must be a number, not {type(value).__name__}."
             )
         # Written so that NaN fails.
         if not float(value) > 0:
-            raise ParameterError(
+            raise InvalidParameterError(
                 f"epsilons[{axis}] must be greater than 0, not {float(value):g}."
             )
     return tuple(float(value) for value in given)
@@ -197,10 +202,14 @@ def _checked_reports(
     budgets = checked_epsilons(epsilons, table.ndim)
     n = count(n, "n")
     if float(table.min()) < 0:
-        raise ParameterError("frequencies must not be negative: they are of reports.")
+        raise InvalidParameterError(
+            "frequencies must not be negative: they are of reports."
+        )
     total = float(table.sum())
     if not 0 < total < math.inf:
-        raise ParameterError("frequencies must not all be 0, and have a finite sum.")
+        raise InvalidParameterError(
+            "frequencies must not all be 0, and have a finite sum."
+        )
     table /= total
     return table, budgets, n
 
@@ -243,7 +252,7 @@ def _scaled(table: _Floats, gain: float) -> _Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         table *= gain
     if not bool(np.isfinite(table).all()):
-        raise ParameterError(
+        raise InvalidParameterError(
             "epsilons are so small that the estimate has no finite value: reports say "
             "nothing at this budget. Give more budget or fewer columns."
         )

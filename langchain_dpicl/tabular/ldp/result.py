@@ -10,7 +10,6 @@ import numpy as np
 
 from langchain_dpicl.accounting import Event, Pure
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.common.validation import checked
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.record import release_record
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -127,7 +126,7 @@ def reconstructed(
     Raises:
         InvalidParameterError: If epsilon is so small that nothing finite comes out.
     """
-    return checked(fit, counts, list(epsilons.values()), model=terms.model)
+    return fit(counts, list(epsilons.values()), model=terms.model)
 
 
 def record_of(

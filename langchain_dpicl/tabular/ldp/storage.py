@@ -14,8 +14,7 @@ from typing import Any
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import LDP_TABLE
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.released.checking import (
     checked_record,
     events_of,
@@ -32,7 +31,14 @@ from langchain_dpicl.tabular.ldp.terms import (
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import TOLERANCE
 
-_UNFIT = (DPError, ParameterError, KeyError, OverflowError, TypeError, ValueError)
+_UNFIT = (
+    DPError,
+    InvalidParameterError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
 
 Path_ = str | os.PathLike[str]
 
@@ -62,17 +68,17 @@ def read(path: Path_, schema: TableSchema | None) -> Collected:
     """Read what `write` wrote, and check it; see `LDPTable.load`.
 
     Raises:
-        ReleaseError: If it is no such file, was changed, or contradicts itself.
-        InvalidParameterError: If it is of another schema.
+        InvalidParameterError: If it is no such file, was changed, contradicts itself,
+            or is of another schema.
     """
     content, reason = file_format.read(path, LDP_TABLE), ""
     try:
         found = _collected(content)
     except _UNFIT as error:
-        reason = str(error) if isinstance(error, DPError | ParameterError) else ""
+        reason = str(error) if isinstance(error, DPError) else ""
         reason = reason or "a part of it is missing or of another form"
     if reason:
-        raise ReleaseError(
+        raise InvalidParameterError(
             f"{str(path)!r} holds no {LDP_TABLE.words}: {reason.rstrip('.')}. "
             f"{LDP_TABLE.way_out}"
         )
@@ -116,6 +122,8 @@ def _collected(content: Mapping[str, Any]) -> Collected:
         and same_epsilons(own["epsilons"], epsilons)
     )
     if not agrees:
-        raise ReleaseError("its counts, schema and record contradict each other")
+        raise InvalidParameterError(
+            "its counts, schema and record contradict each other"
+        )
     distribution = reconstructed(terms, epsilons, counts)
     return Collected(terms, epsilons, counts, distribution, record)

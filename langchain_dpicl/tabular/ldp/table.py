@@ -12,8 +12,7 @@ from typing_extensions import Self
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
@@ -146,7 +145,7 @@ class LDPTable(ReleasedTable):
         # Whatever fails from here on, tracebacks show this frame and no row.
         del data
         if epsilon is not None:
-            epsilon = checked(parameters.epsilon, epsilon)
+            epsilon = parameters.epsilon(epsilon)
         if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
             raise InvalidParameterError(
                 f"budget must be a PrivacyBudgetHandler, not {type(budget).__name__}."
@@ -154,14 +153,14 @@ class LDPTable(ReleasedTable):
         self._schema = schema
         self._terms = LDPTerms(schema, epsilon, split, model, unit_key, rows_per_unit)
         self._terms.check()
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         self._budget = budget
         self._lock = threading.Lock()
         self._collected: Collected | None = None
         self._rows: Rows | None = None
         extra = self._extra_columns = check_extra_columns(extra_columns)
         self._unit_key = unit_key
-        size = checked(parameters.count, chunk_size, "chunk_size")
+        size = parameters.count(chunk_size, "chunk_size")
         if isinstance(hidden.value, Collected):
             # From `load` and `from_reports`: there are no rows to read.
             self._collected = hidden.value
@@ -210,7 +209,7 @@ class LDPTable(ReleasedTable):
             charge. That they did, at this epsilon, and how often each reported, is
             taken on their word: nothing in a report shows it.
         """
-        cost = checked(parameters.epsilon, epsilon)
+        cost = parameters.epsilon(epsilon)
         own = LDPTerms(schema, cost, split, model)
         own.check()
         require_same_terms(own, terms)
@@ -221,12 +220,10 @@ class LDPTable(ReleasedTable):
         found = count_reports(
             reports,
             own,
-            checked(checked_source, random),
+            checked_source(random),
             invalid=invalid,
-            reports_per_unit=checked(
-                parameters.count, reports_per_unit, "reports_per_unit"
-            ),
-            chunk_size=checked(parameters.count, chunk_size, "chunk_size"),
+            reports_per_unit=parameters.count(reports_per_unit, "reports_per_unit"),
+            chunk_size=parameters.count(chunk_size, "chunk_size"),
             said=terms,
             counted=counted,
         )
@@ -320,7 +317,7 @@ class LDPTable(ReleasedTable):
         return forecast(
             terms.sizes,
             terms.row_epsilons(epsilon),
-            n_rows=checked(parameters.count, n_rows, "n_rows"),
+            n_rows=parameters.count(n_rows, "n_rows"),
             epsilon=epsilon,
             model=terms.model,
         )
@@ -376,7 +373,7 @@ class LDPTable(ReleasedTable):
         """
         found = self._result()
         return draw_rows(
-            found, checked(parameters.count, k, "k"), self._random, balanced=balanced
+            found, parameters.count(k, "k"), self._random, balanced=balanced
         )
 
     def record(self) -> dict[str, Any]:
@@ -393,7 +390,8 @@ class LDPTable(ReleasedTable):
             overwrite: Whether to replace anything else that is there.
 
         Raises:
-            ReleaseError: If something else is there, or the file can't be written.
+            InvalidParameterError: If something else is there, or the file can't be
+                written.
         """
         storage.write(path, self._found(), overwrite=overwrite)
 
@@ -413,8 +411,8 @@ class LDPTable(ReleasedTable):
             random: For tests.
 
         Raises:
-            ReleaseError: If it is no such file, was changed, or contradicts itself.
-            InvalidParameterError: If it is of another schema.
+            InvalidParameterError: If it is no such file, was changed, contradicts
+                itself, or is of another schema.
         """
         found = storage.read(path, schema)
         terms = found.terms

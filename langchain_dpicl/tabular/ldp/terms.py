@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise, reports_template
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, checked_sizes
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -70,10 +69,10 @@ class LDPTerms:
                 f"schema must be a TableSchema, not {type(self.schema).__name__}."
             )
         # Also for a client: what nobody can count need not be reported and paid for.
-        checked(checked_sizes, list(self.sizes.values()))
+        checked_sizes(list(self.sizes.values()))
         if self.model not in ("auto", "joint", "tree"):
             raise InvalidParameterError("model must be 'auto', 'joint' or 'tree'.")
-        checked(parameters.count, self.rows_per_unit, "rows_per_unit")
+        parameters.count(self.rows_per_unit, "rows_per_unit")
         if self.unit_key is not None:
             if not isinstance(self.unit_key, str) or not self.unit_key:
                 raise InvalidParameterError(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom
 from langchain_dpicl.tabular.ldp.distribution import Distribution, draw_codes
 
@@ -32,7 +32,7 @@ class TreeDistribution(Distribution):
         noise: Expected total variation distance due to randomized response.
 
     Raises:
-        ParameterError: If the edges form a cycle.
+        InvalidParameterError: If the edges form a cycle.
 
     Example:
         >>> half, errors = np.full(2, 0.5), [np.zeros(2)] * 3
@@ -60,7 +60,7 @@ class TreeDistribution(Distribution):
         # Every edge is walked exactly once, unless some close a cycle.
         walked = sum(parent is not None for _, parent in self._order(0))
         if walked != len(self.edges):
-            raise ParameterError("edges must not form a cycle.")
+            raise InvalidParameterError("edges must not form a cycle.")
 
     def marginal(self, column: int) -> _Floats:
         """Return the probabilities of one column's values, shape `(d,)`."""

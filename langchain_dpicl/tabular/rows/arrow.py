@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.inferred import warn_arrow_types
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.tabular.rows.frames import frame_library
 from langchain_dpicl.tabular.rows.wanted import WantedColumns
 

@@ -15,8 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.rows.arrow import ArrowRows
 from langchain_dpicl.tabular.rows.frames import (
     frame_columns,
@@ -147,7 +146,7 @@ def read_chunks(
     # Whatever fails from here on, tracebacks show this frame and no row.
     del data
     wanted = WantedColumns.checked(names, unit_key, extra_columns, categories)
-    size = checked(parameters.count, chunk_size, "chunk_size")
+    size = parameters.count(chunk_size, "chunk_size")
     if isinstance(hidden.value, (CSVRows, SQLRows, ArrowRows)):
         return _of_columns(_read_columns(hidden.value, wanted, size), wanted)
     if frame_library(hidden.value) is not None:

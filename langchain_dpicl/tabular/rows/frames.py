@@ -10,7 +10,7 @@ import numpy as np
 
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.inferred import InferredTypeWarning, warn_inferred
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.rows.wanted import WantedColumns
 
 __all__ = [

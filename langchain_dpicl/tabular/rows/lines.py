@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 
 from typing_extensions import Self, override
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 Invalid = Literal["refuse", "drop"]
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.progress import is_watched, progress_bar
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 from langchain_dpicl.tabular.rows.capped import CappedRows
 from langchain_dpicl.tabular.rows.chunks import CHUNK_SIZE, Chunk, read_chunks
@@ -116,15 +115,15 @@ class RowReader:
         hidden = Hidden(data)
         # Whatever fails from here on, tracebacks show this frame and no row.
         del data
-        cap = checked(parameters.count, rows_per_unit, "rows_per_unit")
+        cap = parameters.count(rows_per_unit, "rows_per_unit")
         if unit_key is None and cap != 1:
             raise InvalidParameterError(
                 "rows_per_unit needs unit_key=: without one every row is a unit of its "
                 "own. Name the column that says whose a row is."
             )
-        self._rate = checked(parameters.sampling_rate, sampling_rate)
+        self._rate = parameters.sampling_rate(sampling_rate)
         self._encode = encode
-        self._random = checked(checked_source, random)
+        self._random = checked_source(random)
         self._shown = is_watched() if progress is None else progress
         self._unit_key = unit_key
         self._cap = cap

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.sql.selectable import SelectBase
 
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from langchain_dpicl.common import files
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.rows.lines import Invalid, Lines, TextSource
 from langchain_dpicl.tabular.schema.cells import TextCells
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.tabular.schema.arrow_cells import arrow_cells, is_arrow
 
 Digests = NDArray[np.uint64]

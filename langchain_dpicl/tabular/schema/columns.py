@@ -28,7 +28,7 @@ from pydantic import (
 from typing_extensions import Self, override
 
 from langchain_dpicl.common.validation import construct
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.schema import cells, spelling, wording
 
 _MIN_VALUES = 2

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import override
 
 from langchain_dpicl.common import file_format
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.schema.columns import TableColumn
 from langchain_dpicl.tabular.schema.declared import Kind, kind_of, values_of
 from langchain_dpicl.tabular.schema.table import TableSchema

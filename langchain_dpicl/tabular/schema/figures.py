@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from langchain_dpicl.common.parameters import ParameterError, count, finite
+from langchain_dpicl.common.parameters import count, finite
+from langchain_dpicl.errors import InvalidParameterError
 
 MAX_SPAN = 1 << 31
 """Largest distance of an integer column's bounds: sums of 2^31 rows fit 64 bits."""
@@ -101,7 +102,8 @@ def declared(name: str, given: Any, *, whole: bool) -> float:
         The number.
 
     Raises:
-        ParameterError: If it is no finite number, or no exact integer where it must be.
+        InvalidParameterError: If it is no finite number, or no exact integer where it
+            must be.
 
     Example:
         >>> declared("lower", 17.0, whole=True)
@@ -112,11 +114,11 @@ def declared(name: str, given: Any, *, whole: bool) -> float:
     except OverflowError:
         number = math.inf
     if math.isinf(number):
-        raise ParameterError(f"{name} must be finite, and fit into a float")
+        raise InvalidParameterError(f"{name} must be finite, and fit into a float")
     if not whole:
         return number
     if not number.is_integer() or abs(number) >= _EXACT:
-        raise ParameterError(
+        raise InvalidParameterError(
             f"{name} of an integer column must be an integer below 2^53; make the "
             'column kind="number"'
         )
@@ -132,24 +134,25 @@ def check_span(lower: float, upper: float, *, whole: bool) -> None:
         whole: Whether they are those of an integer column.
 
     Raises:
-        ParameterError: If the bounds are reversed, equal, too close or too far apart.
+        InvalidParameterError: If the bounds are reversed, equal, too close or too far
+            apart.
 
     Example:
         >>> check_span(1, 1, whole=True)
         Traceback (most recent call last):
-        langchain_dpicl.common.parameters.ParameterError: the upper bound must be ...
+        langchain_dpicl.common.InvalidParameterError: the upper bound must be ...
     """
     if lower >= upper:
-        raise ParameterError(
+        raise InvalidParameterError(
             "the upper bound must be above the lower one "
             f"(lower={lower!r}, upper={upper!r})"
         )
     if whole and upper - lower > MAX_SPAN:
-        raise ParameterError(
+        raise InvalidParameterError(
             'the bounds are more than 2^31 apart; make the column kind="number"'
         )
     if not lower < lower / 2 + upper / 2 < upper and not whole:
-        raise ParameterError("no number lies between the bounds; widen them")
+        raise InvalidParameterError("no number lies between the bounds; widen them")
 
 
 def equal_edges(
@@ -168,21 +171,24 @@ def equal_edges(
         One edge less than there are bins.
 
     Raises:
-        ParameterError: If `given` is no number of bins, or there can't be so many.
+        InvalidParameterError: If `given` is no number of bins, or there can't be so
+            many.
 
     Example:
         >>> equal_edges(4, 0, 1, whole=False), equal_edges(4, 0, 9, whole=True)
         ((0.25, 0.5, 0.75), (3, 5, 8))
     """
     if isinstance(given, (str, bytes)) or not hasattr(given, "__index__"):
-        raise ParameterError("give a list of edges, or a number of bins")
+        raise InvalidParameterError("give a list of edges, or a number of bins")
     number = count(given, "the number of bins", minimum=2)
     if number > _MAX_BINS:
-        raise ParameterError(f"at most {_MAX_BINS} bins can be made")
+        raise InvalidParameterError(f"at most {_MAX_BINS} bins can be made")
     if whole:
         places = int(upper) - int(lower) + 1
         if number > places:
-            raise ParameterError(f"there are {places} integers only between the bounds")
+            raise InvalidParameterError(
+                f"there are {places} integers only between the bounds"
+            )
         return tuple(int(lower) - (-i * places // number) for i in range(1, number))
     shares = [i / number for i in range(1, number)]
     if math.isfinite(span := upper - lower):

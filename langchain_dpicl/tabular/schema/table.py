@@ -15,7 +15,7 @@ from typing_extensions import Self, override
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import SCHEMA
 from langchain_dpicl.common.validation import construct
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.schema import wording
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn

@@ -12,8 +12,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.common.prompts import READING_PROMPT
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.sealed.calls import unwrap
 from langchain_dpicl.tabular.text.card import Card
 
@@ -130,9 +129,9 @@ class Asking:
         price_out: float | None,
     ) -> ReadingForecast:
         """Return what reading takes; see `TextRows.forecast`."""
-        units = checked(parameters.count, n_units, "n_units")
-        each = checked(parameters.count, tokens_per_record, "tokens_per_record")
-        records = checked(parameters.count, records_per_unit, "records_per_unit")
+        units = parameters.count(n_units, "n_units")
+        each = parameters.count(tokens_per_record, "tokens_per_record")
+        records = parameters.count(records_per_unit, "records_per_unit")
         if (price_in is None) != (price_out is None):
             raise InvalidParameterError("Give both price_in and price_out, or none.")
         parts = math.ceil(each * records * _CHARACTERS / max_characters)
@@ -148,8 +147,8 @@ class Asking:
         received = calls * _tokens(str(longest))
         price: float | None = None
         if price_in is not None and price_out is not None:
-            dear = checked(parameters.extended, "price_in", price_in)
-            out = checked(parameters.extended, "price_out", price_out)
+            dear = parameters.extended("price_in", price_in)
+            out = parameters.extended("price_out", price_out)
             price = (sent * dear + received * out) / _MILLION
         return ReadingForecast(calls, sent, received, price)
 

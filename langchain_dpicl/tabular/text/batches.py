@@ -18,7 +18,7 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.slots import Slot, answered
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 URL = "/v1/chat/completions"
 

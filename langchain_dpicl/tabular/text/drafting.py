@@ -19,8 +19,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.prompts import VALUES_PROMPT
 from langchain_dpicl.common.replies import answer_of
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.parsers.reading.drafts import read_drafts
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -163,9 +162,9 @@ class _Request:
         asked = _texts("questions", questions or ())
         if not named and not asked:
             raise InvalidParameterError("Give columns=, questions=, or both.")
-        count = checked(parameters.count, max_values, "max_values", minimum=2)
+        count = parameters.count(max_values, "max_values", minimum=2)
         if n_people is not None:
-            n_people = checked(parameters.count, n_people, "n_people")
+            n_people = parameters.count(n_people, "n_people")
         (sentence,) = _texts("about", [about])
         return cls(sentence, named, asked, label, count, n_people)
 

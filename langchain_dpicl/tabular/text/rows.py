@@ -21,8 +21,7 @@ from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.fan_out import Interrupted, fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
@@ -144,17 +143,14 @@ class TextRows(NamedRows, Frozen):
         self._card = Card.of(schema)
         self._rules = check_merge(merge, self._card.schema.names)
         self._asking = Asking.of(self._card, prompt)
-        self._most = checked(
-            parameters.count,
+        self._most = parameters.count(
             max_characters,
             "max_characters",
             minimum=_LEAST_CHARACTERS,
         )
         self._at_once = MOST_CALLS
         if max_concurrency is not None:
-            self._at_once = checked(
-                parameters.count, max_concurrency, "max_concurrency"
-            )
+            self._at_once = parameters.count(max_concurrency, "max_concurrency")
         self._sealed = None if model is None else SealedModel(model, max_concurrency)
         self._shown = is_watched() if progress is None else progress
         self._readings = Readings(self._card, file, self._asking.digest(model))

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from langchain_dpicl.common.file_format import FORMAT, VERSION
 from langchain_dpicl.common.files import strict_json
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.fields import CategoryField
 

@@ -16,7 +16,7 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR
 from langchain_dpicl.common.slots import hidden_repr
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.ingest import take_documents
 
 MERGES = ("first", "last", "most")

@@ -10,7 +10,7 @@ import tiktoken
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer, Spellings
 
 TEXT = "Two  spaces, naïve café 北京 🙂 <|end|>"

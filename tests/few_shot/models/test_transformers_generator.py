@@ -9,7 +9,7 @@ import pytest
 from support.few_shot_fakes import budget_of, generator_of, records_of
 from support.tiny_models import tiny_model, tiny_tokenizer
 
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.few_shot import TransformersNextToken, ZeroShotGenerator
 from langchain_dpicl.released import ReleasedExamples
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from support.tiny_models import CONTEXT, SPARE_IDS, tiny_model, tiny_tokenizer
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
 from langchain_dpicl.few_shot.models.huggingface.passes import ForwardPasses

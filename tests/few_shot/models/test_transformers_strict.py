@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.tiny_models import CONTEXT, tiny_model, tiny_tokenizer
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.huggingface.batching import FixedBatches
 from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken

@@ -18,7 +18,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from support.list_store import ListStore
 from support.store_parts import chroma_client
 
-from langchain_dpicl.exceptions import UnsoundStoreError
+from langchain_dpicl.errors import UnsoundStoreError
 from langchain_dpicl.groups.stores import (
     StoredHit,
     VectorReader,

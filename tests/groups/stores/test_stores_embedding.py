@@ -15,7 +15,7 @@ from support.pgvector_parts import VectorServer
 from support.store_parts import chroma, in_memory, qdrant, searching
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 MAKERS: dict[str, Callable[..., Any]] = {
     "in memory": in_memory,

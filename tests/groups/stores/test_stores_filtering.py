@@ -16,7 +16,7 @@ from support.list_store import ListStore
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, table_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex

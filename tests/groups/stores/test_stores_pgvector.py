@@ -12,7 +12,7 @@ from langchain_postgres import Column
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, shards_of, table_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.stores import check_shard_store
 from langchain_dpicl.groups.stores.contract import StoredHit
 from langchain_dpicl.groups.stores.known_corpus import known_corpus

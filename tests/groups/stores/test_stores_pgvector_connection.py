@@ -18,7 +18,7 @@ from support.store_parts import account
 from test_stores_chain import chain_over
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import GroupCallError, InvalidParameterError
+from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.stores.pgvector.connection import Database, _libpq
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards

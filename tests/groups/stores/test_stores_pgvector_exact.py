@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, shards_of, table_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.known_corpus import DIMENSION, known_corpus

@@ -13,7 +13,7 @@ from support.pgvector_parts import EMBEDDING, SALT, VectorServer, shards_of, tab
 from test_stores_pgvector import everything, people, units
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import UnitError, UnsoundStoreError
+from langchain_dpicl.errors import UnitError, UnsoundStoreError
 from langchain_dpicl.groups.stores.known_corpus import DIMENSION
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 

@@ -13,7 +13,7 @@ from langchain_postgres import PGVector, PGVectorStore
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, table_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.stores.known_corpus import DIMENSION
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from support.pgvector_parts import SALT, VectorServer, table_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     GroupCallError,
     InvalidParameterError,
     UnsoundStoreError,

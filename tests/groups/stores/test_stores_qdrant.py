@@ -12,7 +12,7 @@ from qdrant_client import QdrantClient, models
 from support.qdrant_parts import Server, store_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     GroupCallError,
     InvalidParameterError,
     UnsoundStoreError,

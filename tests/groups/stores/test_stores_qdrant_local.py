@@ -13,7 +13,7 @@ from qdrant_client import QdrantClient, models
 from support.qdrant_parts import store_of
 
 from langchain_dpicl import InvalidParameterError, RetrievedGroups, UnsoundStoreError
-from langchain_dpicl.exceptions import GroupCallError
+from langchain_dpicl.errors import GroupCallError
 from langchain_dpicl.groups.stores import check_vector_reader
 from langchain_dpicl.groups.stores.known_corpus import KnownEmbedding, known_corpus
 from langchain_dpicl.groups.stores.opening import adapter_of

@@ -15,7 +15,7 @@ from qdrant_client.http.exceptions import ResponseHandlingException
 from support.qdrant_parts import Server, store_of
 
 from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.exceptions import GroupCallError, UnitError, UnsoundStoreError
+from langchain_dpicl.errors import GroupCallError, UnitError, UnsoundStoreError
 from langchain_dpicl.groups.stores import check_shard_store
 from langchain_dpicl.groups.stores.known_corpus import KnownEmbedding, known_corpus
 from langchain_dpicl.groups.stores.qdrant.store import QdrantShards

@@ -15,7 +15,7 @@ from support.store_parts import opened, records, searching
 
 from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import UnsoundStoreError
+from langchain_dpicl.errors import UnsoundStoreError
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.stores import ShardStore, check_shard_store
 from langchain_dpicl.groups.stores.known_corpus import known_corpus

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, make_url
 from support.ledgers import UNIT_FILTERED, UNIT_PLANNED, Database, opened
 
 from langchain_dpicl.accounting import Cost, Failure, Gaussian
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import Allowance, SQLLedger
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import unit_tag

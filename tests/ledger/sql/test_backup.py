@@ -19,7 +19,7 @@ from support.ledgers import (
 )
 from support.postgres import PostgresServer
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, SQLLedger, backup_ledger
 
 MANY = AccountTerms("many", 8.0, 1e-6, 1_000_000)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.corpora import CLINIC, FOR_EVER, clock_for
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, CorpusTerms, SQLLedger, hash_chain
 from langchain_dpicl.ledger import clock as ledger_clock
 from langchain_dpicl.ledger.base import AccountState

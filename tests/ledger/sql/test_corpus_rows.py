@@ -21,7 +21,7 @@ from support.corpora import (
 from support.ledgers import Database
 from support.races import kept, race
 
-from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
+from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import CorpusTerms, SQLLedger
 from langchain_dpicl.ledger.sql import corpus_rows
 from langchain_dpicl.ledger.sql.corpus_rows import corpus_state

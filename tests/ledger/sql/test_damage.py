@@ -24,7 +24,7 @@ from support.ledgers import (
 from support.rechaining import rechained
 
 from langchain_dpicl.accounting import Cost, Failure, Gaussian
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Allowance, SQLLedger
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.sql import rows, verification

@@ -21,7 +21,7 @@ from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import Gaussian, GaussianPart
-from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
+from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
     Allowance,

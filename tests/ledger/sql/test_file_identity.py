@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import make_url
 from support.ledgers import made
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.ledger.sql import sqlite_file
 from langchain_dpicl.ledger.sql.sqlite_file import (

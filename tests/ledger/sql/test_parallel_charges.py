@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from langchain_dpicl.accounting import Failure, Gaussian, Parallel
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     LedgerError,
     PlanMismatchError,

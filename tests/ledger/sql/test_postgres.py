@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 from support.ledgers import PLANNED, UNIT_PLANNED, Database, opened, postgres_database
 from support.postgres import PostgresServer
 
-from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
+from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import AccountTerms, Charge, SQLLedger
 from langchain_dpicl.ledger.sql import (
     engine,

@@ -9,7 +9,7 @@ from support.ledgers import Database, opened
 from support.races import TURNS, WORKERS, kept, race
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import BudgetExhaustedError
+from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
 
 UNITS = [f"p-{i}" for i in range(6)]

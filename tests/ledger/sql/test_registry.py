@@ -8,7 +8,7 @@ import pytest
 from support.ledgers import FILTERED, PLANNED, Database, opened, spend
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
 
 Connect = Callable[[], SQLLedger]

@@ -14,7 +14,7 @@ from support.corpora import DECEMBER
 from support.ledgers import FILTERED, NOISY, PLAN, PLANNED, RENYI, UNIT_PLANNED
 
 from langchain_dpicl.accounting import Cost
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Allowance, Charge, hash_chain
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.base import AccountState

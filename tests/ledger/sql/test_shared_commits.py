@@ -18,7 +18,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from support.ledgers import MANY, PLANNED, made, opened
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     AllowanceExhaustedError,
     BudgetExhaustedError,
     LedgerError,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from langchain_dpicl.accounting import Gaussian
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan, SQLLedger
 
 PLAN = Plan({"parts": []}, (Gaussian(0.1 + 0.2),))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.ledgers import made, used_in
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import (
     SQLLedger,
 )

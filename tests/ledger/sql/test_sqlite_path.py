@@ -17,7 +17,7 @@ import pytest
 from support.ledgers import MANY, PLAN, made, used_in
 
 from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser
-from langchain_dpicl.exceptions import BudgetExhaustedError, DPError, LedgerError
+from langchain_dpicl.errors import BudgetExhaustedError, DPError, LedgerError
 from langchain_dpicl.ledger import (
     SQLLedger,
     backup_ledger,

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import StandbyWarning
 from langchain_dpicl.ledger.sql import standbys
 from langchain_dpicl.ledger.sql.standbys import Standbys, require_confirmed

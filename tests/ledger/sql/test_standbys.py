@@ -14,7 +14,7 @@ from support.ledgers import Database, opened, postgres_database
 from support.postgres import PostgresServer, Standby
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
+from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
     Ledger,

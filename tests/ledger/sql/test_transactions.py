@@ -20,7 +20,7 @@ from sqlalchemy.exc import (
 )
 from support.ledgers import PLANNED, made, opened
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.ledger.sql import engine, schema, transactions
 from langchain_dpicl.ledger.sql.creation import new_ledger

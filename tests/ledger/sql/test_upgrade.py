@@ -17,7 +17,7 @@ from sqlalchemy import Connection, make_url
 from support.corpora import CLINIC
 from support.ledgers import PLAN, PLANNED, Database, opened, spend, sqlite_database
 
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import Allowance, SQLLedger, upgrade_ledger
 from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.sql import creation, migrations

@@ -13,7 +13,7 @@ from sqlalchemy import URL, make_url
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.cli import main
-from langchain_dpicl.exceptions import LedgerError
+from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import SQLLedger, upgrade_ledger
 from langchain_dpicl.ledger.sql.transactions import Transactions
 

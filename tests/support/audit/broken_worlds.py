@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.exceptions import BudgetExhaustedError
+from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.groups import RetrievedGroups
 from support.audit.two_worlds import World, drawn
 

@@ -37,7 +37,7 @@ from langchain_dpicl.accounting import (
 )
 from langchain_dpicl.accounting.parts import Part
 from langchain_dpicl.budget import PaidCharge
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.terms import RetrievalTerms

@@ -13,7 +13,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.exceptions import BudgetExhaustedError
+from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from support.crash.nursery import Log

@@ -16,7 +16,7 @@ from langchain_dpicl.accounting import (
     Gaussian,
     Pure,
 )
-from langchain_dpicl.exceptions import BudgetExhaustedError
+from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.ledger import AccountTerms, Ledger
 from langchain_dpicl.ledger.base import ChargeRecord
 from support.crash import accounts

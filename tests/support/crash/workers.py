@@ -22,7 +22,7 @@ import psycopg
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.default import DefaultDialect
 
-from langchain_dpicl.exceptions import BudgetExhaustedError, LedgerError
+from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import Charge, Ledger, SQLLedger
 from langchain_dpicl.ledger.sql import rows
 from support.crash import accounts, releases

@@ -20,7 +20,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.runnables.config import ensure_config
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.few_shot import (
     DPFewShotGenerator,
     NextTokenModel,

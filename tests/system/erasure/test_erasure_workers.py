@@ -15,7 +15,7 @@ from support.groups_fakes import WordEmbedding
 
 from langchain_dpicl import ErasureCertificate, RetrievedGroups, erase
 from langchain_dpicl.cli import main
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
 from langchain_dpicl.ledger import SQLLedger
 

@@ -28,7 +28,7 @@ from support.leaks.parts import (
 )
 from support.leaks.runs import ALONE, BASIC, COMPANIES, WAYS, watch
 
-from langchain_dpicl.exceptions import UnsealableModelError
+from langchain_dpicl.errors import UnsealableModelError
 from langchain_dpicl.sealed import SealedModel
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

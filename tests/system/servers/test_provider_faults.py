@@ -22,7 +22,7 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.chain.public_model import PublicModel
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.sealed.model_loop import THREAD, model_loop
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])

@@ -9,7 +9,7 @@ import pytest
 from support.few_shot_fakes import budget_of, generator_of, records_of
 from support.servers.scripted_tokens import TokenServer
 
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 

@@ -22,7 +22,7 @@ from support.servers.scripted_tokens import (
     refusal,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.openai import questions
 from langchain_dpicl.few_shot.models.openai.replies import ROUNDING

@@ -21,7 +21,7 @@ from support.servers.scripted_provider import KEY
 from support.servers.scripted_tokens import END, SIZE, Letters, TokenServer, log_probs
 from test_provider_faults import nobody_is_left, until
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.openai.compatible import OpenAICompatibleNextToken
 from langchain_dpicl.few_shot.models.openai.replies import ID_MARK

@@ -16,7 +16,7 @@ from support.servers.vllm_server import VLLMServer
 from test_provider_faults import nobody_is_left, until
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.openai.wire import PUBLIC_TEXTS
 from langchain_dpicl.sealed import arun_sealed, run_sealed

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.table_parts import JOBS, account, people, people_schema
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     InvalidParameterError,
     LedgerError,
     UnitError,

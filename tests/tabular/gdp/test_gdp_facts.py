@@ -13,7 +13,7 @@ from langchain_core.documents import Document
 from support.table_parts import account
 
 from langchain_dpicl import report
-from langchain_dpicl.exceptions import InvalidParameterError, LedgerError, ReleaseError
+from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import MemoryLedger
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.released import ReleasedCorpus, ReleasedExamples
@@ -185,7 +185,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, Any]
     path = tmp_path_factory.mktemp("facts") / "facts.json"
     corpus.save(path)
     assert list(ReleasedCorpus.load(path, ledger=budget.ledger)) == list(corpus)
-    with pytest.raises((ReleaseError, LedgerError)):
+    with pytest.raises((InvalidParameterError, LedgerError)):
         corpus.verify(MemoryLedger())
     return budget.ledger, json.loads(path.read_text())
 
@@ -234,7 +234,7 @@ def test_a_forged_fact_is_found(saved: tuple[Any, dict[str, Any]], name: str) ->
     told = next(one for one in content["documents"] if "±" in one["text"])
     FORGED[name](told, content["record"])
     assert content != saved[1]
-    with pytest.raises(ReleaseError, match="stored"):
+    with pytest.raises(InvalidParameterError, match="stored"):
         corpus_of(content).verify(ledger)
     found = report.verify(content, ledger)
     assert "is not what the ledger stored" in found.summary
@@ -252,7 +252,9 @@ def test_what_no_ledger_stores_is_named(saved: tuple[Any, dict[str, Any]]) -> No
     examples = table(budget=budget, measure=[PAIR], random=None).examples(2)
     assert examples.verify(budget.ledger) == ("examples",)
     record = {**examples.record, "relation": "replace"}
-    with pytest.raises(ReleaseError, match="'relation' is not what the ledger stored"):
+    with pytest.raises(
+        InvalidParameterError, match="'relation' is not what the ledger stored"
+    ):
         ReleasedExamples.of(examples, record).verify(budget.ledger)
 
 

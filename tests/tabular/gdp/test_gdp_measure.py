@@ -13,7 +13,7 @@ import pytest
 from support.table_parts import CANARY, account, people, people_schema
 
 from langchain_dpicl import ReleasedExamples
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from support.table_parts import CANARY, account, people, people_schema
 
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,
@@ -340,7 +340,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from support.table_parts import account, people_schema
-from langchain_dpicl.exceptions import BudgetExhaustedError
+from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.tabular import GDPTable, Tally
 tally = Tally.from_bytes(Path(sys.argv[1]).read_bytes())
 budget = account(queries=3, ledger=sys.argv[2])

@@ -19,7 +19,7 @@ from support.fakes import ScriptedModel
 from support.table_parts import CANARY, account
 
 from langchain_dpicl.accounting import Failure, Gaussian, Pure
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
     LedgerError,

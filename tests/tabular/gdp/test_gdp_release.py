@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from support.table_parts import JOBS, account, measured, people, people_schema
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     InvalidParameterError,
     PlanMismatchError,
     UnitError,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.table_parts import account, people, people_schema
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     LedgerError,
 )

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from support.table_parts import CANARY, account, people, people_schema
 
-from langchain_dpicl.exceptions import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.tabular import GDPTable, SQLRows
 
 EXACT = 1e5

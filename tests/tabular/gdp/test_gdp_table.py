@@ -11,7 +11,7 @@ from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from support.table_parts import account, measured, people, people_schema
 
 from langchain_dpicl import PrivacyBudgetHandler, ReleasedExamples
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     NoBudgetError,

@@ -14,7 +14,7 @@ from support.ldp_parts import MIXED, ROW, SCHEMA, budget_of, table_of
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import LDP_TABLE
-from langchain_dpicl.exceptions import DPError, InvalidParameterError, ReleaseError
+from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.tabular.ldp import dependence
 from langchain_dpicl.tabular.ldp.client import LDPClient
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -75,7 +75,7 @@ def test_a_file_that_was_edited_by_nobody_is_read(saved: Path) -> None:
 def test_a_record_that_is_not_of_these_reports_is_refused(
     saved: Path, edit: Callable[[dict[str, Any]], None]
 ) -> None:
-    with pytest.raises(ReleaseError, match="trusted"):
+    with pytest.raises(InvalidParameterError, match="trusted"):
         LDPTable.load(edited(saved, edit))
 
 
@@ -87,7 +87,7 @@ def test_what_a_record_says_of_errors_is_not_believed(saved: Path, value: Any) -
 
 def test_what_is_no_file_is_not_opened() -> None:
     # A pipe, for one, would wait for a writer.
-    with pytest.raises(ReleaseError, match="can't be read"):
+    with pytest.raises(InvalidParameterError, match="can't be read"):
         LDPTable.load(os.devnull)
 
 

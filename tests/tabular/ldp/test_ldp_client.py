@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from support.ldp_parts import CODES, MIXED, ROW, SCHEMA, SIGNIFICANCE, SIZES, p_value
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.tabular.ldp import reporting
 from langchain_dpicl.tabular.ldp.client import LDPClient

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.ldp_parts import MIXED, ROW, budget_of, joint_of, table_of
 
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     LedgerError,

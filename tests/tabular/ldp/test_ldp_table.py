@@ -24,7 +24,7 @@ from support.ldp_parts import (
     table_of,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular.ldp import reporting, terms

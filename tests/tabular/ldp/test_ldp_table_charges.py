@@ -11,7 +11,7 @@ import pytest
 from support.ldp_parts import MIXED, ROW, SCHEMA, Watched, budget_of, joint_of, table_of
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,

@@ -14,10 +14,9 @@ from support.ldp_parts import MIXED, SCHEMA, SIZES, budget_of, joint_of, table_o
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import LDP_TABLE
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     InvalidParameterError,
     NoBudgetError,
-    ReleaseError,
 )
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.tabular.ldp.client import LDPClient
@@ -157,7 +156,7 @@ def test_reports_of_clients_are_saved_like_others(tmp_path: Path) -> None:
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     path = tmp_path / "table.json"
     path.write_text("something else")
-    with pytest.raises(ReleaseError, match="overwrite=True"):
+    with pytest.raises(InvalidParameterError, match="overwrite=True"):
         reported().save(path)
     assert path.read_text() == "something else"
     reported().save(path, overwrite=True)
@@ -165,7 +164,7 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     LDPTable.load(path).save(path)
     assert path.stat().st_ino == before
     assert LDPTable.load(path).n_reports == 800
-    with pytest.raises(ReleaseError, match="can't be written"):
+    with pytest.raises(InvalidParameterError, match="can't be written"):
         reported().save(path / "below", overwrite=True)
 
 
@@ -248,7 +247,7 @@ def test_a_file_that_contradicts_itself_is_refused(change: Any, tmp_path: Path) 
     content = file_format.read(path, LDP_TABLE)
     change(content)
     file_format.write(path, content, LDP_TABLE, overwrite=True)
-    with pytest.raises(ReleaseError, match="Load a good copy"):
+    with pytest.raises(InvalidParameterError, match="Load a good copy"):
         LDPTable.load(path)
 
 

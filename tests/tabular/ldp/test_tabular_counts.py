@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.ldp import counts as counts_module
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, ReportCounts
 
@@ -144,7 +144,7 @@ def test_stored_counts_come_back(sizes: tuple[int, ...]) -> None:
     ],
 )
 def test_tables_that_cannot_be_kept_are_refused(sizes: object, said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
+    with pytest.raises(InvalidParameterError, match=said):
         ReportCounts(sizes)  # type: ignore[arg-type]
 
 
@@ -163,31 +163,31 @@ def test_tables_that_cannot_be_kept_are_refused(sizes: object, said: str) -> Non
 def test_wrong_codes_are_refused_whole_and_unquoted(codes: object, said: str) -> None:
     counts = counted(NARROW, some_codes(NARROW, 5))
     before = counts.to_dict()
-    with pytest.raises(ParameterError, match=said) as caught:
+    with pytest.raises(InvalidParameterError, match=said) as caught:
         counts.add(codes)
     assert "77" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert counts.to_dict() == before
     good = some_codes(NARROW, 40_000)
     good[-1, 0] = 9
-    with pytest.raises(ParameterError, match="column 0"):
+    with pytest.raises(InvalidParameterError, match="column 0"):
         counts.add(good)
     assert counts.n == 5
 
 
 def test_other_columns_cannot_be_merged() -> None:
-    with pytest.raises(ParameterError, match="same"):
+    with pytest.raises(InvalidParameterError, match="same"):
         ReportCounts((2, 3)).merge(ReportCounts((3, 2)))
-    with pytest.raises(ParameterError, match="same"):
+    with pytest.raises(InvalidParameterError, match="same"):
         ReportCounts((2, 3)).merge("x")  # type: ignore[arg-type]
 
 
 def test_there_is_a_largest_number_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts_module, "_MAX_REPORTS", 8)
     counts = counted(NARROW, some_codes(NARROW, 5))
-    with pytest.raises(ParameterError, match="at most 8"):
+    with pytest.raises(InvalidParameterError, match="at most 8"):
         counts.add(some_codes(NARROW, 5))
-    with pytest.raises(ParameterError, match="at most 8"):
+    with pytest.raises(InvalidParameterError, match="at most 8"):
         counts.merge(counted(NARROW, some_codes(NARROW, 5)))
     assert counts.n == 5
 
@@ -215,7 +215,7 @@ def test_there_is_a_largest_number_of_reports(monkeypatch: pytest.MonkeyPatch) -
 def test_damaged_files_are_refused(sizes: tuple[int, ...], damage: object) -> None:
     arrays = counted(sizes, some_codes(sizes, 400)).to_dict()
     damage(arrays, list(arrays)[-1])  # type: ignore[operator]
-    with pytest.raises(ParameterError):
+    with pytest.raises(InvalidParameterError):
         ReportCounts.from_dict(arrays)
 
 
@@ -226,7 +226,7 @@ def test_pairs_that_contradict_each_other_are_refused() -> None:
     assert flat[:6] == first.tolist()
     flat[0] += 1
     flat[1] -= 1
-    with pytest.raises(ParameterError, match="contradict"):
+    with pytest.raises(InvalidParameterError, match="contradict"):
         ReportCounts.from_dict(arrays)
-    with pytest.raises(ParameterError, match="missing"):
+    with pytest.raises(InvalidParameterError, match="missing"):
         ReportCounts.from_dict([1])  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from support.randomized_reports import chain, randomized, table_of
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
 from langchain_dpicl.tabular.ldp.distribution import draw_codes
@@ -78,7 +78,7 @@ def test_the_rest_of_a_row_is_conditional_on_what_is_given(
 
 def test_a_label_the_reports_do_not_show_is_refused() -> None:
     table = np.array([[0.5, 0.5], [0.0, 0.0]])
-    with pytest.raises(ParameterError, match="column 0 hardly ever"):
+    with pytest.raises(InvalidParameterError, match="column 0 hardly ever"):
         joint(table).sample(1, given=(0, 1))
 
 
@@ -95,7 +95,7 @@ def test_a_label_the_reports_do_not_show_is_refused() -> None:
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict, said: str) -> None:
-    with pytest.raises(ParameterError, match=said):
+    with pytest.raises(InvalidParameterError, match=said):
         joint().sample(**arguments)
 
 
@@ -124,7 +124,7 @@ def test_what_is_known_of_the_fit_is_there() -> None:
     assert np.allclose(distribution.marginal(1), TABLE.sum(axis=(0, 2)))
     assert "joint" in repr(distribution).lower()
     assert "2x3x4" in repr(distribution)
-    with pytest.raises(ParameterError, match="column"):
+    with pytest.raises(InvalidParameterError, match="column"):
         distribution.marginal(3)
 
 
@@ -214,12 +214,12 @@ def test_few_reports_of_few_columns_give_a_sound_answer(
 
 def test_what_cannot_be_fitted_is_refused() -> None:
     wide = ReportCounts((1100, 1000))
-    with pytest.raises(ParameterError, match="too large"):
+    with pytest.raises(InvalidParameterError, match="too large"):
         fit(wide, [1.0, 1.0], model="joint")
     assert fit(wide, [1.0, 1.0]).kind == "tree"
-    with pytest.raises(ParameterError, match='"auto", "joint" or "tree"'):
+    with pytest.raises(InvalidParameterError, match='"auto", "joint" or "tree"'):
         fit(wide, [1.0, 1.0], model="chain")  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="one value per column"):
+    with pytest.raises(InvalidParameterError, match="one value per column"):
         fit(wide, [1.0])
-    with pytest.raises(ParameterError, match=r"epsilons\[1\]"):
+    with pytest.raises(InvalidParameterError, match=r"epsilons\[1\]"):
         fit(wide, [1.0, 0.0])

@@ -17,7 +17,7 @@ from support.randomized_reports import (
     whole_matrix,
 )
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.ldp.reconstruction import (
     randomization_noise,
     reconstruct,
@@ -106,7 +106,7 @@ def test_the_input_is_left_alone() -> None:
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, True, "1", None])
 def test_a_wrong_epsilon_is_named_by_its_axis(epsilon: object) -> None:
-    with pytest.raises(ParameterError, match=r"epsilons\[1\]"):
+    with pytest.raises(InvalidParameterError, match=r"epsilons\[1\]"):
         reconstruct([[0.5, 0.0], [0.0, 0.5]], [1.0, epsilon])  # type: ignore[list-item]
 
 
@@ -127,20 +127,20 @@ def test_a_wrong_epsilon_is_named_by_its_axis(epsilon: object) -> None:
 def test_what_cannot_be_reconstructed_is_refused(
     frequencies: object, epsilons: list[float], said: str
 ) -> None:
-    with pytest.raises(ParameterError, match=said):
+    with pytest.raises(InvalidParameterError, match=said):
         reconstruct(frequencies, epsilons)
 
 
 @pytest.mark.parametrize("n", [0, -3, 2.5])
 def test_errors_need_reports(n: object) -> None:
-    with pytest.raises(ParameterError, match="n must be"):
+    with pytest.raises(InvalidParameterError, match="n must be"):
         standard_errors([0.5, 0.5], [1.0], n)  # type: ignore[arg-type]
 
 
 def test_errors_need_a_distribution() -> None:
-    with pytest.raises(ParameterError, match="negative"):
+    with pytest.raises(InvalidParameterError, match="negative"):
         standard_errors([1.5, -0.5], [1.0], 10)
-    with pytest.raises(ParameterError, match="all be 0"):
+    with pytest.raises(InvalidParameterError, match="all be 0"):
         standard_errors([0, 0], [1.0], 10)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.randomized_reports import chain, randomized, response_matrix, table_of
 
-from langchain_dpicl.common.parameters import ParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.tabular.ldp import fitting
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -95,7 +95,7 @@ def test_the_tree_is_conditional_on_what_is_given(column: int, code: int) -> Non
 def test_a_cycle_is_no_tree() -> None:
     pair, half = np.full((2, 2), 0.25), np.full(2, 0.5)
     cycle = dict.fromkeys([(0, 1), (1, 2), (0, 2)], pair)
-    with pytest.raises(ParameterError, match="cycle"):
+    with pytest.raises(InvalidParameterError, match="cycle"):
         TreeDistribution([half] * 3, cycle, [half] * 3, 0.0)
 
 
@@ -103,7 +103,7 @@ def test_a_value_the_reports_do_not_show_is_refused() -> None:
     table, sure = np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([1.0, 0.0])
     tree = TreeDistribution([sure] * 2, {(0, 1): table}, [sure] * 2, 0.0)
     assert tree.sample(3, given=(1, 0)).tolist() == [[0, 0]] * 3
-    with pytest.raises(ParameterError, match="column 1 hardly ever"):
+    with pytest.raises(InvalidParameterError, match="column 1 hardly ever"):
         tree.sample(1, given=(1, 1))
 
 

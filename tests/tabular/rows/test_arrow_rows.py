@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_parts import CANARY, account, measured, people, people_schema
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.tabular import (
     ArrowRows,
     GDPTable,

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from support.table_parts import account
 
-from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.few_shot.records import PrivateRecords, RecordFields
 from langchain_dpicl.tabular import (
     CategoricalColumn,

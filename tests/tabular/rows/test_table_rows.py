@@ -14,7 +14,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.rows import Chunk, read_chunks
 
 CANARY = "Wilhelmina"

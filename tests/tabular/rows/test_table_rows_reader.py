@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from langchain_dpicl.common.parameters import ParameterError
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.mechanisms.source import SecureRandom, SeededRandom
 from langchain_dpicl.tabular.rows import Chunk, RowReader, SQLRows
 
@@ -216,7 +215,7 @@ def test_what_encode_makes_is_checked(made: Any, match: str) -> None:
     ],
 )
 def test_wrong_arguments_of_a_reader(options: Any, match: str) -> None:
-    with pytest.raises(ParameterError, match=match):
+    with pytest.raises(InvalidParameterError, match=match):
         reader(**options)
 
 

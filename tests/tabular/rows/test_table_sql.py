@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from support.postgres import PostgresServer
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.rows import SQLRows, read_chunks
 
 CANARY = "Wilhelmina"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from langchain_dpicl.exceptions import UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.tabular.rows import Chunk, RowReader
 from langchain_dpicl.tabular.rows import capped as capping

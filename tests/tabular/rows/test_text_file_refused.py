@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.table_parts import account, people_schema
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnitError
+from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.tabular import (
     CSVRows,
     GDPTable,

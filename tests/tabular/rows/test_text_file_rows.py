@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_parts import account, people, people_schema
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.records import PrivateRecords, RecordFields
 from langchain_dpicl.tabular import (
     CSVRows,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.schema import CategoricalColumn, NumericColumn
 
 NAN, INF = float("nan"), float("inf")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.schema import (
     CategoricalColumn,
     NumericColumn,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.schema import TableSchema
 
 LABEL = {"name": "y", "kind": "categorical", "values": ["no", "yes"]}

@@ -20,7 +20,7 @@ from support.text_parts import (
     text_rows,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular import TextRows
 from langchain_dpicl.tabular.text import batches
 

@@ -12,7 +12,7 @@ import pytest
 from langchain_core.documents import Document
 from support.text_parts import AsyncReader, Reader
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     NumericColumn,

@@ -13,7 +13,7 @@ from support.leaks.frames import locals_of, private_locals
 from support.table_parts import account
 from support.text_parts import Reader, complaints_schema
 
-from langchain_dpicl.exceptions import DPError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.tabular import GDPTable, TextRows
 from langchain_dpicl.tabular.text import rows as rows_module
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular import CategoricalColumn, NumericColumn, TableSchema
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.reading import read_reply

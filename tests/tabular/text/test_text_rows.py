@@ -28,9 +28,8 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.exceptions import (
+from langchain_dpicl.errors import (
     BudgetExhaustedError,
-    ImmutableError,
     InvalidParameterError,
     PublicCallError,
     UnitError,
@@ -289,7 +288,7 @@ def test_rows_are_not_pickled_or_changed() -> None:
     rows = text_rows(complaints(1))
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(rows)
-    with pytest.raises(ImmutableError, match="'schema' of TextRows"):
+    with pytest.raises(InvalidParameterError, match="'schema' of TextRows"):
         rows.schema = complaints_schema()  # type: ignore[misc]
     assert copy.deepcopy(rows) is rows
 

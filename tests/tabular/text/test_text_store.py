@@ -22,7 +22,7 @@ from support.text_parts import (
     text_rows,
 )
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular import CategoricalColumn
 
 ALL = [row(number) for number in range(20)]

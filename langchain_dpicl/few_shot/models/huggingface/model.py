@@ -14,8 +14,7 @@ from typing import Any, get_args
 import numpy as np
 
 from langchain_dpicl.common.parameters import count
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
@@ -140,8 +139,8 @@ class TransformersNextToken(NextTokenModel):
             raise InvalidParameterError(
                 'batching="single" puts one prompt into a pass: no batch_size.'
             )
-        most_tokens = checked(count, max_batch_tokens, "max_batch_tokens")
-        rows = None if batch_size is None else checked(count, batch_size, "batch_size")
+        most_tokens = count(max_batch_tokens, "max_batch_tokens")
+        rows = None if batch_size is None else count(batch_size, "batch_size")
         self._passes = ForwardPasses(model, device)
         self._tokens = PromptTokens(tokenizer, self._passes.reads, self._passes.width)
         self._end_tokens = self._tokens.end_tokens(model)
@@ -159,7 +158,7 @@ class TransformersNextToken(NextTokenModel):
                 most_tokens=most_tokens,
             )
         else:
-            length = checked(count, prompt_tokens, "prompt_tokens")
+            length = count(prompt_tokens, "prompt_tokens")
             self._plan = FixedBatches(
                 self._passes,
                 rows=rows or max(1, most_tokens // length),
@@ -236,7 +235,7 @@ class TransformersNextToken(NextTokenModel):
 
         What is computed of them is kept, and serves the prompts that begin like them.
         """
-        wanted = checked(count, k, "k")
+        wanted = count(k, "k")
         usable = int(self._tokens.known.sum())
         if wanted > usable:
             raise InvalidParameterError(f"k is {wanted} and there are {usable} tokens.")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 
 PAD = 0  # The token on the right of short rows; any would do, none of them is looked at
 _LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")

@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 from langchain_openai import OpenAI
 
 from langchain_dpicl.common.parameters import count
-from langchain_dpicl.common.validation import checked
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     NextTokenModel,
@@ -136,20 +135,18 @@ class OpenAICompatibleNextToken(NextTokenModel):
                 "leave it out."
             )
         most = MOST_CALLS if max_concurrency is None else max_concurrency
-        self._wire = Wire(llm, checked(count, most, "max_concurrency"))
+        self._wire = Wire(llm, count(most, "max_concurrency"))
         self._terms = Terms(llm.model_name, extra, self._wire.host)
-        self._batch = checked(count, llm.batch_size, "batch_size of llm")
+        self._batch = count(llm.batch_size, "batch_size of llm")
         self._tokenizer = None if tokenizer is None else LocalTokenizer.of(tokenizer)
         self._ends: frozenset[int] | None = None
         if end_tokens is not None:
-            ends = (
-                checked(count, token, "end_tokens", minimum=0) for token in end_tokens
-            )
+            ends = (count(token, "end_tokens", minimum=0) for token in end_tokens)
             self._ends = frozenset(ends)
         self._wants_by_id = by_id
         self._top = None
         if top_logprobs is not None:
-            self._top = checked(count, top_logprobs, "top_logprobs")
+            self._top = count(top_logprobs, "top_logprobs")
         self._abilities: Abilities | None = None
         self._confirmed = 0
 
@@ -258,7 +255,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
             )
         if k is not None:
             questions = self._questions(self._abilities)
-            questions.require_size(checked(count, k, "k"))
+            questions.require_size(count(k, "k"))
             wanted = questions.asked_for(k)
             if wanted > self._confirmed:
                 yield from questions.confirm(wanted)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from langchain_dpicl.exceptions import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.contract import (
     LogProbabilities,
     TokenPrompt,

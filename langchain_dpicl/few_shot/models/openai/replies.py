@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from langchain_dpicl.exceptions import PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.few_shot.models.contract import LogProbabilities, Tokens
 from langchain_dpicl.few_shot.models.openai.wire import Failure, Reply
 

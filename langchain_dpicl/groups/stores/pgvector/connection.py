@@ -20,7 +20,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import hiding_errors
 from langchain_dpicl.ledger.sql.engine import (
     POSTGRES_DRIVER,

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy import inspect as inspect_database
 from sqlalchemy.exc import DBAPIError
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.ingest import Vectors
 from langchain_dpicl.groups.stores.contract import StoredHit
 from langchain_dpicl.groups.stores.pgvector.connection import private_errors

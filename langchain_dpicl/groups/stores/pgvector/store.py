@@ -44,7 +44,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import UserDefinedType
 
 from langchain_dpicl.common.units import canonical_unit_id
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.ingest import Vectors
 from langchain_dpicl.groups.sampling import UnitSample

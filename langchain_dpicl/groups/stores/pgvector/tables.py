@@ -33,7 +33,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, insert
 from sqlalchemy.sql.expression import TableClause
 
 from langchain_dpicl.common.slots import hidden_repr
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.filtering import UnitFilter
 
 NAME = "langchain_dpicl_shards"

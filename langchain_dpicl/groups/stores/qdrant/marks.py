@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ResponseHandlingException
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.ingest import have_direction
 
 PAGE = 5_000  # Points of one call, read or marked.

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.documents import Document
 from qdrant_client import models
 
-from langchain_dpicl.exceptions import InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.stores.contract import VectorReader, hiding_errors
 from langchain_dpicl.groups.stores.qdrant.marks import pages, vector_of
 

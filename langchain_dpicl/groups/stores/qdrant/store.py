@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdrant_client import models
 
-from langchain_dpicl.exceptions import InvalidParameterError, UnsoundStoreError
+from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit
 from langchain_dpicl.groups.stores.qdrant.marks import (
     Mark,

@@ -1,17 +1,15 @@
 """Errors, all below `DPError`.
 
 ```
-DPError (LangChainException)
-├── InvalidParameterError (also ParameterError, a ValueError) a wrong argument
+DPError
+├── InvalidParameterError      (also ValueError) a wrong argument or file; a change
 ├── UnitError                  records without a usable unit id, or too few units
 ├── NoBudgetError              no budget handler was found
-├── BudgetExhaustedError       (also ToolException) the account cannot pay
+├── BudgetExhaustedError       the account cannot pay
 │   └── AllowanceExhaustedError the caller has spent its allowance
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
-├── ImmutableError (also AttributeError) an attribute that was set by the constructor
 ├── UnsoundStoreError          a store's index ties units together
-├── ReleaseError               released examples, or their file, can't be trusted
 ├── PublicCallError            the model failed on a prompt without private text
 └── GroupCallError             the sealed region could not run
     └── UnsealableModelError   the model cannot be called without leaking
@@ -25,41 +23,32 @@ wrong argument is a `ValueError`, as everywhere in Python.
 
 from __future__ import annotations
 
-from langchain_core.exceptions import LangChainException
-from langchain_core.tools import ToolException
-
-from langchain_dpicl.common.parameters import ParameterError
-
 __all__ = [
     "AllowanceExhaustedError",
     "BudgetExhaustedError",
     "DPError",
     "GroupCallError",
-    "ImmutableError",
     "InvalidParameterError",
     "LedgerError",
     "NoBudgetError",
     "PlanMismatchError",
     "PublicCallError",
-    "ReleaseError",
     "UnitError",
     "UnsealableModelError",
     "UnsoundStoreError",
 ]
 
 
-class DPError(LangChainException):
+class DPError(Exception):
     """Base of every error that `langchain_dpicl` raises on purpose."""
 
 
-class InvalidParameterError(DPError, ParameterError):
-    """A public argument is missing, of the wrong type, or out of its range."""
+class InvalidParameterError(DPError, ValueError):
+    """A public argument is missing, of the wrong type, or out of its range.
 
-
-class ImmutableError(DPError, AttributeError):
-    """An attribute of a chain, parser, account, generator or table was assigned.
-
-    Make a new object, or change a copy: `chain.model_copy(update={"budget": other})`.
+    So is a file that is no longer what its record says, and an attribute that somebody
+    sets: make a new object, or change a copy, as with
+    `chain.model_copy(update={"budget": other})`.
     """
 
 
@@ -78,12 +67,8 @@ class NoBudgetError(DPError):
     """
 
 
-class BudgetExhaustedError(DPError, ToolException):
-    """The account cannot pay for another release; nothing was released.
-
-    As a `ToolException` it becomes an error message inside an agent instead of
-    ending the run, where the tool handles tool errors.
-    """
+class BudgetExhaustedError(DPError):
+    """The account cannot pay for another release; nothing was released."""
 
 
 class AllowanceExhaustedError(BudgetExhaustedError):
@@ -106,15 +91,6 @@ class PlanMismatchError(DPError):
 
 class UnsoundStoreError(DPError):
     """A store's index ties units together, so that no sensitivity bound holds."""
-
-
-class ReleaseError(DPError):
-    """Released examples would no longer be what their record says.
-
-    Somebody tried to change them or to add to them, or a file of them is damaged, was
-    edited, or claims less than its events cost. Load a good copy; `list(examples)` is a
-    copy that may be changed and has no guarantee.
-    """
 
 
 class PublicCallError(DPError):
