@@ -32,7 +32,7 @@ TOPICS = {
     "released": ("Released data", ["released"]),
     "tabular": ("Private tables", ["tabular"]),
     "offline": ("Offline stand-ins", ["offline"]),
-    "errors": ("Errors", ["exceptions"]),
+    "errors": ("Errors", ["errors"]),
     "accounting": ("Accounting", ["accounting"]),
     "mechanisms": ("Mechanisms", ["mechanisms"]),
     "operating": ("Operating", []),

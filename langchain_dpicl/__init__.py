@@ -197,7 +197,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return import_module(f"{__name__}.{name}")
     if name in __all__:
-        home = _HOMES.get(name, "exceptions")
+        home = _HOMES.get(name, "errors")
         value = getattr(import_module(f"{__name__}.{home}"), name)
         globals()[name] = value
         return value

@@ -12,7 +12,7 @@ import pytest
 from support.check_types import OURS, PAGES, ROOT, blocks, check
 
 import langchain_dpicl
-from langchain_dpicl import exceptions
+from langchain_dpicl import errors
 from langchain_dpicl.chain.check_report import FINDINGS
 
 BLOB = "https://github.com/langchain-dpicl/langchain-dpicl/blob/main/"
@@ -157,7 +157,7 @@ def test_the_users_pages_together_are_short_enough_to_be_read() -> None:
 def test_troubleshooting_names_every_error_finding_and_reason() -> None:
     page = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text()
     named = set(re.findall(r"^\| `(\w+Error)`", page, re.MULTILINE))
-    assert named | {"DPError", "InvalidParameterError"} == set(exceptions.__all__)
+    assert named | {"DPError", "InvalidParameterError"} == set(errors.__all__)
     assert set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE)) == set(FINDINGS)
     package = ROOT / "langchain_dpicl"
     files = [package / "common" / "outcome.py", *(package / "parsers").glob("*.py")]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import langchain_dpicl
-from langchain_dpicl import exceptions
+from langchain_dpicl import errors
 
 NAMES = [
     "Allowance",
@@ -157,9 +157,9 @@ def test_a_report_loads_neither_parsers_nor_models() -> None:
     assert not loaded & {*other, "langchain_openai", "faiss", "scipy", "dp_accounting"}
 
 
-@pytest.mark.parametrize("name", exceptions.__all__)
+@pytest.mark.parametrize("name", errors.__all__)
 def test_every_error_is_ours_and_travels(name: str) -> None:
-    error = getattr(exceptions, name)("what and the way out")
+    error = getattr(errors, name)("what and the way out")
     assert isinstance(error, langchain_dpicl.DPError)
     vetoes = name != "InvalidParameterError"
     assert isinstance(error, ValueError) is not vetoes
