@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 # ---- names ---------------------------------------------------------------------------
 # The public names, as a user imports them.
 from langchain_dpicl import (
@@ -49,8 +51,67 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.accounting import Exponential, Failure, Gaussian, Parallel, Pure
 
-# ---- laws (60 lines) -----------------------------------------------------------------
-# Draw a release at a given event, with the system's coins or seeded ones.
+# ---- laws ----------------------------------------------------------------------------
+# What a release is charged at a noise, and a draw by what was paid for it.
+
+_LAWS: dict[str, tuple[Any, Any]] = {
+    "votes": (mechanisms.vote_template, mechanisms.noisy_counts),
+    "vectors": (mechanisms.sum_template, mechanisms.noisy_sum),
+    "top words": (mechanisms.ptr_template, mechanisms.ptr_top_k),
+    "common words": (mechanisms.threshold_template, mechanisms.threshold_words),
+    "ranked words": (mechanisms.joint_template, mechanisms.joint_top_k),
+    "token": (mechanisms.next_token_template, mechanisms.noisy_next_token),
+    "likely token": (mechanisms.max_token_template, mechanisms.noisy_max_next_token),
+    "tables": (mechanisms.histograms_template, mechanisms.noisy_histograms),
+    "sums": (mechanisms.tallies_template, mechanisms.noisy_tallies),
+    "reports": (mechanisms.reports_template, mechanisms.randomize),
+    "how many words": (mechanisms.ptr_range_template, mechanisms.choose_k),
+}
+
+
+def seeded(seed: int | None) -> Any:
+    """Return coins that a test can toss again; None tosses the system's."""
+    return None if seed is None else mechanisms.SeededRandom(seed)
+
+
+class Coins(mechanisms.SecureRandom):
+    """Coins that all show one 64-bit word."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__()
+        self.word = word
+
+    def words(self, count: int) -> Any:
+        """Return the word, `count` times."""
+        return np.full(count, self.word, dtype=np.uint64)
+
+
+def charged(
+    release: str, *noise: float, delta0: float = 0.0, rate: float = 1.0
+) -> tuple[Any, ...]:
+    """Return the events that a release with this noise is charged."""
+    terms = {} if rate == 1.0 else {"sampling_rate": rate}
+    terms |= {"delta0": delta0} if delta0 else {}
+    template = _LAWS[release][0](release, *noise[:1], **terms)
+    if release == "how many words":
+        template = _LAWS[release][0](release, 1.0, selection_epsilon=noise[0], **terms)
+    return tuple(template.events(1.0, delta0))
+
+
+def draw(release: str, data: Any, paid: Any, coins: Any = None, **public: Any) -> Any:
+    """Draw a release with the noise that was paid for; `coins`: a seed, or `Coins`."""
+    template, function = _LAWS[release]
+    rate = public.pop("rate", 1.0)
+    shape = template(release, **({} if rate == 1.0 else {"sampling_rate": rate}))
+    noise = dict(vars(shape.read(tuple(paid))))
+    if release == "how many words":
+        noise = {"epsilon": noise["selection_epsilon"]}
+    elif release == "sums":
+        noise = {"epsilons": [noise["epsilon"] / len(data)] * len(data)}
+    else:
+        noise.pop("selection_epsilon", None)
+    random = seeded(coins) if isinstance(coins, int) else coins
+    return function(data, **noise, **public, random=random)
 
 
 # ---- accounting (25 lines) -----------------------------------------------------------
