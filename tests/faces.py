@@ -114,8 +114,32 @@ def draw(release: str, data: Any, paid: Any, coins: Any = None, **public: Any) -
     return function(data, **noise, **public, random=random)
 
 
-# ---- accounting (25 lines) -----------------------------------------------------------
-# Price events; least noise of a plan; what a filter still pays for.
+# ---- accounting ----------------------------------------------------------------------
+# What an account that adds up as it goes still pays for.
+
+
+class Filter:
+    """A filter at one order: `pays(events)` adds them to what was spent, if they fit.
+
+    A quarter of delta is for failures.
+    """
+
+    def __init__(
+        self, epsilon: float, delta: float, order: float | None = None
+    ) -> None:
+        self._filter = accounting.PrivacyFilter(
+            "renyi", epsilon, delta, delta0_share=0.25, order=order
+        )
+        self.order = float(self._filter.order or 0)
+        self._spent = accounting.Cost(0, 0)
+
+    def pays(self, *events: Any) -> bool:
+        """Whether the events fit; they are spent then."""
+        cost = self._filter.cost(events)
+        if not self._filter.affords(self._spent, cost):
+            return False
+        self._spent = accounting.Cost(*map(sum, zip(self._spent, cost, strict=True)))
+        return True
 
 
 # ---- ledger (75 lines) ---------------------------------------------------------------
