@@ -10,9 +10,16 @@ user.
 
 from __future__ import annotations
 
+import json
+import secrets
+from collections.abc import Callable, Iterable
+from itertools import compress
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from worlds import UNIT
 
 # ---- names ---------------------------------------------------------------------------
 # The public names, as a user imports them.
@@ -50,6 +57,13 @@ from langchain_dpicl import (
     tabular,
 )
 from langchain_dpicl.accounting import Exponential, Failure, Gaussian, Parallel, Pure
+from langchain_dpicl.accounting.parts import ExponentialPart, GaussianPart, PurePart
+from langchain_dpicl.accounting.template import EventTemplate
+from langchain_dpicl.chain.answers import Answers, Bought, outcome_of
+from langchain_dpicl.common.outcome import Outcome, Status
+from langchain_dpicl.ledger import CorpusTerms, backup_ledger, clock, open_ledger
+from langchain_dpicl.ledger.corpus import renewed
+from langchain_dpicl.release.flow import result
 
 # ---- laws ----------------------------------------------------------------------------
 # What a release is charged at a noise, and a draw by what was paid for it.
@@ -143,7 +157,93 @@ class Filter:
 
 
 # ---- ledger (75 lines) ---------------------------------------------------------------
-# Open an account; charge, collect, draw, read, verify; copy and damage a file.
+# Open an account; charge, collect, draw, read, verify, close.
+_OPEN = (GaussianPart(),)
+_PARTS: Any = {Gaussian: GaussianPart, Pure: PurePart, Exponential: ExponentialPart}
+
+
+def open_account(ledger: Any, name: str = "notes", **terms: Any) -> Any:
+    """Open an account of (8, 1e-6), or what the terms say, in a ledger or a URL."""
+    terms = {"epsilon": 8.0, "delta": 1e-6, **terms}
+    return PrivacyBudgetHandler(ledger=ledger, account=name, **terms)
+
+
+class Charge:
+    """A charge: its number, what collects it, and whether its caller draws (`owns`).
+
+    Without events the account chooses the noise; without a key it has its own.
+    """
+
+    def __init__(self, account: Any, events: Any = (), key: str | None = None) -> None:
+        delta0 = next((e.delta0 for e in events if isinstance(e, Failure)), None)
+        noise = (e for e in events if not isinstance(e, Failure))
+        parts = tuple(_PARTS[type(e)](next(iter(vars(e).values()))) for e in noise)
+        terms: Any = {"needs_delta0": delta0 is not None, "delta0": delta0}
+        self._template = EventTemplate("net", parts or _OPEN, lambda *_: None, **terms)
+        self._answers = Answers.of(account, key or secrets.token_hex(), goes_on=None)
+        self._terms: Any = {"unit_key": UNIT, "charges_units": account.scope == "unit"}
+        self._buy()
+
+    def _buy(self) -> None:
+        self._answers.owner.__enter__()
+        found: Any = self._answers.begun(self._template, lambda _: {}, **self._terms)
+        self.owns, self._bought = isinstance(found, Bought), found
+        self.number = found.paid.sequence if self.owns else found.charge
+
+    def collect(self, unit_ids: Iterable[str]) -> set[str]:
+        """Collect the price from units, in a per-unit account; return who has paid."""
+        ids = list(unit_ids)
+        return set(compress(ids, self._bought.paid.charge_units(ids)))
+
+    def once(self, draw: Callable[[], str]) -> str:
+        """Return the one draw: the owner's, which others wait for, or buy anew."""
+        try:
+            while not self.owns:
+                if (entry := result(self._answers.awaited())) is not None:
+                    return str(outcome_of(entry.steps[0]).text)
+                self._buy()
+            return str(self._bought.kept(Outcome(Status.RELEASED, draw())).text)
+        finally:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """End without a draw, as a dead owner does."""
+        self._answers.owner.__exit__(None, None, None)
+
+
+def read(account: Any, *units: str) -> Any:
+    """Read an account: steps spent of the most, charges, draws, balances of units."""
+    ledger, name = account.ledger, account.account
+    state, drawn = ledger.state(name), ledger.releases(name)
+    charges = {c.charge.sequence: c.charge.events for c in ledger.charges(name)}
+    draws = {r.charge: json.loads(r.steps[0])["text"] for r in drawn if r.steps}
+    tags = {one.tag: one.spent.loss for one in ledger.unit_balances(name)}
+    paid = {unit: tags.get(ledger.unit_tag(name, unit), 0) for unit in units}
+    found = {"spent": (*state.spent,), "most": (*state.terms.limit,), "paid": paid}
+    return SimpleNamespace(charges=charges, draws=draws, **found)
+
+
+def verify(ledger: Any) -> None:
+    """Check a whole ledger, or raise."""
+    getattr(ledger, "verify_accounts", list)()  # One in memory has no registry.
+    for name in ledger.accounts():
+        ledger.verify(name)
+
+
+def close(account: Any) -> None:
+    """Close an account for good."""
+    account.ledger.close_account(account.account)
+
+
+def renew(account: Any) -> str:
+    """Open the account of the next period; return its name."""
+    old = account.ledger.state(account.account)
+    return str(account.ledger.open(renewed(old.terms, old.at)).terms.name)
+
+
+def at(moment: Any) -> Any:
+    """Set the ledger's clock inside a `with` block."""
+    return mock.patch.object(clock, "database_time", return_value=moment)
 
 
 # ---- question (45 lines) -------------------------------------------------------------
