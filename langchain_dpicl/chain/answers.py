@@ -133,13 +133,22 @@ class AnswerStore(ReleaseStore):
 
     def entries(self) -> list[Entry]:
         """Return a release that is given again, else those that others draw now."""
-        found = [entry for entry in super().entries() if CLOSED not in entry.steps]
+        found = self._open()
+        pending = [entry for entry in found if not self.is_drawn(entry)]
+        gone = {entry.charge for entry in pending if entry.is_abandoned}
+        if gone:
+            # One that ended after this look has stored its draw before it ended.
+            found = self._open()
         given = [entry for entry in found if self.is_drawn(entry) and is_given(entry)]
         return given[:1] or [
             entry
             for entry in found
-            if not self.is_drawn(entry) and not entry.is_abandoned
+            if not self.is_drawn(entry) and entry.charge not in gone
         ]
+
+    def _open(self) -> list[Entry]:
+        """Return the releases whose charges are not given up."""
+        return [entry for entry in super().entries() if CLOSED not in entry.steps]
 
     def is_drawn(self, entry: Entry) -> bool:
         """Return whether nothing is left to be drawn for an entry's charge."""
