@@ -4,7 +4,7 @@ from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.budget.charge import PaidCharge
 from langchain_dpicl.budget.forecast import Cost, Forecast, forecast
 from langchain_dpicl.budget.handler import PrivacyBudgetHandler
-from langchain_dpicl.budget.lookup import find_budget
+from langchain_dpicl.budget.lookup import check_budget, find_budget
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.budget.state import BudgetState
 
@@ -15,6 +15,7 @@ __all__ = [
     "Forecast",
     "PaidCharge",
     "PrivacyBudgetHandler",
+    "check_budget",
     "find_budget",
     "forecast",
     "plan_queries",

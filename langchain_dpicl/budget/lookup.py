@@ -8,7 +8,20 @@ from typing import Any
 from langchain_core.callbacks import BaseCallbackManager
 
 from langchain_dpicl.budget.handler import PrivacyBudgetHandler
-from langchain_dpicl.errors import NoBudgetError
+from langchain_dpicl.errors import InvalidParameterError, NoBudgetError
+
+
+def check_budget(budget: Any) -> None:
+    """Refuse as `budget=` what is no budget handler; None is allowed.
+
+    Raises:
+        InvalidParameterError: If it is something else.
+    """
+    if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
+        raise InvalidParameterError(
+            "budget must be a PrivacyBudgetHandler, or None where the run's config "
+            f"names one, not {type(budget).__name__}."
+        )
 
 
 def find_budget(

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl.budget import PrivacyBudgetHandler
+from langchain_dpicl.budget import PrivacyBudgetHandler, check_budget
 from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
@@ -259,6 +259,7 @@ class DPChain(
                     f"{name} must be a {kind.__name__}, not "
                     f"{type(getattr(self, name)).__name__}. {_INSTEAD[name]}"
                 )
+        check_budget(self.budget)
         # Refuses a parser that can't be used with this source's sampling.
         self.parser.event_template(self.groups.sampling_rate)
         if self.gate is not None and not self.parser.knows_public_answers:

@@ -23,7 +23,12 @@ from typing_extensions import override
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.accounting.template import NoiseT
-from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler, find_budget
+from langchain_dpicl.budget import (
+    PaidCharge,
+    PrivacyBudgetHandler,
+    check_budget,
+    find_budget,
+)
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.outcome import Outcome
@@ -107,6 +112,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         construct(type(self).__name__, partial(super().__init__, *args, **kwargs))
+        check_budget(self.budget)
         self.check()
 
     @abstractmethod
