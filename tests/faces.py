@@ -250,9 +250,40 @@ def at(moment: Any) -> Any:
 # Ask a chain; read its record; the slots of a draw.
 
 
+def chain(
+    groups: Any, model: Any, parser: Any, budget: Any = None, **terms: Any
+) -> DPChain:
+    """Make a chain whose answers are given again."""
+    terms = {"cache": True, **terms}
+    return DPChain(groups=groups, model=model, parser=parser, budget=budget, **terms)
+
+
 def record(answer: Any) -> dict[str, Any]:
     """Return the public record of an answer."""
     return dict(answer.response_metadata["privacy"])
+
+
+class PlannedCoins(mechanisms.SecureRandom):
+    """A random source for `random=` that tosses each unit's coin as planned."""
+
+    secure = False
+
+    def plan(self, tosses: Any, words: Any, rows: Any) -> None:
+        """Plan one draw: who is in it, and each unit's word and number of rows."""
+        kept = [n for n, toss in enumerate(tosses) if toss]
+        heads = np.zeros(-(-len(tosses) // 8) * 8, np.uint8)
+        heads[: len(tosses)] = [255 * (not toss) for toss in tosses]
+        ranks = [words[n] + row for n in kept for row in range(rows[n])]
+        self._calls = [heads.view(np.uint64), [], [words[n] for n in kept], ranks]
+
+    def words(self, count: int) -> Any:
+        """Return the next planned words."""
+        return np.array(self._calls.pop(0)[:count], np.uint64)
+
+
+def payers(budget: Any, units: Any) -> dict[str, int]:
+    """Return how much each unit of a per-unit account has paid."""
+    return dict(read(budget, *units).paid)
 
 
 # ---- wall (25 lines) -----------------------------------------------------------------
