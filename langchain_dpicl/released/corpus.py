@@ -71,6 +71,11 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
     """  # fmt: skip
 
     def __init__(self, documents: Iterable[Document], record: dict[str, Any]) -> None:
+        if hasattr(self, "_examples"):
+            raise ReleaseError(
+                "Released documents can't be changed: their record would no longer be "
+                "true of them. list(corpus) is a copy of your own."
+            )
         plain = [
             {_TEXT: one.page_content, _METADATA: _dumped(one.metadata)}
             for one in documents
