@@ -10,6 +10,7 @@ user.
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from scripted import ScriptedWords
 from worlds import UNIT
 
 # ---- names ---------------------------------------------------------------------------
@@ -156,7 +158,7 @@ class Filter:
         return True
 
 
-# ---- ledger (75 lines) ---------------------------------------------------------------
+# ---- ledger --------------------------------------------------------------------------
 # Open an account; charge, collect, draw, read, verify, close.
 _OPEN = (GaussianPart(),)
 _PARTS: Any = {Gaussian: GaussianPart, Pure: PurePart, Exponential: ExponentialPart}
@@ -246,7 +248,7 @@ def at(moment: Any) -> Any:
     return mock.patch.object(clock, "database_time", return_value=moment)
 
 
-# ---- question (45 lines) -------------------------------------------------------------
+# ---- question ------------------------------------------------------------------------
 # Ask a chain; read its record; the slots of a draw.
 
 
@@ -286,21 +288,103 @@ def payers(budget: Any, units: Any) -> dict[str, int]:
     return dict(read(budget, *units).paid)
 
 
-# ---- wall (25 lines) -----------------------------------------------------------------
+# ---- wall ----------------------------------------------------------------------------
 # What looks at a question from outside.
 
 
-# ---- reading (20 lines) --------------------------------------------------------------
+# ---- reading -------------------------------------------------------------------------
 # What a parser reads in one reply.
 
 
-# ---- tables (35 lines) ---------------------------------------------------------------
+def read_reply(labels: Any, reply: str, aliases: Any = None) -> str:
+    """Return the label that a reply chooses, "none", or "unreadable"."""
+    parser = VoteOutputParser(labels=labels, aliases=aliases or {})
+    place = parser.choice(reply)
+    kind = parser.reads(reply, tuple(labels))
+    other = "none" if kind == "nothing" else "unreadable"
+    return other if place is None else str(labels[place])
+
+
+def common_items(answers: list[str], most: int = 1, **terms: Any) -> list[str]:
+    """Return what several answers are counted for; the leader alone if there is one."""
+    terms |= {"mechanism": "gaussian", "noise_multiplier": 0.05, "delta0": 1e-9}
+    terms |= {"abstain_text": "", "budget": planned(1e9, queries=5)}
+    parser = KSAThresholdOutputParser(items_per_answer=most, **terms)
+    # Of equal counts one leads by chance, once in 20 draws.
+    told = max((parser.invoke(answers) for _ in range(5)), key=len)
+    return sorted(told.rpartition(": ")[2].split(", ")) if told else []
+
+
+# ---- tables --------------------------------------------------------------------------
 # Rows, schemas, releases and margins.
 
 
-# ---- few shot (25 lines) -------------------------------------------------------------
+def planned(epsilon: float = 4.0, **terms: Any) -> PrivacyBudgetHandler:
+    """Return an account of one release, in memory."""
+    terms = {"delta": 1e-6, "queries": 1, "ledger": ":memory:", **terms}
+    return PrivacyBudgetHandler(epsilon=epsilon, **terms)
+
+
+def table_of(kind: str, rows: Any, schema: Any, **terms: Any) -> Any:
+    """Return a "GDPTable" or "LDPTable"; terms may hold `seed` and `epsilon`."""
+    if hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "iloc"):
+        rows = tabular.ArrowRows(rows)
+    terms["random"], epsilon = seeded(terms.pop("seed", None)), terms.pop("epsilon", 4)
+    terms["budget"] = terms.get("budget") or planned(epsilon)
+    return getattr(tabular, kind)(rows, schema, **terms)
+
+
+def tallied(parts: list[Any], schema: Any, **terms: Any) -> Any:
+    """Return a table of parts that workers count each by itself."""
+    key = tabular.GDPTable.tally_key(schema, **terms)
+    tallies = [tabular.tally(part, schema, key) for part in parts]
+    return tabular.GDPTable.from_tallies(tallies, schema, budget=planned(1e5))
+
+
+def counts(table: Any, *columns: str) -> dict[tuple[str, ...], int]:
+    """Return the unbiased count of each cell of a measured table."""
+    found = table.statistics.table(columns)
+    cells = itertools.product(*found.values)
+    return dict(zip(cells, found.noisy.flatten().tolist(), strict=True))
+
+
+def means(table: Any, column: str) -> list[tuple[float, float]]:
+    """Return each label's mean of a column, and its number of rows."""
+    mean, sizes = table.statistics.mean, table.statistics.sizes
+    return [(mean(n, column).value, size.value) for n, size in enumerate(sizes)]
+
+
+def reports(rows: Any, schema: Any, epsilon: float, seed: int | None = None) -> Any:
+    """Return what clients report of rows, one report each."""
+    client = tabular.LDPClient(schema, epsilon=epsilon, random=seeded(seed))
+    return list(client.reports(rows)) if len(rows) > 1 else [client.report(rows[0])]
+
+
+# ---- few shot ------------------------------------------------------------------------
 # Generators, next-token models, resume.
 
 
-# ---- user (10 lines) -----------------------------------------------------------------
+class Words(ScriptedWords, few_shot.NextTokenModel):
+    """A scripted model of words, as a generator asks it."""
+
+    vocabulary_size = property(lambda self: len(self.words))
+
+    def top_tokens(self, prompts: Any, k: int) -> Any:
+        """Return the likeliest words after each public prompt."""
+        return [self.order(p.text, p.generated)[:k] for p in prompts]
+
+    def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+        """Return the logarithms of what it likes, or None."""
+        asked = zip(prompts, tokens, strict=True)
+        return [self.logs(p.text, p.generated, wanted) for p, wanted in asked]
+
+
+def generator(model: Any, labels: Any, *, seed: int | None = None, **terms: Any) -> Any:
+    """Return a generator of examples; terms may hold `epsilon` to pay."""
+    terms["budget"] = terms.get("budget") or planned(terms.pop("epsilon", 8.0))
+    terms["random"] = seeded(seed)
+    return few_shot.DPFewShotGenerator(model, "Given a kind, write.", labels, **terms)
+
+
+# ---- user ----------------------------------------------------------------------------
 # The command line, the installed distribution.

@@ -153,3 +153,39 @@ class ScriptedEmbeddings(Embeddings):
 
     def embed_query(self, text: str) -> list[float]:
         return list(map(float, self._vector(text)))
+
+
+class ScriptedWords:
+    """A language model of a few words, whose texts have no end of their own.
+
+    Args:
+        words: The vocabulary.
+        likes: From a prompt's text and the tokens behind it to the words'
+            probabilities, or None, or an exception that it raises.
+    """
+
+    name = "words"
+    end_tokens: frozenset[int] = frozenset()
+
+    def __init__(self, words: Sequence[str], likes: Callable[..., Any]) -> None:
+        self.words, self.likes = tuple(words), likes
+        # Each prompt's text, its tokens so far, and what was asked for.
+        self.asked: list[tuple[str, tuple[int, ...], Any]] = []
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the words, each behind a space."""
+        return "".join(f" {self.words[token]}" for token in tokens)
+
+    def order(self, text: str, tokens: Any) -> Any:
+        """Return all tokens, the likeliest first."""
+        return np.argsort(-np.asarray(self.likes(text, tokens)), kind="stable")
+
+    def logs(self, text: str, tokens: Any, wanted: Any) -> Any:
+        """Return the logarithms of probabilities, of all tokens or of some."""
+        self.asked.append((text, tokens, wanted))
+        row = self.likes(text, tokens)
+        if row is None:
+            return None
+        with np.errstate(divide="ignore"):
+            found = np.log(np.asarray(row, float))
+        return found if wanted is None else found[wanted]
