@@ -42,7 +42,7 @@ SAMPLE = [line for line in LINES if "\n" not in line["reply"]][::4]
 
 
 def reading(line: Line, reply: str | None = None) -> str:
-    """Return how a line's reply is read_reply, or another one in its place."""
+    """Return how a line's reply is read, or another one in its place."""
     text = line["reply"] if reply is None else reply
     return read_reply(line["labels"], text, line.get("aliases"))
 
