@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faces import VoteOutputParser, planned
+from faces import VoteOutputParser, planned, read_reply
 from hypothesis import example, given
 from hypothesis import strategies as st
 
