@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,6 +43,37 @@ T = TypeVar("T")
 _sealed: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "langchain_dpicl_sealed", default=False
 )
+_opened: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "langchain_dpicl_opened_for_tests", default=False
+)
+
+
+@contextmanager
+def open_for_tests() -> Iterator[None]:
+    """Take the wall away in this context, so that a test sees what it holds back.
+
+    For tests only: private steps run where the caller is, models are asked by `invoke`
+    with all their observers, and errors are raised as they are. Only this call does it;
+    no argument, configuration or environment variable does.
+
+    Example:
+        >>> def private_step():
+        ...     raise ValueError("a record")
+        >>> with open_for_tests():
+        ...     run_sealed(private_step)
+        Traceback (most recent call last):
+        ValueError: a record
+    """
+    token = _opened.set(True)
+    try:
+        yield
+    finally:
+        _opened.reset(token)
+
+
+def is_open() -> bool:
+    """Return whether a test has taken the wall away in this context."""
+    return _opened.get()
 
 
 def sealed_context() -> contextvars.Context:
@@ -54,6 +86,8 @@ def sealed_context() -> contextvars.Context:
         >>> sealed_context().run(_sealed.get), _sealed.get()
         (True, False)
     """
+    if is_open():
+        return contextvars.copy_context()
     install_switches(_sealed.get)
     limits = held_limits.get()
 
@@ -174,7 +208,10 @@ class _Failure:
 
     def __init__(self, error: BaseException) -> None:
         self.interrupted = isinstance(error, KeyboardInterrupt | Interrupted)
-        self.public: DPError | None = None
+        self.public: BaseException | None = None
+        if is_open():
+            self.interrupted, self.public = False, error
+            return
         # An error of ours is public by contract; a bare copy drops its traceback,
         # cause and context, which may hold frames with private locals.
         if type(error).__module__ == DPError.__module__ and isinstance(error, DPError):
