@@ -65,7 +65,10 @@ from langchain_dpicl.chain.answers import Answers, Bought, outcome_of
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.ledger import CorpusTerms, backup_ledger, clock, open_ledger
 from langchain_dpicl.ledger.corpus import renewed
+from langchain_dpicl.offline import HashingEmbeddings
+from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.release.flow import result
+from langchain_dpicl.sealed import open_for_tests
 
 # ---- laws ----------------------------------------------------------------------------
 # What a release is charged at a noise, and a draw by what was paid for it.
@@ -290,6 +293,28 @@ def payers(budget: Any, units: Any) -> dict[str, int]:
 
 # ---- wall ----------------------------------------------------------------------------
 # What looks at a question from outside.
+
+
+# ---- reading -------------------------------------------------------------------------
+SHOWN = {"progress": True}
+"""What shows a progress bar, where there is one."""
+
+
+def unit_account(ledger: str) -> PrivacyBudgetHandler:
+    """Open an account in which each unit pays for itself, for a few questions."""
+    return PrivacyBudgetHandler(
+        epsilon=200,
+        delta=1e-6,
+        queries=4,
+        accounting="renyi",
+        scope="unit",
+        ledger=ledger,
+    )
+
+
+def dispose(budget: PrivacyBudgetHandler) -> None:
+    """Close the connections of an account's ledger."""
+    getattr(budget.ledger, "dispose", lambda: None)()
 
 
 # ---- reading -------------------------------------------------------------------------
