@@ -55,14 +55,6 @@ def open_for_tests() -> Iterator[None]:
     For tests only: private steps run where the caller is, models are asked by `invoke`
     with all their observers, and errors are raised as they are. Only this call does it;
     no argument, configuration or environment variable does.
-
-    Example:
-        >>> def private_step():
-        ...     raise ValueError("a record")
-        >>> with open_for_tests():
-        ...     run_sealed(private_step)
-        Traceback (most recent call last):
-        ValueError: a record
     """
     token = _opened.set(True)
     try:
@@ -160,7 +152,9 @@ def attempt(step: Callable[[], T]) -> T | None:
         return step()
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001 - see the module docstring
+    except BaseException:
+        if is_open():
+            raise
         return None
 
 
@@ -170,6 +164,8 @@ async def aattempt(step: Callable[[], Awaitable[T]]) -> T | None:
     The step is a task of its own: a client that raises `CancelledError` by itself ends
     its own task and not the query, and canceling the query ends the task.
     """
+    if is_open():
+        return await step()
     interrupted = False
     # Not the task's own result, which asyncio's debug mode logs: it would tell which
     # slot has failed.
