@@ -93,7 +93,7 @@ def test_dead_at_any_statement_it_is_paid_once_and_drawn_once(
 ) -> None:
     most = statements(kind, tmp_path)
     charges = []
-    for at in range(1, most + 1, 1 if WHOLE else max(1, most // 12)):
+    for at in range(1, most + 1, 1 if WHOLE else max(1, most // 8)):
         url = f"sqlite:///{tmp_path / f'{at}.db'}"
         shown = None
         table = make(kind, url)
