@@ -296,22 +296,6 @@ def payers(budget: Any, units: Any) -> dict[str, int]:
 
 
 # ---- reading -------------------------------------------------------------------------
-SHOWN = {"progress": True}
-"""What shows a progress bar, where there is one."""
-
-
-def unit_account(ledger: str) -> PrivacyBudgetHandler:
-    """Open an account in which each unit pays for itself, for a few questions."""
-    return PrivacyBudgetHandler(
-        epsilon=200,
-        delta=1e-6,
-        queries=4,
-        accounting="renyi",
-        scope="unit",
-        ledger=ledger,
-    )
-
-
 def dispose(budget: PrivacyBudgetHandler) -> None:
     """Close the connections of an account's ledger."""
     getattr(budget.ledger, "dispose", lambda: None)()

@@ -18,7 +18,6 @@ from typing import Any
 
 import sqlalchemy
 from faces import (
-    SHOWN,
     BudgetExhaustedError,
     DPChain,
     DPError,
@@ -35,7 +34,7 @@ from faces import (
     VoteOutputParser,
     create_dp_tool,
     dispose,
-    unit_account,
+    open_account,
 )
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import RunnableLambda
@@ -225,7 +224,11 @@ def account(run: Run, kind: str) -> Iterator[PrivacyBudgetHandler]:
     """Open an account in a file of the run's folder."""
     shutil.copy(_empty_ledger(), run.folder / "ledger.db")
     url = f"sqlite:///{run.folder}/ledger.db"
-    opened = unit_account(url) if kind == "unit" else corpus_account(url, queries=1)
+    opened = (
+        open_account(url, epsilon=200, queries=4, accounting="renyi", scope="unit")
+        if kind == "unit"
+        else corpus_account(url, queries=1)
+    )
     run.things.append(opened)
     try:
         yield opened
@@ -287,7 +290,7 @@ def ask(
             model=MODELS[crowd](script=script, seconds=seconds, **run.fields),
             parser=face.parser(),
             cache=face.cache,
-            **SHOWN,
+            progress=True,
         )
         run.things += [chain, chain.groups, chain.parser]
         run.callbacks.append(budget)

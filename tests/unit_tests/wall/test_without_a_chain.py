@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from faces import (
-    SHOWN,
     BudgetExhaustedError,
     InvalidParameterError,
     KSAPTROutputParser,
@@ -136,8 +135,8 @@ def by_few_shot(run: Run, stack: ExitStack, error: Any, *, awaits: bool) -> None
     run.things.append(generator)
     made = inside(
         run,
-        lambda: generator.generate(RECORDS, **SHOWN),
-        (lambda: generator.agenerate(RECORDS, **SHOWN)) if awaits else None,
+        lambda: generator.generate(RECORDS, progress=True),
+        (lambda: generator.agenerate(RECORDS, progress=True)) if awaits else None,
     )
     run.outputs += [made, made.record]
 
@@ -151,7 +150,7 @@ def by_rows(
         return error(prompt) if error and is_private(prompt) else None
 
     model = MODELS[crowd](script=script, **run.fields)
-    rows = tabular.TextRows(documents(), SCHEMA, model, unit_key=KEY, **SHOWN)
+    rows = tabular.TextRows(documents(), SCHEMA, model, unit_key=KEY, progress=True)
     run.things.append(rows)
     inside(run, rows.read, rows.aread if awaits else None)
     budget = stack.enter_context(account(run, "corpus"))
