@@ -68,7 +68,7 @@ def test_twin_a_charge_that_is_told_before_its_commit_is_found(
             check(url, run(ask_once, log, url, point, True))
 
 
-@pytest.mark.promise("fails-closed", "acknowledged-is-stored")
+@pytest.mark.promise("fail-closed", "acknowledged-is-stored")
 def test_a_disk_that_the_system_calls_full_charges_nothing(folder: Path) -> None:
     url = f"sqlite:///{folder}/ledger.db"
     said = run(fill_disk, folder / "log", url)

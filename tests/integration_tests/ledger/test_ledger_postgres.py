@@ -35,7 +35,7 @@ def test_a_server_that_waits_for_no_standby_is_refused_where_one_is_asked_for(
     open_account(url, queries=2).ledger.dispose()
 
 
-@pytest.mark.promise("fails-closed", "no-password-is-shown")
+@pytest.mark.promise("fail-closed", "no-password-is-shown")
 def test_a_server_that_is_not_there_is_an_error_that_shows_no_password() -> None:
     url = "postgresql://ann:mellon@/db?host=/nowhere&sslpassword=friend"
     with pytest.raises(LedgerError) as caught:
@@ -59,7 +59,7 @@ def in_child(work: Any) -> int:
         os._exit(code)
 
 
-@pytest.mark.promise("a-fork-spends-once")
+@pytest.mark.promise("fork-safe")
 def test_a_forked_child_spends_the_same_budget(place: Any) -> None:
     account = open_account(place(), queries=3)
     Charge(account).give_up()
@@ -70,7 +70,7 @@ def test_a_forked_child_spends_the_same_budget(place: Any) -> None:
     account.ledger.dispose()
 
 
-@pytest.mark.promise("a-fork-spends-once")
+@pytest.mark.promise("fork-safe")
 def test_a_ledger_in_memory_is_refused_after_a_fork() -> None:
     account = open_account(":memory:", queries=3)
     assert in_child(lambda: Charge(account)) == 3

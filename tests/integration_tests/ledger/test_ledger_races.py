@@ -57,7 +57,7 @@ def test_no_unit_pays_more_than_it_has(place: Callable[[], str], folder: Path) -
     account.ledger.dispose()
 
 
-@pytest.mark.promise("one-draw-a-charge", "one-owner-draws")
+@pytest.mark.promise("one-draw-a-charge", "one-owner-one-draw")
 def test_a_charge_is_drawn_for_once(place: Callable[[], str], folder: Path) -> None:
     url = place()
     account = open_account(url, queries=QUERIES)

@@ -75,7 +75,7 @@ STOPPED = [
 ]
 
 
-@pytest.mark.promise("acknowledged-is-stored", "no-second-draw")
+@pytest.mark.promise("acknowledged-is-stored", "one-draw-a-charge")
 @pytest.mark.parametrize(("number", "way"), STOPPED)
 def test_what_a_stopped_process_said_is_stored(
     number: signal.Signals, way: str, tmp_path: Path
@@ -101,7 +101,7 @@ def test_what_a_stopped_process_said_is_stored(
         check_stored(tmp_path / "other.db", acknowledged, in_flight=5)
 
 
-@pytest.mark.promise("acknowledged-is-stored", "no-second-draw")
+@pytest.mark.promise("acknowledged-is-stored", "one-draw-a-charge")
 @pytest.mark.parametrize("kind", [ScriptedModel, AsyncScriptedModel])
 async def test_questions_that_time_out_lose_nothing(kind: Any, tmp_path: Path) -> None:
     """`asyncio.wait_for` ends some in the middle; the others' answers are stored."""
@@ -119,7 +119,7 @@ async def test_questions_that_time_out_lose_nothing(kind: Any, tmp_path: Path) -
     await asyncio.to_thread(check_stored, file, acknowledged, 5, kind)
 
 
-@pytest.mark.promise("acknowledged-is-stored", "no-second-draw", "fork-safe")
+@pytest.mark.promise("acknowledged-is-stored", "one-draw-a-charge", "fork-safe")
 def test_a_fork_in_a_running_server_loses_no_charge(tmp_path: Path) -> None:
     """Parent and children go on asking, each with connections and locks of its own."""
     file = tmp_path / "ledger.db"

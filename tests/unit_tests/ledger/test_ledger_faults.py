@@ -82,7 +82,7 @@ def charge_often(account: Any, times: int = 60) -> tuple[dict[int, str], int]:
     return draws, refused
 
 
-@pytest.mark.promise("fails-closed", "acknowledged-is-stored")
+@pytest.mark.promise("fail-closed", "acknowledged-is-stored")
 @pytest.mark.parametrize("fault", ["max_page_count=1", "query_only=1"])
 def test_a_full_disk_or_a_read_only_file_charges_nothing(
     account: Any, fault: str
@@ -101,7 +101,7 @@ def test_a_full_disk_or_a_read_only_file_charges_nothing(
     assert after.once(lambda: "room again") == "room again"
 
 
-@pytest.mark.promise("fails-closed")
+@pytest.mark.promise("fail-closed")
 def test_a_locked_file_is_waited_for_a_limited_time(account: Any, path: Path) -> None:
     account.ledger.dispose()
     with each_connection("PRAGMA busy_timeout", "PRAGMA busy_timeout=100") as waits:
@@ -149,7 +149,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.promise("fails-closed")
+@pytest.mark.promise("fail-closed")
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 def test_what_is_no_ledger_of_this_version_is_refused_and_left(
     account: Any, path: Path, change: Callable[[Path], None]

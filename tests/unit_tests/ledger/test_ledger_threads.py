@@ -118,14 +118,14 @@ def check_draws(account: Any, once: Callable[[Any, Any], str]) -> None:
         assert set(pool.map(ask, range(8))) == {"draw 0"}
 
 
-@pytest.mark.promise("one-owner-draws")
+@pytest.mark.promise("one-owner-one-draw")
 def test_of_many_who_ask_the_same_one_pays_and_draws(account: Any) -> None:
     check_draws(account, Charge.once)
     assert list(read(account).draws.values()) == ["draw 0"]
     assert len(read(account).charges) == 2
 
 
-@pytest.mark.promise("one-owner-draws", twin=True)
+@pytest.mark.promise("one-owner-one-draw", twin=True)
 def test_twin_the_quicker_draw_wins(account: Any) -> None:
     stored: list[str] = []
 
@@ -139,7 +139,7 @@ def test_twin_the_quicker_draw_wins(account: Any) -> None:
         check_draws(account, quicker)
 
 
-@pytest.mark.promise("a-lost-draw-is-charged-anew")
+@pytest.mark.promise("lost-draw-charged-anew")
 def test_who_waits_for_an_owner_that_fails_pays_for_an_own_draw(account: Any) -> None:
     first = Charge(account, key="a question")
     assert first.owns

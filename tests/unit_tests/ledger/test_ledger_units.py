@@ -55,7 +55,7 @@ def play(
     return found
 
 
-@pytest.mark.promise("who-can-pay-pays", "no-unit-overspends", "order-decides-nothing")
+@pytest.mark.promise("all-eligible-pay", "no-unit-overspends", "order-decides-nothing")
 @pytest.mark.parametrize("terms", TERMS, ids=["plan", "filter"])
 @given(draws=DRAWS)
 def test_who_can_pay_pays_in_whatever_order(terms: Any, draws: Any) -> None:
@@ -64,7 +64,7 @@ def test_who_can_pay_pays_in_whatever_order(terms: Any, draws: Any) -> None:
     )
 
 
-@pytest.mark.promise("who-can-pay-pays", twin=True)
+@pytest.mark.promise("all-eligible-pay", twin=True)
 def test_twin_paying_for_the_first_few_alone_is_found() -> None:
     draws = [(0, PEOPLE, 6), (0, PEOPLE, 4)]
     with pytest.raises(AssertionError):

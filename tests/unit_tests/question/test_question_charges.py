@@ -514,7 +514,7 @@ def test_an_account_closed_during_a_question_answers_that_one_and_no_other() -> 
     assert len(group_prompts(model)) == HELD
 
 
-@pytest.mark.promise("released-words-survive")
+@pytest.mark.promise("charge-stays")
 @WAYS
 async def test_released_words_survive_a_bad_wording(way: str) -> None:
     """The words are paid for: a rewrite that fails or loses them is no answer."""

@@ -145,7 +145,7 @@ def drafted(reply: str) -> tuple[Any, list[str]]:
     return record(chain.invoke(QUESTION)), model.prompts
 
 
-@pytest.mark.promise("drafts-read", "drafts-public")
+@pytest.mark.promise("drafts-read", "drafted-labels-are-public")
 @pytest.mark.parametrize(
     ("reply", "labels"),
     [
