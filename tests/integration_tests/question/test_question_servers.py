@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asking_provider import Choices, Provider, client, served
 from faces import VoteOutputParser, chain, record
 from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI, OpenAI
-from provider import Choices, Provider, client, served
 from questions import ASK, ASKED, account, clinic, exact_vote, moved, stored, votes
 from worlds import without
 

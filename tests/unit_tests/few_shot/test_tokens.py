@@ -162,6 +162,7 @@ def test_a_group_that_says_nothing_has_no_say() -> None:
 
 
 @pytest.mark.promise("vocabulary-public")
+@pytest.mark.promise("vocabulary-public", twin=True)
 def test_what_is_chosen_among_follows_from_public_prompts() -> None:
     def likes(text: str, _tokens: Any) -> Any:
         return [0.0, 0.0, 0.0, 0.0, 1.0] if re.search(r"p\d+\.", text) else LIKES
@@ -169,7 +170,17 @@ def test_what_is_chosen_among_follows_from_public_prompts() -> None:
     terms = {"n_groups": 5, "top_k_public": 3, "max_tokens": 30, "epsilon": 60.0}
     text = Text(10, likes, **terms)
     assert "one" not in text.examples[0]["text"].split()
-    assert {tuple(wanted) for _, _, wanted in text.model.asked} == {(1, 2, 3)}
+    asked = [tuple(wanted) for _, _, wanted in text.model.asked]
+    check_public(asked)
+    # The twin: a vocabulary of what the groups like.
+    private = [tuple(np.argsort(likes(held, 0))[-3:]) for held, *_ in text.model.asked]
+    with pytest.raises(AssertionError):
+        check_public(private)
+
+
+def check_public(asked: list[tuple[int, ...]]) -> None:
+    """Each step chooses among what the public prompt likes best."""
+    assert {tuple(sorted(wanted)) for wanted in asked} == {(1, 2, 3)}
 
 
 @pytest.mark.promise("no-truncation-after-selection")
@@ -183,6 +194,15 @@ def test_no_other_decoder_goes_with_noisy_max() -> None:
             decoder=few_shot.Sampling(top_p=0.5),
             **terms,
         )
+
+
+@pytest.mark.promise("no-truncation-after-selection", twin=True)
+def test_twin_that_drops_what_few_like() -> None:
+    law = charged_law("noisy_max")
+    kept = np.argsort(law)[-3:]
+    cut = Counter({int(token): round(4_000 * law[token]) for token in kept})
+    with pytest.raises(AssertionError):
+        check_law(cut, law)
 
 
 # --- freshness ------------------------------------------------------------------------

@@ -227,11 +227,20 @@ def test_a_quantile_of_another_noise_is_noticed() -> None:
         check_quantiles(1.98)
 
 
+def check_fresh(coins: int | None) -> None:
+    """Of twenty draws no two are alike."""
+    paid = charged("votes", Z)
+    drawn = [draw("votes", [3, 1], paid, coins, relation="replace") for _ in range(20)]
+    assert len(set(map(tuple, drawn))) == 20
+
+
 @pytest.mark.promise("system-randomness")
+@pytest.mark.promise("system-randomness", twin=True)
 def test_without_a_seed_no_two_draws_are_alike() -> None:
     paid = charged("votes", Z)
-    drawn = {tuple(draw("votes", [3, 1], paid, relation="replace")) for _ in range(20)}
-    assert len(drawn) == 20
+    check_fresh(None)
+    with pytest.raises(AssertionError):  # The twin: a seed that is fixed.
+        check_fresh(4)
     seeded = {
         tuple(draw("votes", [3, 1], paid, relation="replace", coins=4))
         for _ in range(3)

@@ -408,6 +408,7 @@ def test_a_set_comes_out_without_its_ranking() -> None:
 
 
 @pytest.mark.promise("public-range-of-k")
+@pytest.mark.promise("public-range-of-k", twin=True)
 @pytest.mark.parametrize("counts", [{}, {"a": 3}, {f"w{i}": 1 for i in range(40)}])
 def test_each_k_of_the_range_can_be_chosen_whatever_was_seen(counts: Any) -> None:
     events = charged("how many words", 0.01, delta0=1e-9)
@@ -415,4 +416,12 @@ def test_each_k_of_the_range_can_be_chosen_whatever_was_seen(counts: Any) -> Non
         draw("how many words", counts, events, seed, k_range=(2, 5), relation="replace")
         for seed in range(120)
     }
+    check_range(drawn)
+    # The twin: no k beyond the words that were seen.
+    with pytest.raises(AssertionError):
+        check_range({k for k in drawn if k <= min(len(counts), 4)})
+
+
+def check_range(drawn: set[int]) -> None:
+    """Each k of the public range came out."""
     assert drawn == {2, 3, 4, 5}

@@ -65,6 +65,7 @@ def vote(**terms: Any) -> VoteOutputParser:
 
 
 @pytest.mark.promise("charge-before-call")
+@pytest.mark.promise("charge-before-call", twin=True)
 @WAYS
 async def test_group_calls_find_the_charge_in_the_ledger(
     way: str, tmp_path: Path
@@ -83,9 +84,20 @@ async def test_group_calls_find_the_charge_in_the_ledger(
     )
     for number in (1, 2):
         answer = await ASK[way](made, ASKED)
-        assert seen == [number] * HELD
+        check_charged_first(seen, number)
         assert record(answer)["status"] == "released"
         seen.clear()
+    # The twin: groups that are asked before the chain charges.
+    for _ in range(HELD):
+        script("<")
+    await ASK[way](made, ASKED)
+    with pytest.raises(AssertionError):
+        check_charged_first(seen[:HELD], 3)
+
+
+def check_charged_first(seen: list[int], number: int) -> None:
+    """Each group call found so many charges in the ledger."""
+    assert seen == [number] * HELD
 
 
 def spent_account(path: Path) -> PrivacyBudgetHandler:
@@ -142,6 +154,14 @@ async def test_what_cannot_be_paid_asks_no_group(
         with pytest.raises(error):
             await ASK[way](runnable, ASKED)
     assert group_prompts(model) == []
+
+
+@pytest.mark.promise("budget-errors-are-raised", twin=True)
+async def test_a_runnable_that_swallows_the_error_is_noticed(tmp_path: Path) -> None:
+    made = chain(GROUPS, ScriptedModel(), vote(), spent_account(tmp_path))
+    swallowing = made.with_fallbacks([RunnableLambda(lambda _: "oak")])
+    with pytest.raises(pytest.fail.Exception), pytest.raises(BudgetExhaustedError):
+        await swallowing.ainvoke(ASKED)
 
 
 @pytest.mark.promise("fail-closed")

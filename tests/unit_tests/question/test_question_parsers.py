@@ -135,6 +135,7 @@ async def test_groups_that_do_not_agree_have_no_answer(name: str) -> None:
 
 
 @pytest.mark.promise("drafted-labels-are-public")
+@pytest.mark.promise("drafted-labels-are-public", twin=True)
 async def test_labels_are_drafted_from_the_question_alone() -> None:
     """Before the charge, by one call in which no record takes part."""
     budget, seen = rich(), list[tuple[str, int]]()
@@ -146,12 +147,20 @@ async def test_labels_are_drafted_from_the_question_alone() -> None:
     made = chain(GROUPS, AsyncScriptedModel(script=script), PARSERS["draft"](), budget)
     answer = await made.ainvoke(ASKED)
     drafts = [(prompt, paid) for prompt, paid in seen if "Possible answers:" in prompt]
+    check_draft(drafts)
+    # The twin: labels that a group's prompt is asked for, after the charge.
+    with pytest.raises(AssertionError):
+        check_draft([next((prompt, paid) for prompt, paid in seen if "<" in prompt)])
+    assert {paid for prompt, paid in seen if "<" in prompt} == {1}
+    assert set(record(answer)["details"]["noisy_votes"]) == {"cough", "rash", "fever"}
+
+
+def check_draft(drafts: list[tuple[str, int]]) -> None:
+    """One call, with the question and without a record, before the charge."""
     ((prompt, paid),) = drafts
     assert ASKED in prompt
     assert "<" not in prompt
     assert paid == 0
-    assert {paid for prompt, paid in seen if "<" in prompt} == {1}
-    assert set(record(answer)["details"]["noisy_votes"]) == {"cough", "rash", "fever"}
 
 
 @pytest.mark.promise("vote-rules")

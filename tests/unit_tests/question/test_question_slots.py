@@ -203,6 +203,7 @@ def test_a_person_who_is_not_sampled_leaves_no_trace(
 
 
 @pytest.mark.promise("poisson-rate", "fresh-sample")
+@pytest.mark.promise("poisson-rate", "fresh-sample", twin=True)
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 @pytest.mark.parametrize("source", ["search", "sampled"])
 def test_each_person_is_sampled_alone_and_anew(source: str, rate: float) -> None:
