@@ -72,7 +72,7 @@ class ReleasedCorpus(Frozen, Sequence[Document]):
 
     def __init__(self, documents: Iterable[Document], record: dict[str, Any]) -> None:
         if hasattr(self, "_examples"):
-            raise ReleaseError(
+            raise InvalidParameterError(
                 "Released documents can't be changed: their record would no longer be "
                 "true of them. list(corpus) is a copy of your own."
             )
