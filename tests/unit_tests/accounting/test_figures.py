@@ -21,6 +21,7 @@ from faces import (
     Gaussian,
     InvalidParameterError,
     Parallel,
+    PrivacyBudgetHandler,
     Pure,
     accounting,
 )
@@ -234,6 +235,14 @@ def test_the_noise_of_a_plan_is_enough_and_a_little_less_is_not(
     terms = {"uses": uses, "sampling_rate": rate}
     assert accounting.epsilon(z, DELTA, **terms) <= epsilon
     assert accounting.epsilon(z * 0.995, DELTA, **terms) > epsilon
+
+
+@pytest.mark.promise("delta-against-a-declared-size")
+def test_delta_is_compared_with_what_was_declared_alone() -> None:
+    terms = {"epsilon": 1.0, "queries": 1, "ledger": ":memory:", "people_at_most": 1000}
+    PrivacyBudgetHandler(delta=0.99e-3, **terms)
+    with pytest.raises(InvalidParameterError, match="people_at_most"):
+        PrivacyBudgetHandler(delta=1e-3, **terms)
 
 
 @pytest.mark.promise("unknown-events")
