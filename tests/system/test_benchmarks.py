@@ -87,3 +87,17 @@ def test_what_cannot_run_says_why(
     done = command(*words)
     assert done.returncode == status
     assert said in done.stdout + done.stderr
+
+
+def test_every_benchmark_can_be_imported() -> None:
+    folder = ROOT / "benchmarks"
+    names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__main__")
+    code = f"import importlib\nfor name in {names}: importlib.import_module(name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr[-2000:]
