@@ -59,6 +59,7 @@ from langchain_dpicl.accounting import Exponential, Failure, Gaussian, Parallel,
 from langchain_dpicl.accounting.parts import ExponentialPart, GaussianPart, PurePart
 from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.chain.answers import Answers, Bought, outcome_of
+from langchain_dpicl.cli import main
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.ledger import CorpusTerms, backup_ledger, clock, open_ledger
 from langchain_dpicl.ledger.corpus import renewed

@@ -11,7 +11,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, redirect_stderr, redirect_stdout
+from io import StringIO
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from faces import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
+    main,
     record,
 )
 from scipy.stats import norm
@@ -35,16 +37,30 @@ LEDGER = "--ledger=sqlite:///ledger.db"
 Done = subprocess.CompletedProcess[str]
 
 
-def dpicl(folder: Path, *arguments: str) -> Done:
+def process(folder: Path, *arguments: str) -> Done:
     """Run a command as a user does, in a folder."""
     return subprocess.run(
         [Path(sys.executable).with_name("dpicl"), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "300"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def dpicl(folder: Path, *arguments: str) -> Done:
+    """Run a command in this process, which has imported everything, in a folder."""
+    out, error, before = StringIO(), StringIO(), Path.cwd()
+    os.chdir(folder)
+    try:
+        with redirect_stdout(out), redirect_stderr(error):
+            status = main(list(arguments))
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    finally:
+        os.chdir(before)
+    return Done(arguments, status, out.getvalue(), error.getvalue())
 
 
 def read(done: Done) -> Any:
@@ -119,7 +135,7 @@ def damaged(folder: Path) -> Path:
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
-    done = dpicl(tmp_path, "--version")
+    done = process(tmp_path, "--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()[0].isdigit()
 
@@ -129,7 +145,9 @@ def test_the_demo_answers_privately_what_the_ordinary_chain_gives_away(
     tmp_path: Path,
 ) -> None:
     size = ["--patients=400", "--groups=60", "--docs-per-group=8"]
-    shown = read(dpicl(tmp_path, "demo", *size, "--epsilon=20", "--first=5", "--json"))
+    shown = read(
+        process(tmp_path, "demo", *size, "--epsilon=20", "--first=5", "--json")
+    )
     people = [one for one in shown["answers"] if one["kind"] == "person"]
     assert people
     assert all(one["ordinary_leaks"] for one in people)
@@ -217,6 +235,7 @@ def test_records_that_cannot_be_read_are_not_shown(tmp_path: Path, line: str) ->
         "--question=What?",
     ]
     check_fails_silently(dpicl(tmp_path, *command, "--json"))
+    check_fails_silently(process(tmp_path, *command))
 
 
 @pytest.mark.promise("no-record-in-cli")
