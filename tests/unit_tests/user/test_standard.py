@@ -35,8 +35,6 @@ from langchain_tests.unit_tests import (
 from scripted import ScriptedEmbeddings, ScriptedModel
 from worlds import QUESTION, UNIT, notes
 
-pytestmark = pytest.mark.promise("standard-suites")
-
 
 def parts(queries: int = 20) -> dict[str, Any]:
     """Return what a chain is made of, with an account of its own."""
@@ -56,6 +54,7 @@ def parts(queries: int = 20) -> dict[str, Any]:
     }
 
 
+@pytest.mark.promise("standard-suites")
 class TestRetriever(RetrieversIntegrationTests):
     """A retriever of released answers."""
 
@@ -83,10 +82,12 @@ class OurTool:
         return self._tool
 
 
+@pytest.mark.promise("standard-suites")
 class TestToolUnit(OurTool, ToolsUnitTests):
     """Names, schemas and arguments."""
 
 
+@pytest.mark.promise("standard-suites")
 class TestToolIntegration(OurTool, ToolsIntegrationTests):
     """Calls, sync and async."""
 
@@ -101,6 +102,7 @@ class OurModel:
     returns_usage_metadata = False
 
 
+@pytest.mark.promise("standard-suites")
 class TestModelUnit(OurModel, ChatModelUnitTests):
     """Its parameters."""
 
@@ -109,6 +111,7 @@ class ModelIntegration(OurModel, ChatModelIntegrationTests):
     """Calls, streams and batches."""
 
 
+@pytest.mark.promise("standard-suites")
 @pytest.mark.parametrize(
     "name",
     [
@@ -130,10 +133,12 @@ class OurEmbeddings:
     embedding_model_params: dict[str, Any] = {}  # noqa: RUF012 - the suite's way
 
 
+@pytest.mark.promise("standard-suites")
 class TestEmbeddingsUnit(OurEmbeddings, EmbeddingsUnitTests):
     """Their parameters."""
 
 
+@pytest.mark.promise("standard-suites")
 class TestEmbeddingsIntegration(OurEmbeddings, EmbeddingsIntegrationTests):
     """Texts and queries, sync and async."""
 
