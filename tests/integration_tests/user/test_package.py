@@ -125,5 +125,5 @@ print(*sys.modules)
 
 @pytest.mark.promise("numbers-without-langchain", twin=True)
 def test_twin_what_needs_langchain_is_noticed(wheel: Path) -> None:
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="langchain_core"):
         run(wheel, LANGCHAIN, "from langchain_dpicl import DPChain")
