@@ -92,8 +92,7 @@ class ReleasedExamples(list[dict[str, str]]):
         ('person', 0.0)
         >>> examples.append({"text": "What Ann said", "label": "person"})
         Traceback (most recent call last):
-        langchain_dpicl.errors.InvalidParameterError: Released examples can't be
-        changed: ...
+        langchain_dpicl.errors.InvalidParameterError: Released examples can't ...
     """  # fmt: skip
 
     __slots__ = ("_digest", "_record")

@@ -102,11 +102,8 @@ def test_no_field_is_assigned_or_deleted(name: str) -> None:
     made = MODELS[name]()
     for field in [*type(made).model_fields, "anything", "invoke"]:
         before = getattr(made, field, None)
-        with pytest.raises(
-            InvalidParameterError, match=f"'{field}' of .*model_copy"
-        ) as error:
+        with pytest.raises(InvalidParameterError, match=f"'{field}' of .*model_copy"):
             setattr(made, field, before)
-        assert isinstance(error.value, AttributeError)
         with pytest.raises(InvalidParameterError):
             delattr(made, field)
         assert getattr(made, field, None) == before

@@ -36,6 +36,7 @@ from support.neighbor_checks import (
 )
 
 from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.groups.units import keyed_slot
 
@@ -282,7 +283,7 @@ def test_relation_of_retrieved_groups(terms: Any, relation: Any) -> None:
     groups = retrieved([note(i, "rash") for i in range(5)], **terms)
     assert groups.relation is relation
     assert groups.sampling_rate == 1.0
-    with pytest.raises(AttributeError):
+    with pytest.raises(InvalidParameterError):
         groups.relation = Relation.ADD_REMOVE
 
 

@@ -453,7 +453,7 @@ def test_what_a_noisy_sum_says_can_not_be_changed() -> None:
         (PublicInput(), "draft"),
         (candidates, "texts"),
     ):
-        with pytest.raises(AttributeError):
+        with pytest.raises(InvalidParameterError):
             setattr(thing, field, None)
     public = PublicInput()
     assert (public.question, public.prompt_text, public.zero_shot, public.draft) == (

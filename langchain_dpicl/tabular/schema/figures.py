@@ -140,7 +140,7 @@ def check_span(lower: float, upper: float, *, whole: bool) -> None:
     Example:
         >>> check_span(1, 1, whole=True)
         Traceback (most recent call last):
-        langchain_dpicl.common.InvalidParameterError: the upper bound must be ...
+        langchain_dpicl.errors.InvalidParameterError: the upper bound must be ...
     """
     if lower >= upper:
         raise InvalidParameterError(

@@ -29,7 +29,7 @@ import asyncio, contextlib, sys
 from faces import DPChain, VoteOutputParser, open_for_tests
 from langsmith.run_trees import get_cached_client
 from unit_tests.wall.leaky import AsyncLeakyModel, LeakyModel
-from unit_tests.wall.questions import LABELS, QUESTION, corpus_account, groups
+from unit_tests.wall.ways import LABELS, QUESTION, corpus_account, groups
 
 with open_for_tests() if sys.argv[1] == "open" else contextlib.nullcontext():
     for model in (LeakyModel, AsyncLeakyModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.errors import InvalidParameterError
@@ -74,7 +74,7 @@ def columns(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None)
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.lists(columns(), min_size=1, max_size=4, unique_by=lambda c: c["name"]))
 def test_round_trip(given_columns: list[dict[str, Any]]) -> None:
     schema = TableSchema(label="y", columns=[*given_columns, LABEL])

@@ -33,7 +33,7 @@ from scripted import AsyncScriptedModel, ScriptedModel
 from unit_tests.wall.leaky import INNER, quoting, tell, tell_runnables
 from unit_tests.wall.marks import mark, marks_in
 from unit_tests.wall.observers import Recorder, logged
-from unit_tests.wall.questions import LABELS, corpus_account
+from unit_tests.wall.ways import LABELS, corpus_account
 from worlds import QUESTION, notes, without
 
 TEXT = f"a record, {mark('record', 'attempt')}"

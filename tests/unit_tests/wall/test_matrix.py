@@ -21,7 +21,7 @@ from suite import WHOLE
 from unit_tests.wall.leaky import quoting
 from unit_tests.wall.marks import mark, marks_in
 from unit_tests.wall.observers import OBSERVERS, Run
-from unit_tests.wall.questions import (
+from unit_tests.wall.ways import (
     FACES,
     MAY_SWALLOW,
     MODELS,

@@ -26,8 +26,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from unit_tests.wall.leaky import KEY, documents
 from unit_tests.wall.marks import mark, marks_in
 from unit_tests.wall.observers import DUMPS, attempted
-from unit_tests.wall.questions import LABELS, QUESTION, corpus_account
 from unit_tests.wall.test_without_a_chain import RECORDS, ROWS, SCHEMA, LeakyWords
+from unit_tests.wall.ways import LABELS, QUESTION, corpus_account
 
 TEXT = mark("record", 1)
 Made = Callable[[list[Document]], Any]

@@ -34,7 +34,7 @@ from unit_tests.wall.leaky import (
 )
 from unit_tests.wall.marks import STEMS, is_private, mark
 from unit_tests.wall.observers import Run
-from unit_tests.wall.questions import (
+from unit_tests.wall.ways import (
     LABELS,
     MODELS,
     QUESTION,
