@@ -107,6 +107,20 @@ async def test_who_has_nothing_left_is_as_if_not_in_the_corpus(world: Any) -> No
     check_as_without(found, prompts_of(other))
 
 
+@pytest.mark.promise("cannot-pay-is-not-there")
+async def test_who_cannot_pay_takes_nobodys_place() -> None:
+    """Those nearest to the question are spent: each slot holds who comes next."""
+    nearest = [note(f"a{n}", ASKED, ward="3") for n in range(12)]
+    others = [note(f"b{n}", "cough", ward="3") for n in range(12)]
+    asked, model = made([*nearest, *others], unit_account(), docs_per_group=1)
+    await asked.ainvoke("cough rash rash")
+    prompts_of(model)
+    await asked.ainvoke(ASKED)
+    fresh, other = made(others, unit_account(), docs_per_group=1)
+    await fresh.ainvoke(ASKED)
+    check_as_without(prompts_of(model), prompts_of(other))
+
+
 @pytest.mark.promise("all-eligible-pay")
 @pytest.mark.parametrize("way", ASK)
 async def test_all_who_are_eligible_pay_sampled_or_not(way: str) -> None:
