@@ -285,7 +285,7 @@ async def test_the_released_answer_has_the_votes_law() -> None:
     parser = VoteOutputParser(labels=["oak", "elm"], noise_multiplier=z, min_lead=0.0)
     made = chain(groups, model, parser, account(), cache=False)
     errors: list[float] = []
-    for number in range(60):
+    for number in range(150):
         model.prompts.clear()
         answer = made.invoke(f"{ASKED} {number}")
         said = Counter(script(prompt) for prompt in group_prompts(model))
