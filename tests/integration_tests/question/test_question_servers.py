@@ -17,8 +17,18 @@ from asking_provider import Choices, Provider, client, served
 from faces import VoteOutputParser, chain, record
 from langchain_core.documents import Document
 from langchain_openai import ChatOpenAI, OpenAI
-from questions import ASK, ASKED, account, clinic, exact_vote, moved, stored, votes
-from worlds import without
+from questions import (
+    ASK,
+    ASKED,
+    account,
+    clinic,
+    exact_vote,
+    moved,
+    note,
+    stored,
+    votes,
+)
+from worlds import UNIT, without
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -37,7 +47,8 @@ async def asked(
     documents: list[Document], provider: Provider, kind: Any, way: str, **terms: Any
 ) -> Counter[str]:
     """Ask once; return what the slots were taken to say."""
-    groups = stored(documents, n_groups=GROUPS, docs_per_group=9)
+    found = terms.pop("groups", {})
+    groups = stored(documents, n_groups=GROUPS, docs_per_group=9, **found)
     with served(provider) as url, client(kind, url) as model:
         made = chain(groups, model, exact_vote(LABELS), account(), cache=False, **terms)
         return votes(await ASK[way](made, ASKED))
@@ -109,6 +120,19 @@ async def test_a_list_that_is_answered_wrongly_moves_no_answer(
     found = await asked(clinic(), lists, OpenAI, way, prompts_per_call=GROUPS)
     assert max(map(len, lists.requests)) == GROUPS
     check_matched(found, await sound(OpenAI))
+
+
+@pytest.mark.promise("answers-matched-to-prompts")
+async def test_the_answer_of_a_slot_without_records_is_no_vote() -> None:
+    """Some slots are empty: their calls are made, and a mixed reply moves no vote."""
+    few = [one for one in clinic() if one.metadata[UNIT] in ("p7", "p8", "p9")]
+    others = [note(f"far {n}", "fever", ward="3") for n in range(GROUPS)]
+    people, terms = [*few, *others], {"score_threshold": 0.5}
+    plain = await asked(people, Provider(spoken), OpenAI, "invoke", groups=terms)
+    assert 0 < plain.total() < GROUPS
+    mixed = spoiling(LISTS["reordered"])
+    lists = {"groups": terms, "prompts_per_call": GROUPS}
+    check_matched(await asked(people, mixed, OpenAI, "invoke", **lists), plain)
 
 
 @pytest.mark.promise("answers-matched-to-prompts", twin=True)
