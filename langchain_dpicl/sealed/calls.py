@@ -203,7 +203,7 @@ class SealedModel:
 
     def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
         if is_open():
-            return [_said(self._whole.invoke(prompt)) for prompt in prompts]
+            return [_slot_of(self._whole.invoke(prompt)) for prompt in prompts]
         model = self._model
         if isinstance(model, BaseLLM):
             texts = [prompt.to_string() for prompt in prompts]
@@ -219,7 +219,7 @@ class SealedModel:
 
     async def _agenerate(self, prompts: list[PromptValue]) -> list[Slot]:
         if is_open():
-            return [_said(await self._whole.ainvoke(prompt)) for prompt in prompts]
+            return [_slot_of(await self._whole.ainvoke(prompt)) for prompt in prompts]
         model = self._connected()
         if isinstance(model, BaseLLM):
             texts = [prompt.to_string() for prompt in prompts]
@@ -296,7 +296,7 @@ def _computes_here(model: BaseChatModel | BaseLLM) -> bool:
     return is_list_model and not calls_asynchronously(model)
 
 
-def _said(answer: Any) -> Slot:
+def _slot_of(answer: Any) -> Slot:
     """Return the slot of what a model's own `invoke` returned; see `open_for_tests`."""
     return answered(str(getattr(answer, "text", answer)))
 

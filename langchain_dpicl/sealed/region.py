@@ -32,7 +32,11 @@ from typing import Any, TypeVar
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.errors import DPError, GroupCallError
+from langchain_dpicl.errors import (
+    DPError,
+    GroupCallError,
+    InvalidParameterError,
+)
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.call_limit import held_limits
@@ -100,7 +104,8 @@ def run_sealed(step: Callable[[], T]) -> T:
 
     Raises:
         GroupCallError: If the step raised. It says nothing of why.
-        DPError: Errors of this library, whose messages hold no private text, pass.
+        DPError: Errors of this library, whose messages hold no private text, pass. An
+            `InvalidParameterError` does not: it is for arguments, before a charge.
         KeyboardInterrupt: If the user stopped the program.
     """
     return _unwrap(sealed_context().run(_guarded, step))
@@ -209,8 +214,11 @@ class _Failure:
             self.interrupted, self.public = False, error
             return
         # An error of ours is public by contract; a bare copy drops its traceback,
-        # cause and context, which may hold frames with private locals.
-        if type(error).__module__ == DPError.__module__ and isinstance(error, DPError):
+        # cause and context, which may hold frames with private locals. An argument that
+        # is wrong in here was made of private values, and may be named in the message.
+        if type(error).__module__ == DPError.__module__ and not isinstance(
+            error, InvalidParameterError
+        ):
             self.public = type(error)(*error.args)
 
 

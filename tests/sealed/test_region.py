@@ -15,7 +15,12 @@ from langchain_core.language_models import chat_models, llms
 from langchain_core.runnables.config import ensure_config, var_child_runnable_config
 from langsmith.run_helpers import get_tracing_context, tracing_context
 
-from langchain_dpicl.errors import DPError, GroupCallError, UnitError
+from langchain_dpicl.errors import (
+    DPError,
+    GroupCallError,
+    InvalidParameterError,
+    UnitError,
+)
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, in_thread
 from langchain_dpicl.sealed import (
@@ -87,6 +92,17 @@ def test_our_own_errors_pass_without_their_history() -> None:
             raise UnitError("Document 3 has no unit id.") from error
 
     with pytest.raises(UnitError, match="Document 3") as caught:
+        run_sealed(step)
+    assert CANARY not in rendered(caught.value)
+
+
+def test_a_wrong_argument_made_of_records_does_not_pass() -> None:
+    """It is for arguments, before a charge; in here its message may quote a record."""
+
+    def step() -> None:
+        raise InvalidParameterError(f"count must be an integer, not {CANARY}.")
+
+    with pytest.raises(GroupCallError) as caught:
         run_sealed(step)
     assert CANARY not in rendered(caught.value)
 
