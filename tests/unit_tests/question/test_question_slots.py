@@ -222,8 +222,9 @@ def test_each_person_is_sampled_alone_and_anew(source: str, rate: float) -> None
     check_coins(held, rate)
     # The twin: a sample of a fixed size, which is no Poisson sample.
     fixed = np.zeros_like(held)
+    coins = np.random.default_rng(3)
     for row in fixed:
-        row[np.random.default_rng().choice(40, round(40 * rate), replace=False)] = True
+        row[coins.choice(40, round(40 * rate), replace=False)] = True
     with pytest.raises(AssertionError):
         check_coins(fixed, rate)
     with pytest.raises(AssertionError):
@@ -363,7 +364,7 @@ def ties_by_row(documents: list[Document]) -> Bits:
 
 
 def first_copies(documents: list[Document]) -> Bits:
-    """Keep the first copy of a text, whoever wrote it."""
+    """Keep the first copy of each text."""
     kept: dict[str, Document] = {}
     for document in sorted(documents, key=lambda d: word(str(d.metadata[UNIT]))):
         kept.setdefault(document.page_content, document)

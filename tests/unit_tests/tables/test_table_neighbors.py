@@ -164,7 +164,7 @@ WARDS = tabular.TableSchema(
     label="ill",
     columns=[
         tabular.CategoricalColumn(
-            name="ward", values=["1", "01", "x", "?"], other="?", missing="?"
+            name="ward", values=["1", "01", "x", "?", "-"], other="?", missing="-"
         ),
         tabular.CategoricalColumn(name="ill", values=["0", "1"]),
     ],
