@@ -32,11 +32,7 @@ from typing import Any, TypeVar
 from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.hidden import Hidden
-from langchain_dpicl.errors import (
-    DPError,
-    GroupCallError,
-    InvalidParameterError,
-)
+from langchain_dpicl.errors import DPError, GroupCallError
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.call_limit import held_limits
@@ -104,8 +100,8 @@ def run_sealed(step: Callable[[], T]) -> T:
 
     Raises:
         GroupCallError: If the step raised. It says nothing of why.
-        DPError: Errors of this library, whose messages hold no private text, pass. An
-            `InvalidParameterError` does not: it is for arguments, before a charge.
+        DPError: Errors of this library, whose messages hold no private text, pass; what
+            numbers refuse does not.
         KeyboardInterrupt: If the user stopped the program.
     """
     return _unwrap(sealed_context().run(_guarded, step))
@@ -214,12 +210,30 @@ class _Failure:
             self.interrupted, self.public = False, error
             return
         # An error of ours is public by contract; a bare copy drops its traceback,
-        # cause and context, which may hold frames with private locals. An argument that
-        # is wrong in here was made of private values, and may be named in the message.
-        if type(error).__module__ == DPError.__module__ and not isinstance(
-            error, InvalidParameterError
-        ):
+        # cause and context, which may hold frames with private locals.
+        is_ours = isinstance(error, DPError) and type(error).__module__ == _ERRORS
+        if is_ours and not _of_numbers(error):
             self.public = type(error)(*error.args)
+
+
+_ERRORS = DPError.__module__
+_NUMBERS = tuple(
+    f"langchain_dpicl.{name}"
+    for name in ("accounting", "common.parameters", "mechanisms")
+)
+
+
+def _of_numbers(error: BaseException) -> bool:
+    """Whether numbers refused a value: in here it may be a private one, and is named.
+
+    They can't know whether what they are given is public.
+    """
+    frames = error.__traceback__
+    module = ""
+    while frames is not None:
+        module = frames.tb_frame.f_globals.get("__name__", "")
+        frames = frames.tb_next
+    return module.startswith(_NUMBERS)
 
 
 def _guarded(step: Callable[[], T]) -> T | _Failure:

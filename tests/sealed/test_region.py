@@ -15,6 +15,8 @@ from langchain_core.language_models import chat_models, llms
 from langchain_core.runnables.config import ensure_config, var_child_runnable_config
 from langsmith.run_helpers import get_tracing_context, tracing_context
 
+from langchain_dpicl import accounting, mechanisms
+from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import (
     DPError,
     GroupCallError,
@@ -96,15 +98,22 @@ def test_our_own_errors_pass_without_their_history() -> None:
     assert CANARY not in rendered(caught.value)
 
 
-def test_a_wrong_argument_made_of_records_does_not_pass() -> None:
-    """It is for arguments, before a charge; in here its message may quote a record."""
-
-    def step() -> None:
-        raise InvalidParameterError(f"count must be an integer, not {CANARY}.")
-
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: parameters.positive("radius", -73_310),
+        lambda: mechanisms.ptr_pass_rate(
+            -73_310, noise_multiplier=1.0, delta0=1e-9, relation="replace"
+        ),
+        lambda: accounting.epsilon(-73_310, 1e-6, uses=1),
+    ],
+)
+def test_a_value_that_numbers_refuse_is_not_told(step: Any) -> None:
+    with pytest.raises(InvalidParameterError, match=r"73310|73,310|7\.331"):
+        step()
     with pytest.raises(GroupCallError) as caught:
         run_sealed(step)
-    assert CANARY not in rendered(caught.value)
+    assert "7331" not in rendered(caught.value)
 
 
 def test_log_records_outside_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -293,7 +293,8 @@ async def test_the_released_answer_has_the_votes_law() -> None:
         counts = record(answer)["details"]["noisy_votes"]
         errors += [counts[label] - said[label] for label in ("oak", "elm")]
         if record(answer)["status"] == "released":
-            assert answer.content == max(counts, key=lambda label: counts[label])
+            # The record rounds: two counts may be shown as equal.
+            assert counts[answer.content] == max(counts.values())
     check_law(errors, z)
     for wrong in (z / 2, 2 * z):
         with pytest.raises(AssertionError):

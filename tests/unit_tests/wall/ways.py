@@ -277,6 +277,9 @@ def ask(
 
     def act(run: Run, stack: ExitStack) -> None:
         stop: list[Stop] = [lambda: signal.raise_signal(signal.SIGINT)]
+        # Whatever another test's server has made of Ctrl-C in this process.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        stack.callback(signal.signal, signal.SIGINT, before)
 
         def script(prompt: str) -> Any:
             return face.reply(prompt, stop[0]) if is_private(prompt) else None
