@@ -3,8 +3,7 @@
     python benchmarks/bench_stores_databases.py [--quick] [--repeats N] [--store ...]
 
 PostgreSQL is a real server on a socket, from a package index's wheel. Target: one draw
-within 0.05 s. Qdrant is its local mode, in process, which is read out; a server's
-grouped search is not measured here.
+within 0.05 s. Qdrant is its local mode, in process; it is read out.
 """
 
 from __future__ import annotations

@@ -336,12 +336,11 @@ class RetrievedGroups(RetrievingSource):
     ) -> Self:
         """Draw from the records of an existing LangChain vector store.
 
-        `PGVectorStore` (with the unit id in a column of its own) and a Qdrant server
-        search by themselves, every shard exactly. LangChain's in-memory store, `Chroma`
-        and Qdrant in process are read out here, and the embedded exact index searches:
-        what others write to them later, deletions too, shows after `refresh`. For any
-        other store, write a `ShardStore` or a `VectorReader`
-        (`langchain_dpicl.groups.stores`).
+        `PGVectorStore` (with the unit id in a column of its own) searches by itself,
+        every shard exactly. LangChain's in-memory store, `Chroma` and Qdrant are read
+        out here, and the embedded exact index searches: what others write to them
+        later, deletions too, shows after `refresh`. For any other store, write a
+        `ShardStore` or a `VectorReader` (`langchain_dpicl.groups.stores`).
 
         Args:
             store: The store, or an adapter of your own.

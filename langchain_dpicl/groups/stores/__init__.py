@@ -6,8 +6,7 @@
 | Chroma | read out; its HNSW graph is never searched | `readers` |
 | PGVectorStore | searches every shard itself, in one statement | `pgvector.store` |
 | the same, for millions | by an index for each shard | `PGVectorPartitions` |
-| Qdrant, a server | searches every shard itself, in one call | `qdrant.store` |
-| Qdrant, in process | read out | `qdrant.reader` |
+| Qdrant | read out; its HNSW graph is never searched | `readers` |
 | yours | either | a subclass of `VectorReader` or `ShardStore` |
 
 `RetrievedGroups.from_vectorstore` takes the store or the adapter. `check_shard_store`

@@ -33,14 +33,14 @@ _OLD = "PGVector"
 _READERS = {
     ("langchain_core", "InMemoryVectorStore"): ("readers", "InMemoryReader"),
     ("langchain_chroma", "Chroma"): ("readers", "ChromaReader"),
+    ("langchain_qdrant", "QdrantVectorStore"): ("readers", "QdrantReader"),
 }
 _SEARCHERS = {
     ("langchain_postgres", "PGVectorStore"): ("pgvector.store", "PGVectorShards"),
     # Refused by the adapter, which says how its records move.
     ("langchain_postgres", _OLD): ("pgvector.store", "PGVectorShards"),
-    ("langchain_qdrant", "QdrantVectorStore"): ("qdrant.store", "adapter_for"),
 }
-"""The same, for stores that search by themselves; Qdrant's local mode does not."""
+"""The same, for stores that search by themselves."""
 
 
 def open_records(
@@ -88,10 +88,8 @@ def adapter_of(store: Any, unit_key: str) -> ShardStore | VectorReader:
             reader: VectorReader = _adapter_class(_READERS[named])(store)
             return reader
         if named in _SEARCHERS:
-            adapter: ShardStore | VectorReader = _adapter_class(_SEARCHERS[named])(
-                store, unit_key
-            )
-            return adapter
+            searcher: ShardStore = _adapter_class(_SEARCHERS[named])(store, unit_key)
+            return searcher
     if isinstance(store, list | tuple):
         raise InvalidParameterError(
             "These are documents, not a store: use RetrievedGroups.from_documents()."

@@ -1,294 +1,205 @@
-"""A Qdrant server finds the groups that the embedded index finds, by exact search."""
+"""Qdrant is read out, and never asked to search: here its local mode."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_qdrant import QdrantVectorStore, RetrievalMode
 from qdrant_client import QdrantClient, models
-from support.qdrant_parts import Server, store_of
 
-from langchain_dpicl import RetrievedGroups
-from langchain_dpicl.errors import (
-    GroupCallError,
-    InvalidParameterError,
-    UnsoundStoreError,
+from langchain_dpicl import InvalidParameterError, RetrievedGroups
+from langchain_dpicl.errors import GroupCallError
+from langchain_dpicl.groups.stores import check_vector_reader
+from langchain_dpicl.groups.stores.known_corpus import (
+    DIMENSION,
+    KnownEmbedding,
+    known_corpus,
 )
-from langchain_dpicl.groups.stores import check_shard_store
-from langchain_dpicl.groups.stores.contract import StoredHit
-from langchain_dpicl.groups.stores.known_corpus import KnownEmbedding, known_corpus
-from langchain_dpicl.groups.stores.qdrant.store import QdrantShards
+from langchain_dpicl.groups.stores.opening import adapter_of
+from langchain_dpicl.groups.stores.readers import QdrantReader
 
-QUESTION = np.asarray([KnownEmbedding().embed_query("Who coughs?")], np.float32)
-QUESTION /= np.linalg.norm(QUESTION)
 SALT = bytes(range(32))
-TERMS: dict[str, Any] = {"unit_key": "unit", "n_groups": 4, "salt": SALT}
+ASKED = "Who coughs?"
 FEW = known_corpus()[:80]
 
 
-def people(*units: Any, text: str = "Note.", **more: Any) -> list[Document]:
-    return [Document(text, metadata={"unit": unit, **more}) for unit in units]
+def local(
+    documents: Sequence[Document] = (),
+    embedding: Embeddings | None = None,
+    *,
+    name: str = "",
+    distance: models.Distance = models.Distance.COSINE,
+    client: QdrantClient | None = None,
+    **keys: Any,
+) -> QdrantVectorStore:
+    """Return a store of the local mode that holds some documents."""
+    own = client or QdrantClient(":memory:")
+    params = models.VectorParams(size=DIMENSION, distance=distance)
+    own.create_collection("notes", vectors_config={name: params} if name else params)
+    store = QdrantVectorStore(
+        own,
+        "notes",
+        embedding or KnownEmbedding(),
+        vector_name=name,
+        distance=distance,
+        **keys,
+    )
+    if documents:
+        store.add_documents(list(documents))
+    return store
 
 
-def everything(shards: QdrantShards) -> list[StoredHit]:
-    """Assign every unit to one shard, and return what is found."""
-    shards.assign(dict.fromkeys(shards.unit_values(), 0), 1)
-    return shards.best(QUESTION, 1000, 1)
-
-
-def units(hits: list[StoredHit]) -> set[Any]:
-    return {hit.document.metadata["unit"] for hit in hits}
-
-
-def draw(store: Any, **more: Any) -> list[list[Document]]:
-    groups = RetrievedGroups.from_vectorstore(store, **{**TERMS, **more})
-    return groups.draw("Who coughs?")
+def slots(store: Any) -> list[list[str | None]]:
+    groups = RetrievedGroups.from_vectorstore(
+        store, unit_key="unit", n_groups=4, salt=SALT
+    )
+    return [[one.id for one in slot] for slot in groups.draw(ASKED)]
 
 
 @pytest.mark.parametrize(
     "how",
     [
-        {"name": "dense", "content_payload_key": "t", "metadata_payload_key": "m.m"},
         {},
+        {"name": "dense", "content_payload_key": "t", "metadata_payload_key": "m.m"},
+        *({"distance": one} for one in models.Distance),
     ],
+    ids=str,
 )
 def test_same_groups_as_the_embedded_index(how: dict[str, Any]) -> None:
-    check_shard_store(
-        lambda documents, embedding: QdrantShards(
-            store_of(documents, embedding, **how), "unit"
-        )
+    check_vector_reader(
+        lambda documents, embedding: QdrantReader(local(documents, embedding, **how))
     )
 
 
+def test_which_adapter() -> None:
+    assert isinstance(adapter_of(local(), "unit"), QdrantReader)
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    client = QdrantClient(path=str(tmp_path / "notes"))
+    store = local(FEW, client=client)
+    assert isinstance(adapter_of(store, "unit"), QdrantReader)
+    assert slots(store) == slots(local(FEW))
+    client.close()
+
+
+class NeverSearched(QdrantClient):
+    """It fails when it is asked to search."""
+
+    def _search(self, *args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("The local mode was searched.")
+
+    query_points = query_points_groups = query_batch_points = _search
+    search_matrix_pairs = search_matrix_offsets = _search
+
+
+def test_it_is_never_asked_to_search() -> None:
+    """A search of the local mode changes all stored vectors, so that scores drift."""
+    store = local(FEW, client=NeverSearched(":memory:"))
+    groups = RetrievedGroups.from_vectorstore(
+        store, unit_key="unit", n_groups=4, score_threshold=0.2
+    )
+    before = stored(store)
+    first = groups.draw(ASKED)
+    for _ in range(3):
+        assert groups.draw(ASKED) == first
+    groups.add_documents([Document("Note.", metadata={"unit": "new"})])
+    assert groups.delete_unit("new") == 1
+    assert stored(store) == before
+
+
+def stored(store: QdrantVectorStore) -> dict[Any, Any]:
+    points, _ = store.client.scroll("notes", limit=1000, with_vectors=True)
+    return {point.id: point.vector for point in points}
+
+
+def test_searches_of_others_change_no_draw() -> None:
+    """They scale the stored vectors again; what was read out stays."""
+    store = local(FEW)
+    groups = RetrievedGroups.from_vectorstore(store, unit_key="unit", n_groups=4)
+    before = groups.draw(ASKED)
+    for _ in range(3):
+        store.similarity_search(ASKED)
+    assert groups.draw(ASKED) == before
+
+
+def test_many_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("langchain_dpicl.groups.stores.readers._PAGE", 7)
+    found = list(QdrantReader(local(FEW)).read())
+    assert sorted(str(one.id) for one, _ in found) == sorted(str(o.id) for o in FEW)
+
+
 def test_documents_as_they_were_put_in() -> None:
-    documents = people("p-1", 7, visit=3, tags=["a", {"b": None}], note="é 🧪")
-    documents = [
-        one.model_copy(update={"id": f"00000000-0000-0000-0000-00000000000{number}"})
-        for number, one in enumerate(documents)
-    ]
-    found = [
-        hit.document for hit in everything(QdrantShards(store_of(documents), "unit"))
-    ]
-    assert sorted(found, key=lambda one: str(one.id)) == documents
+    given = [one.model_copy(deep=True) for one in FEW]
+    found = [one for one, _ in QdrantReader(local(FEW)).read()]
+    assert sorted(found, key=lambda one: str(one.id)) == sorted(
+        given, key=lambda one: str(one.id)
+    )
 
 
 def test_ids_that_are_numbers() -> None:
-    store = store_of()
-    store.add_texts(["Note."], [{"unit": "p-1"}], ids=[17])
-    assert everything(QdrantShards(store, "unit"))[0].document.id == "17"
+    store = local()
+    store.add_texts(["Note."] * 2, [{"unit": "p-1"}, {"unit": "p-2"}], ids=[17, 2**63])
+    groups = RetrievedGroups.from_vectorstore(store, unit_key="unit", n_groups=1)
+    assert {one.id for one in groups.draw(ASKED)[0]} == {"17", str(2**63)}
+    assert groups.delete_unit("p-1") == groups.delete_unit("p-2") == 1
+    assert stored(store) == {}
 
 
-def test_one_grouped_exact_search() -> None:
-    store = store_of(FEW)
-    groups = RetrievedGroups.from_vectorstore(store, **TERMS)
-    store.client.calls.clear()
-    groups.draw("Who coughs?")
-    assert store.client.calls == ["query_points_groups"]
-    assert all(one.exact for one in store.client.searches)
-    assert all(one.quantization.ignore for one in store.client.searches)
+def test_points_without_a_vector_are_not_found_and_can_be_erased() -> None:
+    store = local(FEW, name="dense")
+    empty = {"page_content": "Note.", "metadata": {"unit": "p-1"}}
+    store.client.upsert(
+        "notes", [models.PointStruct(id=5, vector={}, payload=empty)], wait=True
+    )
+    assert slots(store) == slots(local(FEW))
+    groups = RetrievedGroups.from_vectorstore(store, unit_key="unit", n_groups=1)
+    own = sum(one.metadata["unit"] == "p-1" for one in FEW)
+    assert groups.delete_unit("p-1") == own + 1
 
 
-def test_every_search_of_a_server_is_exact() -> None:
-    store = store_of(FEW)
-    shards = QdrantShards(store, "unit")
-    everything(shards)
-    shards.above(QUESTION, 0)
-    shards.of_units(QUESTION, ["p-3"])
-    shards.of_shard(QUESTION, 0, 0)
-    assert len(store.client.searches) >= 4
-    assert all(one.exact for one in store.client.searches)
+class Zero(KnownEmbedding):
+    """Of some texts it makes the zero vector."""
+
+    def embed_query(self, text: str) -> list[float]:
+        vector = super().embed_query(text)
+        return list(np.zeros(len(vector))) if text == "..." else vector
 
 
-class ComesBackShort(Server):
-    """Its grouped search leaves out groups, and the last points of others."""
-
-    def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().query_points_groups(*args, **kwargs)
-        return models.GroupsResult(
-            groups=[
-                models.PointGroup(id=group.id, hits=group.hits[:2])
-                for group in found.groups[:-1]
-            ]
-        )
+@pytest.mark.parametrize("distance", [models.Distance.COSINE, models.Distance.DOT])
+def test_a_vector_without_a_direction_is_left_out(distance: models.Distance) -> None:
+    store = local(FEW, Zero(), distance=distance)
+    store.add_documents([Document("...", metadata={"unit": "evil"})])
+    assert slots(store) == slots(local(FEW))
 
 
-def test_groups_that_come_back_short_are_asked_for_again() -> None:
-    store = store_of(FEW, server=ComesBackShort)
-    assert draw(store) == draw(store_of(FEW))
-    assert store.client.calls.count("query_batch_points") == 1
+def test_infinite_numbers_are_left_out() -> None:
+    store = local(FEW)
+    point = models.PointStruct(
+        id=5, vector=[np.inf] * 8, payload={"metadata": {"unit": "evil"}}
+    )
+    with np.errstate(invalid="ignore"):
+        store.client.upsert("notes", [point])
+    assert slots(store) == slots(local(FEW))
 
 
-class AlwaysShort(ComesBackShort):
-    """It also answers for a single shard with less than there is."""
-
-    def query_batch_points(self, collection: str, requests: list[Any]) -> Any:
-        fewer = [one.model_copy(update={"limit": 1}) for one in requests]
-        return super().query_batch_points(collection, fewer)
-
-
-class OtherShards(Server):
-    """It finds points that belong to other groups."""
-
-    def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().query_points_groups(*args, **kwargs)
-        for group in found.groups:
-            for point in group.hits:
-                point.payload["langchain_dpicl_shard_4"] = group.id = 0
-        return found
-
-
-class Forgetful(Server):
-    """Its points come back without their marks."""
-
-    def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        found = super().query_points_groups(*args, **kwargs)
-        for group in found.groups:
-            for point in group.hits:
-                point.payload.pop("langchain_dpicl_shard_4")
-        return found
-
-
-@pytest.mark.parametrize("server", [AlwaysShort, OtherShards, Forgetful])
-def test_a_server_that_does_not_keep_to_the_shards(server: type[Server]) -> None:
-    with pytest.raises(UnsoundStoreError):
-        draw(store_of(FEW, server=server))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"config.optimizer_config.indexing_threshold": 20_000},
-        {"config.optimizer_config.indexing_threshold": None},
-        {"indexed_vectors_count": 12},
-        {
-            "config.quantization_config": models.ScalarQuantization(
-                scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8)
-            )
-        },
-    ],
-)
-def test_what_may_have_a_shared_index_is_refused(change: dict[str, Any]) -> None:
-    store = store_of(FEW)
-    store.client.changes = change
-    with pytest.raises(UnsoundStoreError, match="exact=True"):
-        draw(store)
-    assert draw(store, exact=True) == draw(store_of(FEW))
-
-
-def test_an_index_that_is_switched_off() -> None:
-    store = store_of(FEW)
-    store.client.changes = {
-        "config.optimizer_config.indexing_threshold": 20_000,
-        "config.params.vectors.hnsw_config": models.HnswConfigDiff(m=0),
-    }
-    draw(store)
-
-
-def test_an_index_configured_later_is_refused_at_the_next_draw() -> None:
-    store = store_of(FEW)
-    groups = RetrievedGroups.from_vectorstore(store, **TERMS)
-    groups.draw("Who coughs?")
-    store.client.changes = {"config.optimizer_config.indexing_threshold": 20_000}
-    with pytest.raises(UnsoundStoreError):
-        groups.draw("Who coughs?")
-
-
-def test_what_cannot_be_searched() -> None:
-    with pytest.raises(InvalidParameterError, match="by Dot"):
-        QdrantShards(store_of(distance=models.Distance.DOT), "unit")
-    with pytest.raises(InvalidParameterError, match="quotation mark"):
-        QdrantShards(store_of(), 'a"b')
-    with pytest.raises(InvalidParameterError, match="not a object"):
-        QdrantShards(object(), "unit")
-    other = QdrantVectorStore(
-        store_of(name="dense").client,
+def test_what_cannot_be_read() -> None:
+    store = local(name="dense")
+    sparse = QdrantVectorStore(
+        store.client,
         "notes",
         retrieval_mode=RetrievalMode.SPARSE,
         validate_embeddings=False,
         validate_collection_config=False,
     )
     with pytest.raises(InvalidParameterError, match="no dense vector"):
-        QdrantShards(other, "unit")
-
-
-def test_unit_ids_by_value_and_type() -> None:
-    values = [7, "7", -1, 2**62, "a b", " a b", "患者-🧪", ""]
-    shards = QdrantShards(store_of(people(*values)), "unit")
-    assert set(shards.unit_values()) == set(values)
-    everything(shards)
-    assert units(shards.of_units(QUESTION, [7, 2**70, True, None])) == {7}
-    assert units(shards.of_units(QUESTION, ["7", "a b"])) == {"7", "a b"}
-    assert shards.of_units(QUESTION, [2**70]) == []
-    assert shards.delete("7") == 1
-    assert shards.delete(2**70) == 0
-    assert set(shards.unit_values()) == {*values} - {"7"}
-
-
-@pytest.mark.parametrize("value", [None, True, 7.5, ["p-1"], {"a": 1}])
-def test_no_unit_id(value: Any) -> None:
-    nobodys = [*people(value), Document("Note.", metadata={"other": 1})]
-    shards = QdrantShards(store_of([*people("p-1"), *nobodys]), "unit")
-    found = set(shards.unit_values())
-    assert "p-1" in found
-    assert found & {None, True, 7.5}
-    shards.assign({"p-1": 0}, 1)
-    assert units(shards.best(QUESTION, 9, 1)) == {"p-1"}
-    assert shards.sizes(1) == [1]
-    assert units(shards.of_units(QUESTION, ["p-1"])) == {"p-1"}
-    assert shards.delete("p-1") == 1
-
-
-def test_marks() -> None:
-    store = store_of(people("p-1", "p-2", "p-3"))
-    shards, others = QdrantShards(store, "unit"), QdrantShards(store, "unit")
-    shards.assign({"p-1": 0, "p-2": 1, "p-3": 1}, 2)
-    others.assign({"p-1": 4, "p-2": 4, "p-3": 0}, 5)
-    assert shards.sizes(2) == [1, 2]
-    assert others.sizes(5) == [1, 0, 0, 0, 2]
-    # A unit in another shard: assigned with another salt, so all are replaced.
-    shards.assign({"p-1": 1, "p-2": 1}, 2)
-    assert shards.sizes(2) == [0, 2]
-    shards.assign({"p-3": 0}, 2)
-    assert shards.sizes(2) == [1, 2]
-    # LangChain's own search shows nothing of them.
-    assert "langchain_dpicl" not in str(store.similarity_search("Note."))
-
-
-def test_points_written_later_count_after_a_refresh() -> None:
-    store = store_of(FEW)
-    groups = RetrievedGroups.from_vectorstore(store, **{**TERMS, "n_groups": 1})
-    later = QdrantVectorStore(store.client, "notes", KnownEmbedding())
-    later.add_documents(people("p-1", text="Who coughs?"))
-    assert "Who coughs?" not in str(groups.draw("Who coughs?"))
-    groups.refresh()
-    assert "Who coughs?" in str(groups.draw("Who coughs?"))
-
-
-class Broken(Server):
-    """It fails, with a record's text in the error."""
-
-    def query_points_groups(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("canary")
-
-
-def test_errors_say_nothing_of_records() -> None:
-    with pytest.raises(GroupCallError, match="RuntimeError") as caught:
-        draw(store_of(FEW, server=Broken))
-    assert "canary" not in str(caught.value)
-    assert caught.value.__context__ is None
-    assert caught.value.__cause__ is None
-
-
-def test_a_server_that_is_not_there() -> None:
-    store = store_of()
-    store._client = QdrantClient("localhost", port=1, check_compatibility=False)
-    with pytest.raises(GroupCallError, match="Qdrant could not be asked"):
-        QdrantShards(store, "unit")
-
-
-def test_searching_before_assigning() -> None:
-    with pytest.raises(InvalidParameterError, match="assign"):
-        QdrantShards(store_of(FEW), "unit").above(QUESTION, 0)
+        QdrantReader(sparse)
+    store.client.delete_collection("notes")
+    with pytest.raises(GroupCallError):
+        QdrantReader(store)

@@ -49,7 +49,7 @@ def test_with_a_threshold_any_store_samples_units() -> None:
     assert abs(sum(sizes) / 20 - 100) < 12
 
 
-def test_qdrant_in_process_is_read_out_and_samples_units() -> None:
+def test_qdrant_is_read_out_and_samples_units() -> None:
     groups = opened(qdrant(records()), sampling_rate=0.5, docs_per_group=99)
     assert abs(len(drawn(groups)) - 150) < 50
 

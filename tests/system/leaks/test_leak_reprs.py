@@ -180,7 +180,6 @@ PUBLIC = {
     "tabular.ldp.collecting": {"Rows"},
     # names of tables, columns and payload keys
     "groups.stores.pgvector.tables": {"Catalog", "Layout"},
-    "groups.stores.qdrant.marks": {"Mark"},
     # chains and models, by their public fields; records, prompts and accounts hide
     "chain.dp_chain": {"DPChain"},
     "parsers.base": {"DPOutputParser", "PublicAnswer", "PublicInput"},

@@ -1,1 +1,0 @@
-"""LangChain's `QdrantVectorStore`, searched group by group."""
