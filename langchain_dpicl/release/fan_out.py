@@ -112,7 +112,9 @@ class _Many:
         finally:
             self._left.clear()
             for thread in threads:
-                if thread.ident is not None:
+                # Ctrl-C may have come before the last one's start was seen: it finds
+                # no call left.
+                with suppress(RuntimeError):
                     thread.join()
             while self._held:
                 self._give_back()

@@ -116,7 +116,7 @@ def test_a_refusal_says_why(text: str) -> None:
 def test_failed_calls_and_unreadable_replies_are_the_reason_if_they_lead_clearly(
     failing: Slot,
 ) -> None:
-    parser = PARSERS["vote"]()
+    parser = PARSERS["vote"](random=SeededRandom(4))
     noise = paid(parser, z=1.0)
     reason = CALLS_FAILED if failing.failed else UNREADABLE
     outcome = release(parser, [failing] * 60 + [Slot("cough")] * 40, paid=noise)

@@ -1,0 +1,25 @@
+"""Ctrl-C while a thread starts."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from langchain_dpicl.release import fan_out as module
+from langchain_dpicl.release.flow import in_thread
+
+
+def test_an_interrupt_while_a_thread_starts_is_still_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Starting(threading.Thread):
+        def start(self) -> None:
+            # It has begun, and this thread has not seen it yet: join() would refuse.
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "Thread", Starting)
+    calls: Any = [in_thread(lambda: None) for _ in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        module.fan_out(calls, 3, name="calls").blocking()
