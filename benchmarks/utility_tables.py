@@ -10,7 +10,7 @@ system; nothing is seeded.
 
 Beside the private answers stand what the same groups say without noise (their
 plurality), what the model says without any record (zero-shot), and the rate at which
-propose-test-release passes next to what the planner computes from the true gap.
+propose-test-release passes next to what is computed from the true gap.
 
 The sources, and why these:
 

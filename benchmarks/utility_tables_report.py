@@ -35,7 +35,7 @@ class Result:
     gap: int | None = None
     """PTR only: the true gap below the k words that were proposed."""
     predicted: float | None = None
-    """PTR only: the planner's pass rate at this gap."""
+    """PTR only: the computed pass rate at this gap."""
     replayed: float | None = None
     """PTR at a given k only: pass rate over fresh noise on the same counts."""
 

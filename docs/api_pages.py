@@ -27,7 +27,7 @@ TOPICS = {
     ),
     "groups": ("Groups and stores", ["groups", "groups.stores", "common.relation"]),
     "parsers": ("Output parsers", ["parsers", "common.outcome"]),
-    "budget": ("Budget and ledger", ["budget", "planner", "ledger"]),
+    "budget": ("Budget and ledger", ["budget", "ledger"]),
     "few_shot": ("Few-shot examples", ["few_shot"]),
     "released": ("Released data", ["released"]),
     "tabular": ("Private tables", ["tabular"]),

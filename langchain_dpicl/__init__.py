@@ -83,7 +83,6 @@ if TYPE_CHECKING:
         KSAThresholdOutputParser,
         VoteOutputParser,
     )
-    from langchain_dpicl.planner import plan
     from langchain_dpicl.released import (
         ReleasedCorpus,
         ReleasedExamples,
@@ -142,7 +141,6 @@ __all__ = [
     "few_shot",
     "mechanisms",
     "offline",
-    "plan",
     "released",
     "rotate_salt",
     "tabular",
@@ -179,7 +177,6 @@ _HOMES = {
     "create_mcp_server": "mcp",
     "create_question_condenser": "chain",
     "erase": "erasure",
-    "plan": "planner",
     "rotate_salt": "rotation",
 }
 _SUBPACKAGES = {

@@ -36,7 +36,6 @@ def plan_queries(
     epsilon: float,
     delta: float,
     queries: int,
-    confirmed: bool = True,
 ) -> tuple[Event, ...]:
     """Return the events that each of `queries` equal releases may spend.
 
@@ -48,8 +47,6 @@ def plan_queries(
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
         queries: Number of releases.
-        confirmed: Whether the second accountant is asked too. Only what forecasts, and
-            charges nothing, may do without.
 
     Returns:
         The events of one release. Of a disjoint bundle each branch is planned by
@@ -83,7 +80,6 @@ def plan_queries(
         parameters.epsilon(epsilon),
         parameters.delta(delta),
         parameters.count(queries, "queries"),
-        is_search=not confirmed,
     )
     return chosen(template, rule)
 
@@ -95,7 +91,7 @@ class _Plan:
     epsilon: float
     delta: float
     queries: int
-    is_search: bool
+    is_search: bool = False
     """Whether this is one of many tries, which are not computed twice."""
 
     def order(self, shape: Template[Any]) -> float:

@@ -259,18 +259,12 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="what a budget buys: noise, required agreement, model calls",
         description=(
             "From epsilon, delta, queries and groups to the noise of each method, the "
-            "lead that an answer needs to come out, and the number of model calls. "
-            "With --people-per-question: to the parser, the sampling rate, and the "
-            "number of groups that answer rightly as often as is wanted, for the "
-            "fewest model calls."
+            "lead that an answer needs to come out, the number of model calls and, "
+            "with the sizes of the records, their tokens and price."
         ),
     )
     _budget_options(parser, queries=20)
-    parser.add_argument(
-        "--groups",
-        type=int,
-        help="default 100; with --people-per-question the best of several",
-    )
+    parser.add_argument("--groups", type=int, default=100, help="default 100")
     parser.add_argument(
         "--relation",
         choices=["replace", "add_remove"],
@@ -280,57 +274,11 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--sampling-rate",
         type=float,
-        help="of people, for each question (default 1; with --people-per-question "
-        "the best of several)",
+        default=1.0,
+        help="of people, for each question (default 1)",
     )
     parser.add_argument(
-        "--choices",
-        type=int,
-        help="labels or domain words (default 10; with --people-per-question 8)",
-    )
-    parser.add_argument(
-        "--plot", metavar="FILE.png", help="draw the required lead over epsilon"
-    )
-    guess = parser.add_argument_group(
-        "let the planner choose, by a public guess of how the groups answer"
-    )
-    guess.add_argument(
-        "--people-per-question",
-        type=int,
-        metavar="N",
-        help="how many people have something to say on a question",
-    )
-    guess.add_argument(
-        "--share",
-        type=float,
-        metavar="PART",
-        help="part of their groups that names the right answer (default 0.5)",
-    )
-    guess.add_argument(
-        "--runner-up",
-        type=float,
-        metavar="PART",
-        help="part that names the best wrong one (default 0.2)",
-    )
-    guess.add_argument(
-        "--wanted",
-        type=float,
-        metavar="RATE",
-        help="rate of right answers that is wanted (default 0.95)",
-    )
-    guess.add_argument(
-        "--stages",
-        type=int,
-        metavar="N",
-        help="in how many parts votes are asked (default: the best of 1, 2 and 4)",
-    )
-    guess.add_argument(
-        "--parser",
-        action="append",
-        metavar="NAME",
-        help="vote (you know the possible answers), draft (the model lists them), "
-        "threshold or ptr (the words that groups use); may be given several times "
-        "(default: all but vote)",
+        "--choices", type=int, default=10, help="labels or domain words (default 10)"
     )
     cost = parser.add_argument_group("what the model calls cost")
     for option, kind, meaning in (

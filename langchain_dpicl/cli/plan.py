@@ -1,4 +1,4 @@
-"""`dpicl plan`: what a budget buys with each method, or how best to ask with it."""
+"""`dpicl plan`: what a budget buys with each method: leads, calls, money."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from langchain_dpicl.parsers import (
     KSAThresholdOutputParser,
     VoteOutputParser,
 )
-from langchain_dpicl.planner import plan
 
 
 class Method(NamedTuple):
@@ -72,37 +71,12 @@ METHODS = {
         VoteOutputParser(labels="draft").event_template, 1, drafted=True
     ),
 }
-GROUPS = 100
-"""As many where nobody says how many, to compare methods."""
-
-CHOICES = 10
-"""The same for labels."""
-
-GUESSES = ("share", "runner_up", "wanted", "parser", "stages")
-"""Options that go with `--people-per-question`."""
-
-PLOT_POINTS = (0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the table, or JSON, and draw the plot if one is asked for."""
-    if options.people_per_question is not None:
-        return _choose(options)
-    given = [name for name in GUESSES if getattr(options, name) is not None]
-    if given:
-        raise InvalidParameterError(
-            f"--{given[0].replace('_', '-')} goes with --people-per-question: give "
-            "a public guess of how many people have something to say on a question."
-        )
-    options.groups = GROUPS if options.groups is None else options.groups
-    options.choices = CHOICES if options.choices is None else options.choices
-    options.sampling_rate = (
-        1.0 if options.sampling_rate is None else options.sampling_rate
-    )
+    """Print the table, or JSON."""
     _check(options)
-    found = {name: _forecast(name, options, options.epsilon) for name in METHODS}
-    if options.plot:
-        _plot(options)
+    found = {name: _forecast(name, options) for name in METHODS}
     if options.json:
         print(  # noqa: T201 - the command's output
             json.dumps(
@@ -119,35 +93,6 @@ def run(options: argparse.Namespace) -> int:
         )
         return 0
     _print(options, found)
-    return 0
-
-
-def _choose(options: argparse.Namespace) -> int:
-    """Print how best to ask, by a guess of how the groups answer."""
-    if options.plot is not None or options.relation != Relation.REPLACE.value:
-        raise InvalidParameterError(
-            "--people-per-question plans for groups by shard, whose relation is "
-            "replace, and draws no plot: leave out --plot and --relation."
-        )
-    guesses = {name: getattr(options, name) for name in (*GUESSES, "choices")}
-    found = plan(
-        options.people_per_question,
-        epsilon=options.epsilon,
-        delta=options.delta,
-        queries=options.queries,
-        groups=options.groups,
-        sampling_rate=options.sampling_rate,
-        records_per_group=options.records_per_group,
-        tokens_per_record=options.tokens_per_record,
-        price_in=options.price_in,
-        price_out=options.price_out,
-        **{name: value for name, value in guesses.items() if value is not None},
-    )
-    if options.json:
-        told = asdict(found) | {"nothing": found.nothing, "unseen": UNSEEN}
-        print(json.dumps(told, indent=2))  # noqa: T201 - the command's output
-    else:
-        print(found)  # noqa: T201 - the same
     return 0
 
 
@@ -181,15 +126,13 @@ def _cost(item: Forecast, options: argparse.Namespace) -> Cost | None:
     )
 
 
-def _forecast(
-    name: str, options: argparse.Namespace, epsilon: float
-) -> Forecast | DPError:
+def _forecast(name: str, options: argparse.Namespace) -> Forecast | DPError:
     method = METHODS[name]
     rate = options.sampling_rate
     try:
         return forecast(
             method.template(rate),
-            epsilon=epsilon,
+            epsilon=options.epsilon,
             delta=options.delta,
             queries=options.queries,
             groups=options.groups,
@@ -256,87 +199,29 @@ def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) ->
         "and a chain's first question, or a vote without an answer, is asked alone."
     )
     console.print(UNSEEN)
-    _print_costs(console, options, found)
+    _print_cost(console, options, found)
 
 
-def _print_costs(
+def _print_cost(
     console: Console, options: argparse.Namespace, found: dict[str, Forecast | DPError]
 ) -> None:
-    if options.records_per_group is None:
+    """Print what the method with the most model calls takes."""
+    plans = [item for item in found.values() if isinstance(item, Forecast)]
+    most = max(plans, key=lambda item: item.calls_per_query)
+    cost = _cost(most, options)
+    if cost is None:
         return
-    table = Table("calls", title="what the calls take", title_justify="left")
-    for heading in ("tokens in", "out", "price", "in all: in", "out", "price"):
-        table.add_column(heading, justify="right")
-    costs = {
-        item.calls_per_query: _cost(item, options)
-        for item in found.values()
-        if isinstance(item, Forecast)
-    }
-    for calls, cost in sorted(costs.items()):
-        if cost is not None:
-            table.add_row(
-                str(calls),
-                f"{cost.input_tokens:,}",
-                f"{cost.output_tokens:,}",
-                _money(cost.price),
-                f"{cost.total_input_tokens:,}",
-                f"{cost.total_output_tokens:,}",
-                _money(cost.total_price),
-            )
-    console.print(table)
+    price = "" if cost.total_price is None else f", for {cost.total_price:,.2f}"
     console.print(
-        f"A question, and all {options.queries}: every group with "
-        f"{options.records_per_group} records of {options.tokens_per_record} tokens. "
-        f"Assumed: {PROMPT_TOKENS} tokens of question and instructions in every call, "
-        f"and {ANSWER_TOKENS} of answer. A model that reasons writes many more, and "
-        "embeddings come besides. Prices are for a million tokens."
+        f"All {options.queries} queries make {most.calls_per_query * most.queries:,} "
+        f"calls at most. They send {cost.total_input_tokens:,} tokens, and "
+        f"{cost.total_output_tokens:,} come back{price}. Assumed: every group has "
+        f"{options.records_per_group} records of {options.tokens_per_record} tokens, "
+        f"every call {PROMPT_TOKENS} tokens of question and instructions and "
+        f"{ANSWER_TOKENS} of answer. A model that reasons writes many more, and "
+        "embeddings come besides."
     )
-
-
-def _money(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}"
 
 
 def _figure(value: Any) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _plot(options: argparse.Namespace) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InvalidParameterError(
-            "--plot needs matplotlib: pip install matplotlib."
-        ) from None
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    for name in METHODS:
-        points = []
-        for epsilon in PLOT_POINTS:
-            try:
-                item = _forecast(name, options, epsilon)
-            except PlanMismatchError:
-                continue
-            if isinstance(item, Forecast):
-                points.append((epsilon, item.required_lead))
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    axes.axhline(options.groups, color="black", linestyle="--", linewidth=1)
-    axes.annotate(
-        f"all {options.groups} groups",
-        (PLOT_POINTS[-1], options.groups),
-        ha="right",
-        va="bottom",
-    )
-    axes.axvline(options.epsilon, color="gray", linestyle=":", linewidth=1)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel=f"total epsilon (delta {options.delta:g})",
-        ylabel="lead needed for 95 %, in groups",
-        title=f"{options.queries} queries, {options.relation.replace('_', '/')}",
-    )
-    axes.set_xticks(PLOT_POINTS, [f"{point:g}" for point in PLOT_POINTS])
-    axes.minorticks_off()
-    axes.legend()
-    figure.savefig(options.plot, dpi=120)

@@ -59,7 +59,7 @@ class RetrievedGroups(RetrievingSource):
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
     question, and the search sees only that sample. An answer then costs less of the
     budget. For topics of many people this is worth more than the records left out.
-    `rate_for` computes a rate, `langchain_dpicl.plan` chooses one.
+    `rate_for` computes a rate.
 
     Build it with `from_documents`, `from_embeddings`, `from_vectorstore` or `load`.
     Adding, deleting and drawing may run in different threads: a draw sees the records
@@ -445,8 +445,8 @@ class RetrievedGroups(RetrievingSource):
 
         It is n_groups * people_per_group / people_per_question, and 1 at most. It is
         published: `people_per_question` must be a *public* guess of how many people
-        have something to say on a question, not a count. Without the planner, aim at
-        two people a group or more: with one, every third group is empty by chance.
+        have something to say on a question, not a count. Aim at two people a group or
+        more: with one, every third group is empty by chance.
 
         Raises:
             InvalidParameterError: If an argument is out of range.

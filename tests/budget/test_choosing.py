@@ -251,7 +251,7 @@ def test_a_plan_of_an_earlier_version_stays_a_gaussian_one() -> None:
 def test_a_plan_of_a_curve_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later version may choose another order; the stored events count."""
     template = ptr_curve_template("ksa/ptr curve", order=5.0)
-    events = template.filled(planning._Plan(8, 1e-6, 20, is_search=False))
+    events = template.filled(planning._Plan(8, 1e-6, 20))
     ledger = MemoryLedger()
     budget = account(ledger=ledger)
     asked = {**ptr(mechanism="curve").to_dict(), "unit_key": None}

@@ -194,17 +194,6 @@ def test_samples_and_curves_are_computed_twice(
     assert asked == ([(whole, 1e-6)] if is_asked else [])
 
 
-@pytest.mark.parametrize("noise", [None, 40.0])
-def test_only_what_charges_nothing_is_computed_once(
-    asked: list[Any], noise: float | None
-) -> None:
-    sampled = template("vote", (GaussianPart(noise),), 0.5)
-    confirmed = plan_queries(sampled, **TERMS)
-    assert len(asked) == 1
-    assert plan_queries(sampled, **TERMS, confirmed=False) == confirmed
-    assert len(asked) == 1
-
-
 def test_a_search_for_an_order_asks_for_no_second_opinion(asked: list[Any]) -> None:
     curve = EventTemplate(
         "curve", (CurvePart(),), lambda d: d, lead=lambda d, **_: d.divergence

@@ -69,23 +69,6 @@ def test_numbers_of_a_plan(
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize(
-    "option",
-    [
-        *("people-per-question", "share", "runner-up", "wanted", "parser"),
-        *("groups", "choices", "sampling-rate"),
-    ],
-)
-def test_guesses_of_a_plan(
-    option: str, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good = ["--people-per-question=50", "--groups=25", "--sampling-rate=1"]
-    status = ended(["plan", *good, f"--{option}={value}"], capsys)
-    if value in ("-1", "x", "", "nan", "-inf", "inf", "1e400"):
-        assert status != 0
-
-
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize(
     "option", ["records-per-group", "tokens-per-record", "price-in", "price-out"]
 )
 def test_sizes_and_prices_of_a_plan(

@@ -63,7 +63,6 @@ NAMES = [
     "few_shot",
     "mechanisms",
     "offline",
-    "plan",
     "released",
     "rotate_salt",
     "tabular",
