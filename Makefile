@@ -10,7 +10,7 @@ DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NEWEST := .venv-newest
 
-.PHONY: demo test test-all net test-newest constraints lint format docs bench mutations clean
+.PHONY: demo test test-all net test-newest constraints lint format docs bench clean
 
 demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
 	$(BIN)/dpicl demo
@@ -49,10 +49,6 @@ docs: $(DOCS)  ## Build the site into docs/_build/html; a warning is an error.
 
 bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
 	$(BIN)/python -m benchmarks run --speed
-
-mutations: $(DEV)  ## Break the code in a sample of places, and see whether the tests notice: half an hour or more.
-	@$(PIP) $(PINS) --group mutations
-	$(BIN)/python tests/support/mutations $(MUTATIONS)
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
 include tests/support/servers/servers.mk
