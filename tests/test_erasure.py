@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.canaries import marker
 from support.chain_parts import record
 from support.corpora import CLINIC, PER_UNIT, opened_in, pay
 from support.erasure_workers import DOCUMENTS, MARK, PERSON, chain_over, saved
+from support.frames import private_locals
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
-from support.leaks.canaries import marker
-from support.leaks.frames import private_locals
 from support.ledgers import UNIT_PLANNED, opened, spend
 
 from langchain_dpicl import (

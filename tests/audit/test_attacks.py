@@ -23,7 +23,7 @@ from support.attacked_parts import (
     private_chain,
     watched,
 )
-from support.leaks.frames import locals_of
+from support.frames import locals_of
 
 from langchain_dpicl.audit import AuditReport, aattack, attack
 from langchain_dpicl.audit.attacks import ALL

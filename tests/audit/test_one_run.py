@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from support.attacked_parts import CORPUS, Leaky, budget_of, private_chain, watched
-from support.leaks.frames import locals_of
+from support.frames import locals_of
 
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
 from langchain_dpicl.audit import AuditReport, aone_run, one_run

@@ -12,9 +12,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from langchain_core.documents import Document
+from support.canaries import look, marker
 from support.few_shot_fakes import WordModel, budget_of, generator_of
-from support.leaks.canaries import look, marker
-from support.leaks.frames import chain_of, locals_of, private_locals
+from support.frames import chain_of, locals_of, private_locals
 
 from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.few_shot import request

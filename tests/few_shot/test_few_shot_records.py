@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from support.leaks.canaries import is_private, marker
+from support.canaries import is_private, marker
 
 from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.few_shot import records as module

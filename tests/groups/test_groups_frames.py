@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
-from support.leaks.canaries import look, marker
-from support.leaks.frames import locals_of, private_locals
+from support.canaries import look, marker
+from support.frames import locals_of, private_locals
 
 import langchain_dpicl
 from langchain_dpicl import (

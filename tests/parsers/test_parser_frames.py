@@ -9,8 +9,8 @@ import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import Generation
-from support.leaks.canaries import marker
-from support.leaks.frames import private_locals
+from support.canaries import marker
+from support.frames import private_locals
 from support.parser_parts import PARSERS, rich
 
 from langchain_dpicl import BudgetExhaustedError, InvalidParameterError, NoBudgetError

@@ -17,9 +17,9 @@ from langchain_dpicl import (
     erase,
     rotate_salt,
 )
-from support.crash.nursery import Log
 from support.fakes import ScriptedModel
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
+from support.nursery import Log
 
 PERSON, MARK = "p-erased", "zebra"
 DOCUMENTS = [

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.crash.nursery import DEADLINE_SECONDS, Nursery
 from support.erasure_workers import DOCUMENTS, MARK, PERSON, saved
 from support.groups_fakes import WordEmbedding
+from support.nursery import DEADLINE_SECONDS, Nursery
 
 from langchain_dpicl import ErasureCertificate, RetrievedGroups, erase
 from langchain_dpicl.cli import main

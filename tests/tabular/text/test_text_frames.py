@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from support.leaks.canaries import look, marker
-from support.leaks.frames import locals_of, private_locals
+from support.canaries import look, marker
+from support.frames import locals_of, private_locals
 from support.table_parts import account
 from support.text_parts import Reader, complaints_schema
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 
-from support.leaks.canaries import look
+from support.canaries import look
 
 
 def chain_of(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,1 +1,0 @@
-"""What the tests in `tests/system/leaks` share."""
