@@ -145,12 +145,11 @@ def drawn_examples(table: LDPTable, k: int) -> ReleasedExamples:
     """Return examples whose labels take turns, without the telling rows."""
     table.release()
     schema, found = table.schema, table.distribution
-    place = schema.names.index(schema.label)
-    weights = found.marginal(place).tolist()
+    weights = found.marginal(found.label).tolist()
     labels = [code for code, weight in enumerate(weights) if weight > 0]
     rows = []
     for turn in range(k):
-        (codes,) = found.sample(1, given=(place, labels[turn % len(labels)])).tolist()
+        (codes,) = found.sample(1, label=labels[turn % len(labels)]).tolist()
         rows.append(
             {
                 column.name: column.code_value(code)

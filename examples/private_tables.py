@@ -84,11 +84,9 @@ def main() -> None:
     reports = [client.report(row) for row in past]
     print(f"A true row:   {past[0]}")
     print(f"Its report:   {reports[0]}")
-    untrusted = LDPTable.from_reports(
-        reports, SCHEMA, epsilon=6, terms=client.terms, model="tree"
-    )
+    untrusted = LDPTable.from_reports(reports, SCHEMA, epsilon=6, terms=client.terms)
     print(untrusted.summary())
-    # The most telling row of each label; further ones would be drawn from those pairs.
+    # The most telling row of each label; further ones would be drawn.
     for example in untrusted.examples(2):
         print(f"  {example['text']} -> {example['label']}")
 

@@ -1,23 +1,15 @@
-r"""Noisy tables of the same rows made to agree: equal sums, and nothing below zero.
+"""Noisy tables of the same rows made to agree: equal sums, by weighted least squares.
 
 Tables over columns that overlap count the same rows: each column's sums, and the total,
-are told several times, with noise of their own. Post-processing in two steps:
-
-1. *Equal sums, by weighted least squares.* The tables over all sets of columns split
-   into orthogonal components, one for each set A of columns: what A's sums tell beyond
-   those of the sets in A (the total, each column's own effect, what goes together in a
-   pair). Noise that is independent and of one variance in each table has independent
-   components. So each component alone is averaged over the tables that tell it, weighed
-   by one over its variance: table i of D_i cells and noise sigma_i says the component A
-   with information 1 / (sigma_i^2 D_i), up to a factor that is the same for all of
-   them. That is the least-squares fit, exactly. (Qardaji, Yang and Li, *PriView*, 2014,
-   section 4.4, average in the same order; Hay et al. 2010 do so for trees.)
-2. *Nothing below zero.* The nearest tables, in the same weights, that have the first
-   step's sum of all rows, agree, and are nowhere negative: Dykstra's alternating
-   projections (Boyle and Dykstra 1986). The total is held, because cutting off negative
-   cells alone would lift it by the noise of all the empty ones. The truth is such a
-   set of tables, so that a projection brings the fit nearer to it on the whole. Single
-   counts are biased by it: no margin is stated for them.
+are told several times, with noise of their own. The tables over all sets of columns
+split into orthogonal components, one for each set A of columns: what A's sums tell
+beyond those of the sets in A (the total, each column's own effect, what goes together
+in a pair). Noise that is independent and of one variance in each table has independent
+components. So each component alone is averaged over the tables that tell it, weighed by
+one over its variance: table i of D_i cells and noise sigma_i says the component A with
+information 1 / (sigma_i^2 D_i), up to a factor that is the same for all of them. That
+is the least-squares fit, exactly. (Qardaji, Yang and Li, *PriView*, 2014, section 4.4,
+average in the same order; Hay et al. 2010 do so for trees.)
 """
 
 from __future__ import annotations
@@ -29,14 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.tabular.ldp.dependence import rake
-from langchain_dpicl.tabular.simplex import project_to_simplex
-
 Floats = NDArray[np.float64]
-
-_ROUNDS = 500
-_CLOSE = 1e-3
-"""In rows: far below any noise."""
 
 _LEAST_NOISE = 1e-9
 """Noise below a rounding error is none: weights must stay finite."""
@@ -53,8 +38,8 @@ class Overlap:
 
     Example:
         >>> two = Overlap((("a", "b"), ("b",)), {"a": 2, "b": 2}, (1.0, 1.0))
-        >>> fitted = two.fit([np.array([[3.0, 1.0], [0.0, 4.0]]), np.array([5.0, 3.0])])
-        >>> [table.round(2).tolist() for table in fitted]
+        >>> told = [np.array([[3.0, 1.0], [0.0, 4.0]]), np.array([5.0, 3.0])]
+        >>> [table.round(2).tolist() for table in two.agreeing(told)]
         [[[3.67, 0.33], [0.67, 3.33]], [4.33, 3.67]]
     """
 
@@ -62,33 +47,12 @@ class Overlap:
     sizes: Mapping[str, int]
     noise: tuple[float, ...]
 
-    def fit(self, tables: Sequence[Floats]) -> list[Floats]:
-        """Return the tables made to agree, nowhere negative; see the module.
+    def agreeing(self, tables: Sequence[Floats]) -> list[Floats]:
+        """Return the least-squares fit with equal sums, which may be negative.
 
         Args:
             tables: Noisy counts, one axis for each of a table's columns.
         """
-        tables = self.agreeing(tables)
-        total = max(float(tables[0].sum()), 0.0)
-        if not total > 0:
-            return [np.zeros_like(table) for table in tables]
-        cut = [np.zeros_like(table) for table in tables]
-        kept = tables
-        for _ in range(_ROUNDS):
-            tables = self.agreeing(kept)
-            whole = [one + more for one, more in zip(tables, cut, strict=True)]
-            kept = [total * project_to_simplex(table / total) for table in whole]
-            cut = [one - two for one, two in zip(whole, kept, strict=True)]
-            apart = max(
-                float(np.abs(one - two).max())
-                for one, two in zip(tables, kept, strict=True)
-            )
-            if apart < _CLOSE:
-                break
-        return self._closed(kept, total)
-
-    def agreeing(self, tables: Sequence[Floats]) -> list[Floats]:
-        """Return the least-squares fit with equal sums, which may be negative."""
         weights = self._weights()
         told = [float(table.sum()) for table in tables]
         total = float(np.average(told, weights=weights))
@@ -102,20 +66,6 @@ class Overlap:
                 is_rows = len(self.columns[place]) > 1 and self._axis(place, name) == 0
                 found[place] = table + (more[:, None] if is_rows else more)
         return found
-
-    def _closed(self, tables: Sequence[Floats], total: float) -> list[Floats]:
-        """Return tables that agree nearly, made to agree to rounding."""
-        shares: dict[str, Floats] = {}
-        for place, own in enumerate(self.columns):
-            for name in own:
-                if name not in shares:
-                    shares[name] = self._margin(tables[place], place, name) / total
-        return [
-            total * shares[own[0]]
-            if len(own) == 1
-            else total * rake(table / total, shares[own[0]], shares[own[1]])
-            for own, table in zip(self.columns, tables, strict=True)
-        ]
 
     def _shared(self) -> Iterator[tuple[str, list[int]]]:
         for name in self.sizes:

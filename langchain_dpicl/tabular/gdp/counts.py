@@ -15,25 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.tabular.distribution import LabelDistribution, shares_by_label
 from langchain_dpicl.tabular.gdp.consistency import Overlap
 from langchain_dpicl.tabular.gdp.margins import SummedNoise, WholeNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.terms import GDPTerms
-from langchain_dpicl.tabular.ldp.dependence import mutual_information
-from langchain_dpicl.tabular.ldp.fitting import heaviest_forest
-from langchain_dpicl.tabular.ldp.tree import TreeDistribution
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
+from langchain_dpicl.tabular.simplex import project_to_simplex
 
 MISSED = 0.05
 """How often a count's margin does not hold, at most."""
 
 _SHOWN = 5
 """Counts of each table in a summary."""
-
-_MEAN_ABSOLUTE = 2 * math.sqrt(math.pi / 2)
-"""A normal error has sqrt(2 / pi) of its standard deviation as its mean size; half of
-that counts as distance."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +68,9 @@ class CountTable:
         noisy: The counts as they were released, whole numbers; some may be negative.
             They are right on average, and `noise` and `margin` are theirs.
         law: The law of the noise on each of `noisy`.
-        counts: Counts that agree with all other tables (equal sums), none negative:
-            for drawing rows like the table's. They are nearer to the truth on the
-            whole, but large ones beside many empty ones come out too small; no margin
-            is stated for them.
+        counts: Counts that agree with all other tables (equal sums); some may be
+            negative. They are nearer to the truth on the whole; no margin is stated
+            for them.
     """
 
     columns: tuple[str, ...]
@@ -178,39 +172,26 @@ class MeasuredCounts:
         return f"{', '.join(shown)}, ... (each +- {table.margin})"
 
     @cached_property
-    def tree(self) -> TreeDistribution:
+    def distribution(self) -> LabelDistribution:
         """A distribution of rows of the measured columns, in the schema's order.
 
-        Of the measured pairs those that tell most form a tree; what is not linked is
-        independent.
+        The label is drawn first (where it was not measured, the first column), and by
+        it each column that was measured with it. All others are independent.
         """
-        names, places = self.names, {name: n for n, name in enumerate(self.names)}
-        tables, weights = {}, {}
-        for own in self.measured:
-            if len(own) > 1:
-                columns = sorted(own, key=places.__getitem__)
-                edge = (places[columns[0]], places[columns[1]])
-                tables[edge] = _shares(self.table(columns).counts)
-                weights[edge] = mutual_information(tables[edge])
-        marginals = [_shares(self.table((name,)).counts) for name in names]
-        edges = heaviest_forest(weights, len(names))
-        errors = [
-            np.full(shares.size, self._share_error((name,)))
-            for name, shares in zip(names, marginals, strict=True)
-        ]
-        linked = {place for edge in edges for place in edge}
-        alone = [(name,) for n, name in enumerate(names) if n not in linked]
-        parts = [*alone, *((names[i], names[j]) for i, j in edges)]
-        # Half the mean absolute error of each part's cells; parts add up as squares do.
-        noise = math.hypot(
-            *(
-                self._share_error(own) * self.table(own).counts.size / _MEAN_ABSOLUTE
-                for own in parts
-            )
-        )
-        return TreeDistribution(
-            marginals, {edge: tables[edge] for edge in edges}, errors, min(noise, 1.0)
-        )
+        names, label = self.names, self.terms.schema.label
+        first = label if label in names else names[0]
+        weights = project_to_simplex(self._shares((first,)))
+        columns = {}
+        for place, name in enumerate(names):
+            if name == first:
+                continue
+            if any({first, name} == set(own) for own in self.measured):
+                pairs = self._shares((first, name))
+                columns[place] = shares_by_label(pairs, weights)
+            else:
+                own = project_to_simplex(self._shares((name,)))
+                columns[place] = np.tile(own, (weights.size, 1))
+        return LabelDistribution(weights, columns, names.index(first))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -243,11 +224,15 @@ class MeasuredCounts:
 
     @cached_property
     def _fitted(self) -> list[NDArray[np.float64]]:
-        return self._overlap.fit([noisy.astype(float) for noisy in self._noisy])
+        return self._overlap.agreeing([noisy.astype(float) for noisy in self._noisy])
 
-    def _share_error(self, columns: Sequence[str]) -> float:
-        table = self.table(columns)
-        return table.noise / max(float(table.counts.sum()), 1.0)
+    def _shares(self, columns: Sequence[str]) -> NDArray[np.float64]:
+        """Return agreeing counts as shares; even ones where there are none."""
+        counts = self.table(columns).counts
+        total = float(counts.sum())
+        if total > 0:
+            return counts / total
+        return np.full(counts.shape, 1.0 / counts.size)
 
     def _best(
         self, wanted: Sequence[str], places: Iterable[int]
@@ -266,14 +251,6 @@ def _summed(table: Any, own: Sequence[str], wanted: Sequence[str]) -> Any:
     others = tuple(axis for axis, name in enumerate(own) if name not in wanted)
     kept = [name for name in own if name in wanted]
     return table.sum(axis=others).transpose([kept.index(name) for name in wanted])
-
-
-def _shares(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return counts as shares; even ones where there are none."""
-    total = float(counts.sum())
-    if total > 0:
-        return counts / total
-    return np.full(counts.shape, 1.0 / counts.size)
 
 
 def _values(column: CategoricalColumn | NumericColumn) -> tuple[str, ...]:

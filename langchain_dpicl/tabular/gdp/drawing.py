@@ -60,20 +60,19 @@ def draw_rows(
 def _measured_rows(
     found: NoisyStatistics, k: int, random: SecureRandom, *, balanced: bool
 ) -> list[dict[str, Any]]:
-    """Return rows of the measured columns, drawn from the tree of the pairs."""
-    tree, schema = found.tree, found.terms.schema
+    """Return rows of the measured columns, the label drawn first."""
+    distribution, schema = found.distribution, found.terms.schema
     names = found.terms.measured_names
     if balanced and schema.label in names:
-        place = names.index(schema.label)
-        weights = tree.marginal(place)
+        weights = distribution.marginal(distribution.label)
         order = np.argsort(-weights, kind="stable").tolist()
         labels = [code for code in order if weights[code] > 0]
         codes: NDArray[np.int64] = np.empty((k, len(names)), dtype=np.int64)
         for turn, label in enumerate(labels[:k]):
             own = codes[turn :: len(labels)]
-            own[:] = tree.sample(len(own), random, given=(place, label))
+            own[:] = distribution.sample(len(own), random, label=label)
     else:
-        codes = tree.sample(k, random)
+        codes = distribution.sample(k, random)
     return [
         {
             name: schema.column(name).code_value(code)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise
+from langchain_dpicl.tabular.distribution import LabelDistribution
 from langchain_dpicl.tabular.gdp.counts import (
     MISSED,
     Count,
@@ -26,7 +27,6 @@ from langchain_dpicl.tabular.gdp.counts import (
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Paid
-from langchain_dpicl.tabular.ldp.tree import TreeDistribution
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.simplex import project_to_simplex
 
@@ -284,9 +284,12 @@ class NoisyStatistics:
         }
 
     @property
-    def tree(self) -> TreeDistribution:
-        """A distribution of rows of the measured columns; see `MeasuredCounts.tree`."""
-        return self._counted.tree
+    def distribution(self) -> LabelDistribution:
+        """A distribution of rows of the measured columns: the label, the others by it.
+
+        A column that was not measured with the label is independent.
+        """
+        return self._counted.distribution
 
     def summary(self) -> str:
         """Return the statistics in a table for people, with their errors."""

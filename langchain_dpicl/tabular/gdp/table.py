@@ -70,9 +70,10 @@ class GDPTable(ReleasedTable):
         measure: Which tables are counted instead of groups: columns, and pairs of
             columns, `[("condition", "drug"), "age"]`; numbers by their bins. Each is
             noisy, and they are made to agree. Rows that are drawn have these columns
-            alone, and go together as the pairs do. Of a measured column that is open
-            (`CategoricalColumn(open=True)`) also what enough rows name outside its
-            list is released: `statistics.open_values`. That costs part of delta.
+            alone: the label first, and by it what was measured with it.
+            Of a measured column that is open (`CategoricalColumn(open=True)`) also what
+            enough rows name outside its list is released: `statistics.open_values`.
+            That costs part of delta.
         numeric: `mean`: a number is released as its group's mean; `bins`: as the shares
             of its public bins, so that examples differ.
         sampling_rate: Takes a Poisson sample of the units, and tells of the sample. At

@@ -28,6 +28,7 @@ from langchain_dpicl.release.purchase import Purchase, paid_for
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
+from langchain_dpicl.tabular.ldp.fitting import share_errors
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.result import (
     Collected,
@@ -194,7 +195,7 @@ def stored_collection(entry: Entry, model: Any) -> Collected:
 
     Args:
         entry: The stored release.
-        model: The model of the distribution, `joint` or `tree`; else `auto`.
+        model: The model of the distribution.
 
     Raises:
         LedgerError: If no collection has stored this.
@@ -202,7 +203,7 @@ def stored_collection(entry: Entry, model: Any) -> Collected:
     header, terms = entry.header, None
     with suppress(InvalidParameterError, KeyError, TypeError):
         kept = {name: header["terms"][name] for name in _KEPT}
-        chosen: Any = model if model in ("joint", "tree") else "auto"
+        chosen: Any = "joint" if model == "joint" else "label"
         terms = LDPTerms(TableSchema(**header["schema"]), model=chosen, **kept)
         terms.check()
     if terms is None or (stored := entry.text(0)) is None:
@@ -266,7 +267,8 @@ def _text_of(counts: ReportCounts) -> str:
 def _counts_of(stored: str, terms: LDPTerms) -> ReportCounts:
     with suppress(ValueError, InvalidParameterError, RecursionError):
         counts = ReportCounts.from_dict(json.loads(stored))
-        if counts.domain_sizes == tuple(terms.sizes.values()) and counts.n:
+        own = (tuple(terms.sizes.values()), terms.label)
+        if (counts.domain_sizes, counts.label) == own and counts.n:
             return counts
     raise damaged()
 
@@ -287,11 +289,12 @@ def _require_estimate(terms: LDPTerms, epsilons: Mapping[str, float]) -> None:
     trial = counts_for(terms)
     trial.add(np.zeros((1, len(epsilons)), dtype=np.int64))
     reconstructed(terms, epsilons, trial)
+    share_errors(trial, list(epsilons.values()))
 
 
 def counts_for(terms: LDPTerms) -> ReportCounts:
     """Return counts of no reports yet, for the terms' columns."""
-    return ReportCounts(list(terms.sizes.values()))
+    return ReportCounts(list(terms.sizes.values()), terms.label)
 
 
 def _matrix(terms: LDPTerms, codes: Mapping[str, NDArray[np.int64]]) -> Any:

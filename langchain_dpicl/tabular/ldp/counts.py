@@ -1,13 +1,12 @@
 """What a collector keeps of randomized reports: counts, in bounded memory.
 
-Every estimate needs only how often each value, and each pair of values of two columns,
-was reported; and how often each whole row was, where that table is small enough.
+Every estimate needs only how often each value of a column was reported with each value
+of the label; and how often each whole row was, where that table is small enough.
 `ReportCounts` tallies these block by block and forgets the reports.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,53 +25,52 @@ MAX_PAIR_CELLS = 1 << 25
 
 _MAX_REPORTS = 1 << 53
 _BLOCK = 1 << 15
-_CLUSTER = 128
 
 _Counts = npt.NDArray[np.int64]
-_Pair = tuple[int, int]
 
 
 class ReportCounts:
     """Counts of reports, added to block by block.
 
     Where a table of all columns has at most `MAX_CELLS` cells it is all that is kept,
-    for every other count is a sum over it. Otherwise there is a table for each pair of
-    columns. Both are filled by few passes: small columns are joined into clusters, and
-    one tally of two clusters gives the tables of all their pairs.
+    for every other count is a sum over it. Otherwise there is a table of the label with
+    each other column.
 
     Args:
         domain_sizes: Number of values of each column, at least 2.
+        label: The label's place among the columns.
 
     Raises:
-        InvalidParameterError: If there is no column, a column has fewer than 2 or more
-            than `MAX_CELLS` values, or the pairs need more than `MAX_PAIR_CELLS` cells.
+        InvalidParameterError: If there is no column, the label is none of them, a
+            column has fewer than 2 or more than `MAX_CELLS` values, or the pairs need
+            more than `MAX_PAIR_CELLS` cells.
 
     Privacy:
         Post-processing of reports that are private already: no further cost.
 
     Example:
-        >>> counts = ReportCounts([2, 3])
+        >>> counts = ReportCounts([2, 3], label=0)
         >>> counts.add(np.array([[0, 2], [1, 2], [0, 0]]))
         >>> counts.n, counts.singles[0].tolist()
         (3, [2, 1])
-        >>> counts.pairs[0, 1].tolist()
+        >>> counts.pairs[1].tolist()
         [[1, 0, 1], [0, 0, 1]]
     """
 
-    def __init__(self, domain_sizes: Sequence[int]) -> None:
-        self._sizes = checked_sizes(domain_sizes)
+    def __init__(self, domain_sizes: Sequence[int], label: int) -> None:
+        self._sizes = checked_sizes(domain_sizes, label)
+        self._label = label
         self._n = 0
         self._joint: _Counts | None = None
-        self._pairs: dict[_Pair, _Counts] = {}
-        self._pending: dict[_Pair, _Counts] = {}
-        self._clusters: list[range] = []
+        self._pairs: dict[int, _Counts] = {}
         if math.prod(self._sizes) <= MAX_CELLS:
             self._joint = np.zeros(self._sizes, dtype=np.int64)
         else:
-            self._clusters = _clusters(self._sizes)
-            for i, j in itertools.combinations(range(len(self._sizes)), 2):
-                shape = (self._sizes[i], self._sizes[j])
-                self._pairs[i, j] = np.zeros(shape, dtype=np.int64)
+            self._pairs = {
+                column: np.zeros((self._sizes[label], size), dtype=np.int64)
+                for column, size in enumerate(self._sizes)
+                if column != label
+            }
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(columns={len(self._sizes)})"
@@ -81,6 +79,11 @@ class ReportCounts:
     def domain_sizes(self) -> tuple[int, ...]:
         """Number of values of each column."""
         return self._sizes
+
+    @property
+    def label(self) -> int:
+        """The label's place among the columns."""
+        return self._label
 
     @property
     def n(self) -> int:
@@ -93,25 +96,27 @@ class ReportCounts:
         return None if self._joint is None else self._joint.copy()
 
     @property
-    def pairs(self) -> dict[_Pair, _Counts]:
-        """Counts of value pairs, shape `(d_i, d_j)`, for every i < j."""
-        if self._joint is not None:
-            return _pairs_of(self._joint)
-        self._settle()
-        return {columns: table.copy() for columns, table in self._pairs.items()}
+    def pairs(self) -> dict[int, _Counts]:
+        """By column, how often each label came with each value: shape `(labels, d)`."""
+        if self._joint is None:
+            return {column: table.copy() for column, table in self._pairs.items()}
+        return {
+            column: self._summed(self._label, column)
+            for column in range(len(self._sizes))
+            if column != self._label
+        }
 
     @property
     def singles(self) -> tuple[_Counts, ...]:
         """Counts of each column's values."""
         columns = range(len(self._sizes))
         if self._joint is not None:
-            joint = self._joint
-            return tuple(
-                joint.sum(axis=tuple(j for j in columns if j != i)) for i in columns
-            )
-        self._settle()
-        first = self._pairs[0, 1].sum(axis=1)
-        return (first, *(self._pairs[0, j].sum(axis=0) for j in columns[1:]))
+            return tuple(self._summed(column) for column in columns)
+        labels = next(iter(self._pairs.values())).sum(axis=1)
+        return tuple(
+            labels if column == self._label else self._pairs[column].sum(axis=0)
+            for column in columns
+        )
 
     def add(self, codes: Any) -> None:
         """Count a block of reports.
@@ -137,7 +142,9 @@ class ReportCounts:
         Raises:
             InvalidParameterError: If the other is of columns of other sizes.
         """
-        if not isinstance(other, ReportCounts) or other._sizes != self._sizes:
+        if not isinstance(other, ReportCounts) or (
+            (other._sizes, other._label) != (self._sizes, self._label)
+        ):
             raise InvalidParameterError(
                 "only counts of the same columns, with the same domain sizes, can be "
                 "merged."
@@ -147,20 +154,23 @@ class ReportCounts:
         if self._joint is not None and other._joint is not None:
             self._joint += other._joint
         else:
-            for columns, table in other.pairs.items():
-                self._pairs[columns] += table
+            for column, table in other.pairs.items():
+                self._pairs[column] += table
         self._n += other._n
 
     def to_dict(self) -> dict[str, Any]:
         """Return all there is to store, ready for JSON.
 
         The table of whole rows is `joint`, flat; else `pairs` holds the tables of the
-        pairs (0, 1), (0, 2), ..., one after the other.
+        label with each other column, one after the other.
         """
-        stored = {"domain_sizes": list(self._sizes), "n": self._n}
+        stored = {
+            "domain_sizes": list(self._sizes),
+            "label": self._label,
+            "n": self._n,
+        }
         if self._joint is not None:
             return {**stored, "joint": self._joint.ravel().tolist()}
-        self._settle()
         tables = [table.ravel() for table in self._pairs.values()]
         return {**stored, "pairs": np.concatenate(tables).tolist()}
 
@@ -176,12 +186,13 @@ class ReportCounts:
                 the counts contradict one another.
 
         Example:
-            >>> counts = ReportCounts([2, 2])
+            >>> counts = ReportCounts([2, 2], label=0)
             >>> ReportCounts.from_dict(counts.to_dict()).n
             0
         """
         sizes = _stored(fields, "domain_sizes")
-        restored = cls(sizes.tolist())
+        label = _stored(fields, "label", (1,))
+        restored = cls(sizes.tolist(), int(label[0]))
         n = _stored(fields, "n", (1,))
         restored._n = count(int(n[0]), "n", minimum=0)
         if restored._n > _MAX_REPORTS:
@@ -203,59 +214,34 @@ class ReportCounts:
 
     def _add_block(self, columns: _Counts) -> None:
         if self._joint is not None:
-            keys = _joined(columns, self._sizes)
-            _tally(self._joint.reshape(-1), keys)
+            _tally(self._joint.reshape(-1), _joined(columns, self._sizes))
             return
-        joined = [
-            _joined(columns[members.start : members.stop], self._widths(members))
-            for members in self._clusters
-        ]
-        for g, h in itertools.combinations(range(len(joined)), 2):
-            width = math.prod(self._widths(self._clusters[h]))
-            table = self._pending.get((g, h))
-            if table is None:
-                height = math.prod(self._widths(self._clusters[g]))
-                table = np.zeros(height * width, dtype=np.int64)
-                self._pending[g, h] = table
-            _tally(table, joined[g] * width + joined[h])
+        for column, table in self._pairs.items():
+            pair = columns[[self._label, column]]
+            _tally(table.reshape(-1), _joined(pair, table.shape))
 
-    def _settle(self) -> None:
-        """Move the counts of cluster pairs into the tables of column pairs."""
-        inner: set[int] = set()
-        for (g, h), table in self._pending.items():
-            left, right = self._clusters[g], self._clusters[h]
-            members = [*left, *right]
-            # The pairs within a cluster are in many tables; they are taken from one.
-            wanted = set(itertools.product(left, right))
-            for cluster, columns in ((g, left), (h, right)):
-                if cluster not in inner:
-                    inner.add(cluster)
-                    wanted.update(itertools.combinations(columns, 2))
-            whole = table.reshape(self._widths(members))
-            for i, j in wanted:
-                rest = tuple(k for k, m in enumerate(members) if m not in (i, j))
-                self._pairs[i, j] += whole.sum(axis=rest)
-        self._pending = {}
-
-    def _widths(self, columns: Sequence[int]) -> tuple[int, ...]:
-        return tuple(self._sizes[column] for column in columns)
+    def _summed(self, *kept: int) -> _Counts:
+        """Return the joint table's sums over all columns but these, in their order."""
+        assert self._joint is not None  # noqa: S101 - asked for where it is kept
+        rest = tuple(n for n in range(len(self._sizes)) if n not in kept)
+        summed: _Counts = self._joint.sum(axis=rest)
+        return summed if list(kept) == sorted(kept) else summed.T
 
     def _check_agreement(self) -> None:
-        singles = self.singles
-        for (i, j), table in self._pairs.items():
-            agree = np.array_equal(table.sum(axis=1), singles[i])
-            if not agree or not np.array_equal(table.sum(axis=0), singles[j]):
+        labels = self.singles[self._label]
+        for column, table in self._pairs.items():
+            if not np.array_equal(table.sum(axis=1), labels):
                 raise InvalidParameterError(
-                    f"pairs: the tables of columns {i} and {j} contradict the others. "
+                    f"pairs: the table of column {column} contradicts the others. "
                     "The file is damaged: load another copy."
                 )
 
 
-def checked_sizes(domain_sizes: Any) -> tuple[int, ...]:
+def checked_sizes(domain_sizes: Any, label: Any) -> tuple[int, ...]:
     """Return the columns' sizes if reports of them can be counted; see `ReportCounts`.
 
     Example:
-        >>> checked_sizes([2, 3])
+        >>> checked_sizes([2, 3], 0)
         (2, 3)
     """
     try:
@@ -276,11 +262,13 @@ def checked_sizes(domain_sizes: Any) -> tuple[int, ...]:
         raise InvalidParameterError(
             f"domain_sizes[{i}] must be at most {MAX_CELLS}: merge values."
         )
-    pair_cells = _pair_cells(sizes)
+    if count(label, "label", minimum=0) >= len(sizes):
+        raise InvalidParameterError("label must be the place of a column.")
+    pair_cells = sizes[label] * (sum(sizes) - sizes[label])
     if math.prod(sizes) > MAX_CELLS and pair_cells > MAX_PAIR_CELLS:
         raise InvalidParameterError(
-            f"the tables of all pairs of columns would have {pair_cells} cells, more "
-            f"than {MAX_PAIR_CELLS}: merge values of the largest columns."
+            f"the tables of the label with each other column would have {pair_cells} "
+            f"cells, more than {MAX_PAIR_CELLS}: merge values of the largest columns."
         )
     return sizes
 
@@ -307,41 +295,6 @@ def _checked_codes(codes: Any, sizes: tuple[int, ...]) -> _Counts:
     return array.astype(np.int64, copy=False)
 
 
-def _pair_cells(sizes: Sequence[int]) -> int:
-    """Return how many cells the tables of all pairs have together."""
-    total = sum(sizes)
-    return (total * total - sum(size * size for size in sizes)) // 2
-
-
-def _clusters(sizes: tuple[int, ...]) -> list[range]:
-    """Return runs of neighboring columns, small enough that two of them are tallied.
-
-    There are two runs or more, since all columns together exceed `MAX_CELLS`. Beside a
-    column of many values the runs are shorter: a table of it with a cluster of seven
-    binary columns has 128 cells for each value, and those with the seven only 14.
-    """
-    most, limit = max(MAX_CELLS, _pair_cells(sizes)), _CLUSTER
-    while True:
-        runs = _runs(sizes, limit)
-        cells = [math.prod(sizes[run.start : run.stop]) for run in runs]
-        # One column a run: the tables are those of the pairs themselves.
-        if limit == 1 or _pair_cells(cells) <= most:
-            return runs
-        limit //= 2
-
-
-def _runs(sizes: tuple[int, ...], limit: int) -> list[range]:
-    """Return runs of columns of at most `limit` value combinations, or of one."""
-    runs: list[range] = []
-    start, cells = 0, 1
-    for i, size in enumerate(sizes):
-        if i > start and cells * size > limit:
-            runs.append(range(start, i))
-            start, cells = i, 1
-        cells *= size
-    return [*runs, range(start, len(sizes))]
-
-
 def _joined(columns: _Counts, sizes: Sequence[int]) -> _Counts:
     """Return one key per row: the columns as digits of a mixed-radix number."""
     keys: _Counts = columns[0].copy()
@@ -357,18 +310,6 @@ def _tally(table: _Counts, keys: _Counts) -> None:
         table += np.bincount(keys, minlength=table.size)
     else:
         np.add.at(table, keys, 1)
-
-
-def _pairs_of(joint: _Counts) -> dict[_Pair, _Counts]:
-    """Return every pair's table; the first column is summed away step by step."""
-    tables: dict[_Pair, _Counts] = {}
-    columns = joint.ndim
-    for i in range(columns - 1):
-        for j in range(i + 1, columns):
-            rest = tuple(k - i for k in range(i + 1, columns) if k != j)
-            tables[i, j] = joint.sum(axis=rest)
-        joint = joint.sum(axis=0)
-    return tables
 
 
 def _stored(

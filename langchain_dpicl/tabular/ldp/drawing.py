@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
+from langchain_dpicl.tabular.distribution import shares_by_label
+from langchain_dpicl.tabular.ldp.fitting import pair_shares
 from langchain_dpicl.tabular.ldp.result import Collected
-from langchain_dpicl.tabular.simplex import project_to_simplex
 
 
 def draw_rows(
@@ -44,7 +44,9 @@ def draw_rows(
     turns = [labels[turn % len(labels)] for turn in range(k)]
     rows = telling_rows(found, turns[: len(labels)])
     drawn = {
-        label: iter(_drawn(found, label, turns.count(label) - 1, random))
+        label: iter(
+            found.distribution.sample(turns.count(label) - 1, random, label=label)
+        )
         for label in set(turns)
     }
     more = [next(drawn[label]) for label in turns[len(labels) :]]
@@ -61,7 +63,7 @@ def telling_rows(found: Collected, labels: list[int]) -> list[NDArray[np.int64]]
     Privacy:
         Post-processing of reports.
     """
-    place = _label_place(found)
+    place = found.counts.label
     rows = [np.zeros(len(found.epsilons), dtype=np.int64) for _ in labels]
     for row, label in zip(rows, labels, strict=True):
         row[place] = label
@@ -78,20 +80,9 @@ def telling_rows(found: Collected, labels: list[int]) -> list[NDArray[np.int64]]
     return rows
 
 
-def labels_without_weight(found: Collected) -> list[str]:
-    """Return the labels that the reports give no weight, so that no row has them."""
-    column = found.terms.schema.label_column
-    weighty = _labels(found)
-    return [
-        str(column.code_value(code))
-        for code in range(column.domain_size)
-        if code not in weighty
-    ]
-
-
 def _labels(found: Collected) -> list[int]:
     """Return the labels that the reports give weight, the most frequent first."""
-    weights = found.distribution.marginal(_label_place(found))
+    weights = found.distribution.marginal(found.counts.label)
     order = np.argsort(-weights, kind="stable").tolist()
     return [code for code in order if weights[code] > 0]
 
@@ -101,26 +92,9 @@ def _shares(found: Collected, column: int) -> NDArray[np.float64]:
 
     Out of the reports of the two columns alone, whatever model was fitted.
     """
-    place, epsilons = _label_place(found), list(found.epsilons.values())
-    pair = (min(place, column), max(place, column))
-    reports = found.counts.pairs[pair] / found.counts.n
-    table = reconstruct(reports, [epsilons[one] for one in pair])
-    rows = table if pair[0] == place else table.T
-    weights = found.distribution.marginal(place)
-    return np.array(
-        [project_to_simplex(rows[label] / weights[label]) for label in _labels(found)]
-    )
-
-
-def _drawn(
-    found: Collected, label: int, count: int, random: SecureRandom
-) -> NDArray[np.int64]:
-    return found.distribution.sample(count, random, given=(_label_place(found), label))
-
-
-def _label_place(found: Collected) -> int:
-    schema = found.terms.schema
-    return schema.names.index(schema.label)
+    weights = found.distribution.marginal(found.counts.label)
+    table = pair_shares(found.counts, list(found.epsilons.values()), column)
+    return shares_by_label(table, weights)[_labels(found)]
 
 
 def _rows(found: Collected, codes: NDArray[np.int64]) -> list[dict[str, Any]]:

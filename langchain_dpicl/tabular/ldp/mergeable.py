@@ -64,7 +64,7 @@ class ReportTally:
             raise InvalidParameterError(
                 "A tally is there twice: each part of the reports counts once."
             )
-        counts = ReportCounts(first.counts.domain_sizes)
+        counts = ReportCounts(first.counts.domain_sizes, first.counts.label)
         for one in tallies:
             counts.merge(one.counts)
         dropped = sum(one.dropped for one in tallies)

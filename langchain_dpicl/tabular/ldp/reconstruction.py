@@ -101,42 +101,6 @@ def standard_errors(frequencies: Any, epsilons: Sequence[float], n: int) -> _Flo
     return np.sqrt(np.maximum(variance, 0) / n)
 
 
-def randomization_noise(frequencies: Any, epsilons: Sequence[float], n: int) -> float:
-    """Return by how much randomized response moved a reconstructed distribution.
-
-    The expected total variation distance, about half the sum over the cells of
-    sqrt(2 / pi) times a standard error: the mean absolute value of a normal. The error
-    here is that of the responses alone, given the rows; the variance of meeting these
-    rows, (pi - pi^2) / n, is taken off, so that without randomization it is 0. No
-    two distributions are further apart than 1, so neither is this.
-
-    Args:
-        frequencies: As for `standard_errors`.
-        epsilons: One per axis.
-        n: Number of reports, at least 1.
-
-    Returns:
-        A figure between 0 and 1.
-
-    Raises:
-        InvalidParameterError: As for `standard_errors`.
-
-    Privacy:
-        A function of the reports: no further cost, and it may be shown.
-
-    Example:
-        >>> randomization_noise([0.5, 0.5], [math.inf], 100)
-        0.0
-        >>> round(randomization_noise([0.5, 0.5], [1.0], 100), 4)
-        0.0766
-    """
-    table, budgets, n = _checked_reports(frequencies, epsilons, n)
-    estimate = reconstruct(table, budgets)
-    variance = np.maximum(_second_moment(table, budgets) - estimate, 0) / n
-    mean_absolute = math.sqrt(2 / math.pi) * float(np.sqrt(variance).sum())
-    return min(1.0, 0.5 * mean_absolute)
-
-
 def checked_table(values: Any, name: str = "frequencies") -> _Floats:
     """Return a fresh, contiguous float table of one axis or more, no axis empty.
 

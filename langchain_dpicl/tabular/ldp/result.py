@@ -12,13 +12,20 @@ from langchain_dpicl.accounting import Event, Pure
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.record import release_record
+from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
-from langchain_dpicl.tabular.ldp.fitting import Distribution, fit
+from langchain_dpicl.tabular.ldp.fitting import fit, share_errors
 from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
 from langchain_dpicl.tabular.ldp.reporting import report_texts
 from langchain_dpicl.tabular.ldp.terms import MECHANISM, RELATION, LDPTerms
 
 Errors = dict[str, dict[str, tuple[float, float]]]
+
+_SHOWN = 5
+"""Shares of each column in a summary."""
+
+_REACH = 1.96
+"""Standard errors within which 95 % of estimates are."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,15 @@ class Collected:
         """
         epsilons = terms.described()["epsilons"]
         distribution = reconstructed(terms, epsilons, counts)
+        errors = share_errors(counts, list(epsilons.values()))
         found = {
             "model": distribution.kind,
             "n_reports": counts.n,
             "n_dropped": dropped,
             "standard_errors": {
-                name: float(np.max(distribution.standard_errors(place)))
-                for place, name in enumerate(terms.schema.names)
+                name: float(np.max(own))
+                for name, own in zip(terms.schema.names, errors, strict=True)
             },
-            "noise": float(distribution.noise),
         }
         record = record_of(terms, payment, found, random)
         return cls(terms, epsilons, counts, distribution, record)
@@ -105,17 +112,32 @@ class Collected:
         is below 0, which moves every share.
         """
         found: Errors = {}
-        singles = zip(self.counts.singles, self.epsilons.values(), strict=True)
-        for place, (reports, epsilon) in enumerate(singles):
-            shares = np.full(reports.size, 1 / reports.size)
-            if self.counts.n:
-                shares = reconstruct(reports / self.counts.n, [epsilon])
-            errors = self.distribution.standard_errors(place).tolist()
+        epsilons = list(self.epsilons.values())
+        errors = share_errors(self.counts, epsilons)
+        for place, reports in enumerate(self.counts.singles):
+            shares = reconstruct(reports / self.counts.n, [epsilons[place]])
             column = self.terms.schema.columns[place]
             texts = report_texts(column, len(shares))
-            pairs = zip(shares.tolist(), errors, strict=True)
+            pairs = zip(shares.tolist(), errors[place].tolist(), strict=True)
             found[column.name] = dict(zip(texts, pairs, strict=True))
         return found
+
+    def summary(self) -> str:
+        """Return the largest shares of each column, with their margins, in words."""
+        dropped = self.record["parameters"].get("n_dropped")
+        more = f", {dropped} dropped" if type(dropped) is int and dropped else ""
+        lines = [
+            f"{self.counts.n} report(s) at epsilon {self.record['epsilon']:g}{more}:"
+        ]
+        for name, shares in self.standard_errors().items():
+            largest = sorted(shares.items(), key=lambda one: -one[1][0])[:_SHOWN]
+            said = ", ".join(
+                f"{value} {share:.1%} +- {_REACH * error:.1%}"
+                for value, (share, error) in largest
+            )
+            lines.append(f"  {name}: {said}{', ...' * (len(shares) > _SHOWN)}")
+        lines.append("Each +- holds in 95 % of collections, taken by itself.")
+        return "\n".join(lines)
 
 
 def reconstructed(

@@ -114,6 +114,7 @@ def _collected(content: Mapping[str, Any]) -> Collected:
         and said["rows_per_unit"] == terms.rows_per_unit
         and said["split"] == own["split"]
         and counts.domain_sizes == tuple(terms.sizes.values())
+        and counts.label == terms.label
         and counts.n == said["n_reports"] > 0
         and said["schema"] == own["schema"]
         and said["epsilon"] == own["epsilon"] <= record["epsilon"]

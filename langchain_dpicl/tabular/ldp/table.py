@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn
 
+import numpy as np
 from typing_extensions import Self
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -16,20 +17,16 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
+from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp import storage
 from langchain_dpicl.tabular.ldp.client_reports import count_reports
 from langchain_dpicl.tabular.ldp.collecting import Rows, collect_reports
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
-from langchain_dpicl.tabular.ldp.fitting import Distribution
-from langchain_dpicl.tabular.ldp.forecast import LDPForecast, forecast
+from langchain_dpicl.tabular.ldp.fitting import Model
 from langchain_dpicl.tabular.ldp.mergeable import ReportTally
+from langchain_dpicl.tabular.ldp.reconstruction import standard_errors
 from langchain_dpicl.tabular.ldp.result import Collected, Errors
-from langchain_dpicl.tabular.ldp.summary import summary
-from langchain_dpicl.tabular.ldp.terms import (
-    LDPTerms,
-    Model,
-    require_same_terms,
-)
+from langchain_dpicl.tabular.ldp.terms import LDPTerms, require_same_terms
 from langchain_dpicl.tabular.merging import merge
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
@@ -61,7 +58,8 @@ class LDPTable(ReleasedTable):
         epsilon: What the reports about one unit cost; None leaves it to the budget.
         budget: The account that pays.
         split: How a row's epsilon is divided among its columns; see `split_epsilon`.
-        model: `joint`, `tree`, or `auto`: the joint table where it is small and clear.
+        model: What rows are drawn from: the `label` first, and each other column by
+            it; or the `joint` table of all columns, which few columns allow.
         unit_key: The column that says whose a row is; None: each row is a person's of
             its own.
         rows_per_unit: Most rows of a unit that are reported; each costs its share of
@@ -133,7 +131,7 @@ class LDPTable(ReleasedTable):
         epsilon: float | None = None,
         budget: PrivacyBudgetHandler | None = None,
         split: Split = "even",
-        model: Model = "auto",
+        model: Model = "label",
         unit_key: str | None = None,
         rows_per_unit: int = 1,
         extra_columns: str = "refuse",
@@ -175,7 +173,7 @@ class LDPTable(ReleasedTable):
         *,
         epsilon: float,
         split: Split = "even",
-        model: Model = "auto",
+        model: Model = "label",
         invalid: Literal["refuse", "drop"] = "refuse",
         reports_per_unit: int = 1,
         terms: Mapping[str, Any] | None = None,
@@ -296,10 +294,11 @@ class LDPTable(ReleasedTable):
         self._result(resume=resume)
         return self
 
-    def forecast(self, n_rows: int) -> LDPForecast:
-        """Return what so many rows would show; nothing is read or charged.
+    def forecast(self, n_rows: int) -> dict[str, float]:
+        """Return the standard error of each column's shares; nothing is charged.
 
-        The forecast's `advice()` says it in words.
+        It is that of a value of average share, one over the number of values. An error
+        as large as the share says that the column would be noise.
 
         Args:
             n_rows: How many rows would be reported; a public guess will do.
@@ -310,28 +309,21 @@ class LDPTable(ReleasedTable):
             PlanMismatchError: If the account's plan is for another release, or none
                 can be made.
         """
-        terms, epsilon = self._terms, self._terms.epsilon
+        rows, terms = parameters.count(n_rows, "n_rows"), self._terms
+        epsilon = terms.epsilon
         if epsilon is None:
             account = require_account(self._budget)
             epsilon = account.quote(terms.event_template()).epsilon
-        return forecast(
-            terms.sizes,
-            terms.row_epsilons(epsilon),
-            n_rows=parameters.count(n_rows, "n_rows"),
-            epsilon=epsilon,
-            model=terms.model,
-        )
+        own = terms.row_epsilons(epsilon)
+        return {
+            name: float(standard_errors(np.ones(size), [own[name]], rows)[0])
+            for name, size in terms.sizes.items()
+        }
 
     @property
     def distribution(self) -> Distribution:
-        """The rows' distribution as reconstructed: a joint table or a tree; public."""
+        """The rows' distribution as reconstructed; public."""
         return self._found().distribution
-
-    @property
-    def edges(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of columns that a tree keeps together; a joint table keeps all."""
-        names = self.schema.names
-        return tuple((names[i], names[j]) for i, j in self._found().distribution.edges)
 
     @property
     def epsilons(self) -> dict[str, float]:
@@ -353,8 +345,8 @@ class LDPTable(ReleasedTable):
         return self._found().standard_errors()
 
     def summary(self) -> str:
-        """Return in plain words how well the table is known, column by column."""
-        return summary(self._found())
+        """Return the largest shares of each column, with their margins, in words."""
+        return self._found().summary()
 
     def sample(self, k: int, *, balanced: bool = True) -> list[dict[str, Any]]:
         """Return rows drawn from the reconstructed distribution; release if need be.

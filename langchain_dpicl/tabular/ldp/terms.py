@@ -7,17 +7,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import PureNoise, reports_template
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, checked_sizes
+from langchain_dpicl.tabular.ldp.fitting import Model
 from langchain_dpicl.tabular.schema.table import TableSchema
 from langchain_dpicl.tabular.split import TOLERANCE, Split, share_epsilon, split_epsilon
-
-Model = Literal["auto", "joint", "tree"]
 
 MECHANISM = "ldp_table"
 """The release's public name, in the account and in records."""
@@ -40,7 +39,7 @@ class LDPTerms:
         schema: The columns with their public values and bins.
         epsilon: What all reports about one unit cost; None leaves it to the budget.
         split: How a row's epsilon is divided among its columns.
-        model: `joint`, `tree`, or `auto`: joint where it fits.
+        model: What rows are drawn from: `label` first, or the `joint` table.
         unit_key: The column that says whose a row is; None: each row is a unit.
         rows_per_unit: Most rows of a unit that are reported.
     """
@@ -48,7 +47,7 @@ class LDPTerms:
     schema: TableSchema
     epsilon: float | None
     split: Split = "even"
-    model: Model = "auto"
+    model: Model = "label"
     unit_key: str | None = None
     rows_per_unit: int = 1
 
@@ -69,9 +68,9 @@ class LDPTerms:
                 f"schema must be a TableSchema, not {type(self.schema).__name__}."
             )
         # Also for a client: what nobody can count need not be reported and paid for.
-        checked_sizes(list(self.sizes.values()))
-        if self.model not in ("auto", "joint", "tree"):
-            raise InvalidParameterError("model must be 'auto', 'joint' or 'tree'.")
+        checked_sizes(list(self.sizes.values()), self.label)
+        if self.model not in ("label", "joint"):
+            raise InvalidParameterError("model must be 'label' or 'joint'.")
         parameters.count(self.rows_per_unit, "rows_per_unit")
         if self.unit_key is not None:
             if not isinstance(self.unit_key, str) or not self.unit_key:
@@ -114,6 +113,11 @@ class LDPTerms:
                     "counted. Put values together."
                 )
         return sizes
+
+    @property
+    def label(self) -> int:
+        """The label's place among the columns."""
+        return self.schema.names.index(self.schema.label)
 
     def row_epsilons(self, epsilon: float) -> dict[str, float]:
         """Return each column's epsilon for one row, given that of a unit.

@@ -468,13 +468,26 @@ def test_rows_go_together_as_the_pairs_do() -> None:
     assert Counter(row["effect"] for row in turns) == dict.fromkeys(EFFECTS, 2)
 
 
-def test_of_pairs_in_a_circle_those_that_tell_most_make_the_rows() -> None:
-    table = drugs_of(measure=[("drug", "effect"), ("ward", "drug"), ("ward", "effect")])
-    tree = table.release().statistics.tree
-    assert len(tree.edges) == 2
-    assert (1, 2) in tree.edges
-    assert tree.noise < 0.01
-    assert drugs_of(0.5, rows=300).release().statistics.tree.noise > 0.1
+def test_the_label_is_drawn_first_and_the_others_by_it() -> None:
+    """A pair without the label is counted, and plays no part in the rows."""
+    rows = {
+        tuple(measure): drugs_of(measure=measure).sample(4000, balanced=False)
+        for measure in (
+            [("drug", "effect"), ("ward", "drug")],
+            [("drug", "effect"), "ward"],
+        )
+    }
+    for drawn in rows.values():
+        pairs = Counter((row["ward"], row["drug"]) for row in drawn)
+        wards, drugs = (Counter(row[n] for row in drawn) for n in ("ward", "drug"))
+        for (ward, drug), count in pairs.items():
+            assert abs(count - wards[ward] * drugs[drug] / 4000) < 200
+    # Where the label was not measured, the first column leads.
+    linked = drugs_of(measure=[("ward", "drug")]).sample(4000, balanced=False)
+    own = Counter((row["ward"], row["drug"]) for row in many_rows(2000))
+    seen = Counter((row["ward"], row["drug"]) for row in linked)
+    for pair, count in own.items():
+        assert abs(seen[pair] / 4000 - count / 2000) < 0.06
 
 
 def test_examples_show_what_was_measured_and_nothing_else() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import tracemalloc
@@ -30,7 +29,7 @@ def plain_pair(codes: np.ndarray, sizes: tuple[int, ...], i: int, j: int) -> np.
 
 
 def counted(sizes: tuple[int, ...], *blocks: np.ndarray) -> ReportCounts:
-    counts = ReportCounts(sizes)
+    counts = ReportCounts(sizes, len(sizes) // 2)
     for block in blocks:
         counts.add(block)
     return counts
@@ -47,11 +46,11 @@ def test_all_counts_are_those_of_plain_counting(sizes: tuple[int, ...], n: int) 
     counts = counted(sizes, codes[: n // 3], codes[n // 3 :])
     assert counts.n == n
     assert counts.domain_sizes == sizes
-    pairs = counts.pairs
-    columns = range(len(sizes))
-    assert list(pairs) == list(itertools.combinations(columns, 2))
-    for (i, j), table in pairs.items():
-        assert np.array_equal(table, plain_pair(codes, sizes, i, j))
+    pairs, label = counts.pairs, len(sizes) // 2
+    assert counts.label == label
+    assert [label, *pairs] == sorted(range(len(sizes)), key=lambda n: (n != label, n))
+    for column, table in pairs.items():
+        assert np.array_equal(table, plain_pair(codes, sizes, label, column))
     for i, single in enumerate(counts.singles):
         assert np.array_equal(single, np.bincount(codes[:, i], minlength=sizes[i]))
     joint = counts.joint
@@ -83,7 +82,7 @@ def test_blocks_and_merging_make_no_difference(
 def test_reading_between_blocks_changes_nothing() -> None:
     codes = some_codes(WIDE, 300)
     counts = counted(WIDE, codes[:100])
-    assert sum(table.sum() for table in counts.pairs.values()) == 28 * 100
+    assert sum(table.sum() for table in counts.pairs.values()) == 7 * 100
     counts.add(codes[100:])
     assert same(counts, counted(WIDE, codes))
 
@@ -92,7 +91,7 @@ def test_what_is_handed_out_is_a_copy() -> None:
     for sizes in (WIDE, NARROW):
         counts = counted(sizes, some_codes(sizes, 10))
         before = counts.to_dict()
-        counts.pairs[0, 1][:] = -1
+        counts.pairs[0][:] = -1
         counts.singles[0][:] = -1
         if counts.joint is not None:
             counts.joint[:] = -1
@@ -145,7 +144,13 @@ def test_stored_counts_come_back(sizes: tuple[int, ...]) -> None:
 )
 def test_tables_that_cannot_be_kept_are_refused(sizes: object, said: str) -> None:
     with pytest.raises(InvalidParameterError, match=said):
-        ReportCounts(sizes)  # type: ignore[arg-type]
+        ReportCounts(sizes, 0)  # type: ignore[arg-type]
+
+
+def test_a_label_that_is_no_column_is_refused() -> None:
+    for label in (2, -1, 0.5):
+        with pytest.raises(InvalidParameterError, match="label"):
+            ReportCounts((2, 3), label)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +182,11 @@ def test_wrong_codes_are_refused_whole_and_unquoted(codes: object, said: str) ->
 
 def test_other_columns_cannot_be_merged() -> None:
     with pytest.raises(InvalidParameterError, match="same"):
-        ReportCounts((2, 3)).merge(ReportCounts((3, 2)))
+        ReportCounts((2, 3), 0).merge(ReportCounts((3, 2), 0))
     with pytest.raises(InvalidParameterError, match="same"):
-        ReportCounts((2, 3)).merge("x")  # type: ignore[arg-type]
+        ReportCounts((2, 3), 0).merge(ReportCounts((2, 3), 1))
+    with pytest.raises(InvalidParameterError, match="same"):
+        ReportCounts((2, 3), 0).merge("x")  # type: ignore[arg-type]
 
 
 def test_there_is_a_largest_number_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,6 +207,8 @@ def test_there_is_a_largest_number_of_reports(monkeypatch: pytest.MonkeyPatch) -
         lambda a, main: a.pop("n"),
         lambda a, main: a.update(domain_sizes=a["domain_sizes"][:-1]),
         lambda a, main: a.update(domain_sizes=[[2]]),
+        lambda a, main: a.pop("label"),
+        lambda a, main: a.update(label=99),
         lambda a, main: a.update(n=a["n"] + 1),
         lambda a, main: a.update(n=-1),
         lambda a, main: a.update(n=2.5),
@@ -222,10 +231,10 @@ def test_damaged_files_are_refused(sizes: tuple[int, ...], damage: object) -> No
 def test_pairs_that_contradict_each_other_are_refused() -> None:
     arrays = counted(WIDE, some_codes(WIDE, 400)).to_dict()
     flat = arrays["pairs"]
-    first = plain_pair(some_codes(WIDE, 400), WIDE, 0, 1).ravel()
-    assert flat[:6] == first.tolist()
+    first = plain_pair(some_codes(WIDE, 400), WIDE, 4, 0).ravel()
+    assert flat[:400] == first.tolist()
     flat[0] += 1
-    flat[1] -= 1
+    flat[2] -= 1
     with pytest.raises(InvalidParameterError, match="contradict"):
         ReportCounts.from_dict(arrays)
     with pytest.raises(InvalidParameterError, match="missing"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import math
 import subprocess
 import sys
@@ -11,15 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support.randomized_reports import (
-    randomized,
     response_matrix,
-    table_of,
     whole_matrix,
 )
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.tabular.ldp.reconstruction import (
-    randomization_noise,
     reconstruct,
     standard_errors,
 )
@@ -93,7 +89,6 @@ def test_large_epsilons_change_nothing(epsilon: float) -> None:
     table = some_table(SIZES)
     epsilons = [epsilon] * 3
     assert np.array_equal(reconstruct(table, epsilons), table)
-    assert randomization_noise(table, epsilons, 10) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_input_is_left_alone() -> None:
@@ -180,31 +175,6 @@ def test_standard_errors_are_those_of_simulated_reports() -> None:
     assert not spread_fits(estimates, standard_errors(law, EPSILONS[::-1], 400))
     off = (estimates.mean(axis=0) - truth) / errors * math.sqrt(len(estimates))
     assert np.abs(off).max() < stats.norm.isf(1e-6 / off.size)
-
-
-@pytest.mark.parametrize("epsilons", [EPSILONS, (2.5, 3.0, 4.0)])
-def test_noise_is_the_distance_that_the_responses_make(
-    epsilons: tuple[float, ...],
-) -> None:
-    rng = np.random.default_rng(6)
-    codes = np.array(list(itertools.product(*map(range, SIZES))) * 40)
-    codes = codes[rng.permutation(len(codes))[:600]]
-    truth = table_of(codes, SIZES)
-    distances, figures, twins = [], [], []
-    for _ in range(200):
-        reports = table_of(randomized(codes, SIZES, epsilons, rng), SIZES)
-        distances.append(np.abs(reconstruct(reports, epsilons) - truth).sum() / 2)
-        figures.append(randomization_noise(reports, epsilons, len(codes)))
-        errors = standard_errors(reports, epsilons, len(codes))
-        twins.append(0.5 * math.sqrt(2 / math.pi) * errors.sum())
-    assert np.mean(figures) == pytest.approx(np.mean(distances), rel=0.05)
-    if min(epsilons) > 2:
-        # With the variance of meeting the rows left in, the figure is too large.
-        assert np.mean(twins) > 1.1 * np.mean(distances)
-
-
-def test_noise_is_at_most_one() -> None:
-    assert randomization_noise(some_table(SIZES), (0.01,) * 3, 600) == 1.0
 
 
 def test_no_langchain_is_imported() -> None:
