@@ -10,7 +10,10 @@ DEV := $(VENV)/.installed-dev
 DOCS := $(VENV)/.installed-docs
 NEWEST := .venv-newest
 
-.PHONY: demo test test-all net test-newest constraints lint format docs bench clean
+.PHONY: help demo test test-all net test-newest constraints lint format docs bench clean
+
+help:  ## Show this list.
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: $(RUN)  ## Answer questions over generated private records, ordinary and private.
 	$(BIN)/dpicl demo
@@ -38,8 +41,9 @@ lint: $(DEV)  ## Check style and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tests/support/check_types.py
+	$(BIN)/python tests/support/line_budgets.py
 
-format: $(DEV)
+format: $(DEV)  ## Put style right where a tool can.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -57,7 +61,7 @@ include tests/support/servers/servers.mk
 include tests/support/engines/engines.mk
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if (3, 10) <= v < (3, 14) else "langchain-dpicl needs Python 3.10 to 3.13, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 10) else "langchain-dpicl needs Python 3.10 or later, and $(PYTHON) is %d.%d: run make PYTHON=python3.12" % v[:2])'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install it (python3-venv on Debian)."; exit 1; }
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/python
@@ -76,5 +80,5 @@ $(DOCS): pyproject.toml constraints.txt $(RUN)
 	@$(PIP) $(PINS) --group docs
 	@touch $@
 
-clean:
+clean:  ## Remove what was installed and built.
 	rm -rf $(VENV) $(NEWEST) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo

@@ -6,11 +6,15 @@ e^eps). This is k-ary randomized response: Warner, *Randomized Response*, JASA 1
 d = 2; Kairouz, Bonawitz and Ramage, *Discrete Distribution Estimation under Local
 Privacy*, ICML 2016, for all d.
 
-**Why it is private.** A report has probability p or q, whatever the true value, and
-p / q = e^eps. So any two true values give any report with probabilities that differ
-by a factor of e^eps at most: pure epsilon local differential privacy. There is no
-sensitivity and no aggregate: the collector learns nothing but the reports. The event of
-several reports is their epsilons' sum (`reports_template`).
+*Sensitivity.* There is none, and no aggregate: the collector learns nothing but the
+reports. Any true value may be exchanged for any other.
+
+*Noise.* A report has probability p or q, whatever the true value, and p / q = e^eps. So
+any two true values give any report with probabilities that differ by a factor of e^eps
+at most: pure epsilon local differential privacy.
+
+*Event* (`reports_template`). Several reports of one unit cost the sum of their
+epsilons.
 
 **How it is drawn, exactly.** Trial i compares U_i ~ Uniform[0, 1) with p, which is
 irrational for every float eps, and draws further bits of U_i where 64 don't decide

@@ -40,8 +40,7 @@ def _count_fork() -> None:
     _fork_state["generation"] += 1
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no fork.
-    os.register_at_fork(after_in_child=_count_fork)
+os.register_at_fork(after_in_child=_count_fork)
 
 
 def _process() -> tuple[int, int]:
