@@ -96,7 +96,7 @@ SCHEMA = Kind(
     "TableSchema.load",
     {"label": object, "columns": object, "template": object},
     1 << 24,
-    "TableSchema.to_json and TableSchema.draft(...).to_json show how one looks.",
+    "TableSchema.save shows how one looks.",
     error=InvalidParameterError,
     signed=False,
     optional=frozenset({"template"}),

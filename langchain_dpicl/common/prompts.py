@@ -63,7 +63,7 @@ READING_PROMPT = ChatPromptTemplate.from_template(
 VALUES_PROMPT = ChatPromptTemplate.from_template(
     "A table is about to be made of records that you do not see. List the values that "
     "its columns can have, from general knowledge.\n\n"
-    "What the records are: {about}\n{columns}{questions}\n"
+    "What the records are: {about}\nIts columns:\n{columns}\n\n"
     "For each column: at most {max_values} values, likeliest first; each as briefly "
     "as it can be said; all of one kind; no two of the same meaning, none a part "
     'of another one. Add "none" where somebody may have none. Leave out "other" '

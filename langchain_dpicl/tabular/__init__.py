@@ -52,15 +52,10 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.rows.sql import SQLRows
     from langchain_dpicl.tabular.rows.text_files import CSVRows, JSONRows
     from langchain_dpicl.tabular.schema.columns import CategoricalColumn
-    from langchain_dpicl.tabular.schema.drafting import SchemaDraft
     from langchain_dpicl.tabular.schema.numeric import NumericColumn
     from langchain_dpicl.tabular.schema.table import TableSchema
     from langchain_dpicl.tabular.split import split_epsilon
-    from langchain_dpicl.tabular.text.drafting import (
-        SchemaDraftWarning,
-        adraft_schema,
-        draft_schema,
-    )
+    from langchain_dpicl.tabular.text.drafting import draft_schema
     from langchain_dpicl.tabular.text.rows import TextRows
 
 __all__ = [
@@ -78,13 +73,10 @@ __all__ = [
     "NumericColumn",
     "ReportTally",
     "SQLRows",
-    "SchemaDraft",
-    "SchemaDraftWarning",
     "TableSchema",
     "Tally",
     "TallyKey",
     "TextRows",
-    "adraft_schema",
     "draft_schema",
     "merge",
     "reconstruct",
@@ -108,13 +100,10 @@ _HOMES = {
     "NumericColumn": "schema.numeric",
     "ReportTally": "ldp.mergeable",
     "SQLRows": "rows.sql",
-    "SchemaDraft": "schema.drafting",
-    "SchemaDraftWarning": "text.drafting",
     "TableSchema": "schema.table",
     "Tally": "gdp.mergeable",
     "TallyKey": "gdp.mergeable",
     "TextRows": "text.rows",
-    "adraft_schema": "text.drafting",
     "draft_schema": "text.drafting",
     "merge": "merging",
     "reconstruct": "ldp.reconstruction",

@@ -158,8 +158,7 @@ class GDPTable(ReleasedTable):
         if not isinstance(schema, TableSchema):
             raise InvalidParameterError(
                 f"schema must be a TableSchema, not {type(schema).__name__}: it says "
-                "which values and bounds are public. TableSchema.draft(...) starts one "
-                "from a table's names and types."
+                "which values and bounds are public."
             )
         if measure is not None and group_by is not None:
             raise InvalidParameterError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from langchain_dpicl.tabular.schema.columns import CategoricalColumn, TableColumn
-from langchain_dpicl.tabular.schema.drafting import SchemaDraft
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.schema.table import Column, TableSchema
 
@@ -11,7 +10,6 @@ __all__ = [
     "CategoricalColumn",
     "Column",
     "NumericColumn",
-    "SchemaDraft",
     "TableColumn",
     "TableSchema",
 ]

@@ -23,8 +23,6 @@ from langchain_dpicl.tabular.schema.numeric import NumericColumn
 if TYPE_CHECKING:
     from langchain_core.prompts import PromptTemplate
 
-    from langchain_dpicl.tabular.schema.drafting import SchemaDraft
-
 Column = Annotated[CategoricalColumn | NumericColumn, Field(discriminator="kind")]
 
 _MIN_COLUMNS = 2
@@ -65,8 +63,6 @@ class TableSchema(BaseModel):
         ... )
         >>> schema.text({"age": 37, "job": "clerk"})
         'The age is 37 years. The job is clerk.'
-        >>> TableSchema.from_json(schema.to_json()) == schema
-        True
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -244,26 +240,6 @@ class TableSchema(BaseModel):
             "template": self.template,
         }
 
-    def to_json(self) -> str:
-        """Return the schema as JSON, with the fields of `describe`."""
-        return file_format.dumped(self.describe(), SCHEMA)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Make a schema from the JSON of `to_json`, or from JSON written by hand.
-
-        Args:
-            text: The JSON. Its templates run in Jinja2's sandbox: take it from
-                somebody you trust.
-
-        Returns:
-            The schema.
-
-        Raises:
-            InvalidParameterError: If it is no schema.
-        """
-        return cls(**file_format.parsed(text, SCHEMA))
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the schema to a JSON file; what was there is replaced.
 
@@ -274,7 +250,9 @@ class TableSchema(BaseModel):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a schema from a JSON file.
+        """Read a schema from a JSON file that `save` wrote, or somebody by hand.
+
+        Its templates run in Jinja2's sandbox: take it from somebody you trust.
 
         Raises:
             InvalidParameterError: If the file can't be read or holds no schema.
@@ -295,26 +273,6 @@ class TableSchema(BaseModel):
             False
         """
         return file_format.digest(self.describe())
-
-    @classmethod
-    def draft(cls, source: Any, *, label: str | None = None) -> SchemaDraft:
-        """Begin a schema from a table's columns: their names and types, nothing else.
-
-        Args:
-            source: A mapping from names to types, a frame of pandas or polars, or a
-                SQLAlchemy table. No value of it is read.
-            label: The name of the column to predict.
-
-        Returns:
-            A draft, which says what to answer.
-
-        Raises:
-            InvalidParameterError: If names and types can't be read from the source, or
-                the label is none of the names.
-        """
-        from langchain_dpicl.tabular.schema.drafting import draft
-
-        return draft(source, label=label)
 
     @override
     def model_copy(

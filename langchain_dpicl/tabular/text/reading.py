@@ -127,13 +127,13 @@ def _best_object(text: str, card: Card) -> dict[str, list[Any]]:
     best: dict[str, list[Any]] = {}
     for found in [_listed(objects), *objects]:
         filled: dict[str, list[Any]] = {}
-        fill(filled, found, card.names)
+        _fill(filled, found, card.names)
         if filled and len(filled) >= len(best):
             best = filled
     return best
 
 
-def fill(
+def _fill(
     filled: dict[str, list[Any]], found: Mapping[str, Any], names: ColumnNames
 ) -> None:
     """Collect what an object, and those within it, say of each column.
@@ -152,7 +152,7 @@ def fill(
             within += value if isinstance(value, list) else [value]
     for item in within:
         if isinstance(item, dict):
-            fill(filled, item, names)
+            _fill(filled, item, names)
 
 
 def _listed(objects: list[dict[str, Any]]) -> dict[str, Any]:

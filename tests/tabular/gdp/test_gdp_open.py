@@ -318,7 +318,7 @@ def test_an_open_column_says_what_others_count_as() -> None:
         CategoricalColumn(name="ill", values=["asthma", "flu"], max_items=2)
     with pytest.raises(InvalidParameterError, match="max_items"):
         CategoricalColumn(name="ill", values=["a", "b"], open=True, max_items=0)
-    assert TableSchema.from_json(SCHEMA.to_json()) == SCHEMA
+    assert TableSchema(**SCHEMA.describe()) == SCHEMA
     closed = CategoricalColumn(name="ill", values=["asthma", "flu"])
     assert not {"open", "max_items"} & closed.describe().keys()
 
