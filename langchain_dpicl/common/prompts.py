@@ -79,13 +79,6 @@ PUBLIC_PROMPT = ChatPromptTemplate.from_template(
 )
 """The zero-shot question: no record takes part."""
 
-FACT_PROMPT = ChatPromptTemplate.from_template(
-    "Say the fact below in one or two plain sentences. Keep every number with its "
-    "margin, every name as it is written, and their order; add nothing. Reply with the "
-    "sentences alone.\n\nFact: {fact}\n\nSentences:"
-)
-"""A released fact in other words; no record takes part."""
-
 FACTS_PROMPT = ChatPromptTemplate.from_template(
     "Answer the question from the facts below, in one or two short sentences, with "
     'their numbers. If they do not tell, answer "I don\'t know."\n\n'
@@ -127,13 +120,6 @@ DOCUMENT_PROMPT = PromptTemplate.from_template("{page_content}")
 
 DOCUMENT_SEPARATOR = "\n\n---\n\n"
 """What stands between two records of a context."""
-
-SYNTHETIC_PROMPT = ChatPromptTemplate.from_template(
-    "Write a short record about an invented person, of two to four sentences, as one "
-    "would find it in files. It says the facts below in these words, and nothing that "
-    "contradicts them. Reply with the record alone.\n\nFacts: {facts}\n\nRecord:"
-)
-"""What a row drawn from a release is put into prose by; no record takes part."""
 
 FEW_SHOT_CUE = "Label: {label}\nText:"
 """Where a new example begins: the model goes on after it."""

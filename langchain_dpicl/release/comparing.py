@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PARTS = ("parameters", "details", "account")
 """The fields that are compared part by part."""
 _ACCOUNT = ("name", "epsilon", "delta", "accounting", "scope", "queries")
-_ADDED = ("source", "privacy", "worded")
+_ADDED = ("source", "privacy")
 """Metadata that no `FactWriter` writes."""
 _ROUNDING = 1e-9
 """Another processor's floats may differ in their last places."""
@@ -106,22 +106,22 @@ class Stored:
     ) -> Comparison:
         """Compare documents with those that the stored draw makes.
 
-        Words of the operator's (`wording`) and of a model (`worded`) are in no ledger.
+        Words of the operator's (`wording`) are in no ledger.
         """
         facts = self._facts(record.get("wording"))
         if facts is None:
             return Comparison(not_compared=("documents",))
-        other, unknown = [], []
+        other = []
         for place, one in enumerate(documents):
             own = {n: v for n, v in one.metadata.items() if n not in _ADDED}
             fact = facts.get(_about(own))
-            if fact is None or not _same(own, fact.metadata):
+            if (
+                fact is None
+                or not _same(own, fact.metadata)
+                or one.page_content != fact.page_content
+            ):
                 other.append(f"documents[{place}]")
-            elif one.metadata.get("worded") is True:
-                unknown.append(f"documents[{place}]")
-            elif one.page_content != fact.page_content:
-                other.append(f"documents[{place}]")
-        return Comparison(tuple(other), tuple(unknown))
+        return Comparison(tuple(other))
 
     def _facts(self, wording: Any) -> dict[tuple[Any, ...], Document] | None:
         """Return the documents of the stored draw by what they are about."""

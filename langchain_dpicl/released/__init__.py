@@ -3,7 +3,6 @@
 from langchain_dpicl.released.classifying import classification_chain
 from langchain_dpicl.released.corpus import ReleasedCorpus
 from langchain_dpicl.released.examples import ReleasedExamples
-from langchain_dpicl.released.rewording import reworded
 from langchain_dpicl.released.selector import ReleasedExampleSelector
 
 __all__ = [
@@ -11,5 +10,4 @@ __all__ = [
     "ReleasedExampleSelector",
     "ReleasedExamples",
     "classification_chain",
-    "reworded",
 ]

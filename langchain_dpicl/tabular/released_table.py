@@ -7,17 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseLanguageModel
-from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.common.prompts import SYNTHETIC_PROMPT
 from langchain_dpicl.errors import InvalidParameterError, NoBudgetError, UnitError
 from langchain_dpicl.released import (
     ReleasedExamples,
@@ -29,7 +26,6 @@ from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.synthetic import SyntheticWriter
 
 EXAMPLES = 8
 """How many examples a chain shows."""
@@ -210,85 +206,6 @@ class ReleasedTable(Frozen, ABC):
         )
         return RunnableLambda(self._texts(), name="row_text") | chain
 
-    def synthetic_documents(
-        self,
-        n: int,
-        model: Runnable[Any, Any],
-        *,
-        prompt: BasePromptTemplate[Any] = SYNTHETIC_PROMPT,
-        max_concurrency: int | None = None,
-        progress: bool = False,
-    ) -> list[Document]:
-        """Return n invented people: rows of the release, in a public model's prose.
-
-        They are for developing and testing without records. They go together as the
-        released numbers do, and tell nothing that these don't.
-
-        A text is kept if it names the row's values and no other value of a column.
-        What does not is asked for once more, and else said in the schema's sentences.
-
-        Args:
-            n: How many; one call each, two at most.
-            model: A chat or completion model: it sees drawn rows, and no record.
-            prompt: With `facts`, a row in the schema's sentences.
-            max_concurrency: Most calls at once; None leaves it to the model.
-            progress: Whether to draw a progress bar.
-
-        Returns:
-            Documents whose metadata has `source`, `written_by_model`, and as JSON text
-            the `row` and the release's record (`privacy`).
-
-        Raises:
-            InvalidParameterError: If n is no count, or `model` or `prompt` is none.
-                Nothing is charged then.
-            PublicCallError: If every call fails. The release stays paid for.
-        """
-        return self._writer(n, model, prompt, max_concurrency, progress=progress).write(
-            self.sample(n, balanced=False)
-        )
-
-    async def asynthetic_documents(
-        self,
-        n: int,
-        model: Runnable[Any, Any],
-        *,
-        prompt: BasePromptTemplate[Any] = SYNTHETIC_PROMPT,
-        max_concurrency: int | None = None,
-        progress: bool = False,
-    ) -> list[Document]:
-        """Return invented people without blocking; see `synthetic_documents`."""
-        return await asyncio.to_thread(
-            self.synthetic_documents,
-            n,
-            model,
-            prompt=prompt,
-            max_concurrency=max_concurrency,
-            progress=progress,
-        )
-
-    def _writer(
-        self,
-        n: int,
-        model: Runnable[Any, Any],
-        prompt: BasePromptTemplate[Any],
-        most: int | None,
-        *,
-        progress: bool,
-    ) -> SyntheticWriter:
-        parameters.count(n, "n")
-        if not isinstance(model, Runnable):
-            raise _no_model(model)
-        names = getattr(prompt, "input_variables", ())
-        if not isinstance(prompt, BasePromptTemplate) or "facts" not in names:
-            raise InvalidParameterError(
-                "prompt must be a prompt template with the variable {facts}: "
-                "ChatPromptTemplate.from_template(...) makes one of a text."
-            )
-        self.release()
-        return SyntheticWriter(
-            self.schema, self.binned, model, prompt, self.record(), most, progress
-        )
-
     def _texts(self) -> RowText:
         return RowText(self.schema, self.binned, self._unit_key, self._extra_columns)
 
@@ -296,16 +213,12 @@ class ReleasedTable(Frozen, ABC):
 def _require_classifier(model: Any, labels: Sequence[str], unknown: Any) -> None:
     """Refuse, before anything is charged, what no chain can be made of."""
     if not isinstance(model, Runnable):
-        raise _no_model(model)
+        raise InvalidParameterError(
+            "model must be a chat model or a completion model of LangChain, not "
+            f"{type(model).__name__}."
+        )
     parser = LabelOutputParser(labels=tuple(labels), unknown=unknown)
     require_unknown(unknown, parser.labels)
-
-
-def _no_model(model: Any) -> InvalidParameterError:
-    return InvalidParameterError(
-        "model must be a chat model or a completion model of LangChain, not "
-        f"{type(model).__name__}."
-    )
 
 
 def _question(schema: TableSchema) -> str:

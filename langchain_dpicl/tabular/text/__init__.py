@@ -7,7 +7,6 @@
 | `opened.py` | what is named outside the list of an open column |
 | `units.py` | each unit's records as texts for calls |
 | `store.py` | what was read so far: in memory, or in a private file |
-| `batches.py` | requests and replies of a provider's batch files |
 | `rows.py` | `TextRows` |
 | `drafting.py` | `draft_schema`: public values from names and questions |
 """

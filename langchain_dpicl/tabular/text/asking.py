@@ -87,7 +87,7 @@ class Asking:
 
     def digest(self, model: Any) -> str:
         """Return a digest of what decides how a text is read, as far as it is known."""
-        base, bound = (None, {}) if model is None else unwrap(model)
+        base, bound = unwrap(model)
         named = [getattr(base, name, None) for name in ("model_name", "model")]
         return file_format.digest(
             {

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from langchain_core.documents import Document
@@ -21,23 +20,16 @@ from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.common.progress import Advance, is_watched, progress_bar
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.fan_out import Interrupted, fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
 from langchain_dpicl.sealed.calls import MOST_CALLS, calls_asynchronously
 from langchain_dpicl.tabular.rows.chunks import NamedRows, Names
 from langchain_dpicl.tabular.schema.table import TableSchema
-from langchain_dpicl.tabular.text import batches
 from langchain_dpicl.tabular.text.asking import Asking, ReadingForecast
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.reading import read_named, read_reply
-from langchain_dpicl.tabular.text.store import (
-    NAMED,
-    Readings,
-    append_private,
-    private_path,
-)
+from langchain_dpicl.tabular.text.store import NAMED, Readings
 from langchain_dpicl.tabular.text.units import Part, check_merge, merged, units_of
 
 MAX_CHARACTERS = 24_000
@@ -63,8 +55,7 @@ class TextRows(NamedRows, Frozen):
         schema: The public columns and values. To each column of categories "unknown" is
             added, unless it has such a value; a column of numbers must declare
             `missing`. The result is `rows.schema`.
-        model: A chat model or completion model, with bound arguments if you like. None:
-            nothing can be read here, but `requests` can be written.
+        model: A chat model or completion model, with bound arguments if you like.
         unit_key: The metadata key that holds the unit id.
         prompt: A text or template with `{columns}` and `{records}`; None: the library's
             own.
@@ -151,7 +142,7 @@ class TextRows(NamedRows, Frozen):
         self._at_once = MOST_CALLS
         if max_concurrency is not None:
             self._at_once = parameters.count(max_concurrency, "max_concurrency")
-        self._sealed = None if model is None else SealedModel(model, max_concurrency)
+        self._sealed = SealedModel(model, max_concurrency)
         self._shown = is_watched() if progress is None else progress
         self._readings = Readings(self._card, file, self._asking.digest(model))
         self._units = Hidden(
@@ -217,7 +208,7 @@ class TextRows(NamedRows, Frozen):
             These rows.
 
         Raises:
-            InvalidParameterError: If there is no model, or the file can't be written.
+            InvalidParameterError: If the file can't be written.
             PublicCallError: If the model fails on a card without records.
         """
         with self._reading:
@@ -271,117 +262,29 @@ class TextRows(NamedRows, Frozen):
             price_out=price_out,
         )
 
-    def requests(self, *, key: str = "", **body: Any) -> Iterator[dict[str, Any]]:
-        """Yield what was not read yet as requests of OpenAI's batch format. Private.
-
-        Args:
-            key: A secret, the same for `from_replies`. Each request's `custom_id` is a
-                digest of the unit's id and text under this key. Without one,
-                anybody with the text can check a guess of the id.
-            **body: What else stands in a request's body: `model="gpt-4o-mini"`.
-
-        Raises:
-            InvalidParameterError: If JSON can't hold the body.
-        """
-        # Before any record is in a frame.
-        batches.check_body(body)
-        return self._requests(key, body)
-
-    def _requests(self, key: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for part in self._pending():
-            prompt = self._about(part)
-            if prompt is not None:
-                yield batches.request(part.tag(key), prompt, body)
-
-    def write_requests(
-        self, path: str | os.PathLike[str], *, key: str = "", **body: Any
-    ) -> None:
-        """Write `requests` to a new private file, one a line.
-
-        Raises:
-            InvalidParameterError: If the path does not say "private", is taken, or
-                can't be written.
-        """
-        target: Path = private_path(path)
-        if target.exists():
-            raise InvalidParameterError(f"file {str(target)!r} is there already.")
-        requests = self.requests(key=key, **body)
-        append_private(target, [])
-        for line in requests:
-            append_private(target, [line])
-
-    @classmethod
-    @hiding
-    def from_replies(
-        cls,
-        documents: Iterable[Document],
-        schema: TableSchema,
-        lines: Any,
-        *,
-        unit_key: str,
-        key: str = "",
-        **terms: Any,
-    ) -> Self:
-        """Return rows out of a provider's batch output.
-
-        Args:
-            documents: The records that the requests were made of.
-            schema: The schema that they were made for.
-            lines: The output: a path, or its lines. Their order does not count.
-            unit_key: As it was.
-            key: As it was.
-            **terms: `max_characters`, `order_key` as they were, and `merge`.
-
-        Returns:
-            Rows that have been read. A unit whose reply is missing, failed or can't be
-            read is "unknown".
-
-        Raises:
-            InvalidParameterError: If no reply belongs to these documents, or as for
-                `TextRows`.
-        """
-        rows = cls(documents, schema, None, unit_key=unit_key, **terms)
-        parts = {part.tag(key): part for unit in rows._units.value for part in unit}
-        is_known = False
-        for tag, slot in batches.replies_of(lines):
-            if tag in parts:
-                is_known = True
-                rows._keep(parts[tag], slot.value)
-        if parts and not is_known:
-            raise InvalidParameterError(
-                "None of the replies belongs to these documents. Pass the documents, "
-                "unit_key, key, max_characters and order_key of the requests."
-            )
-        rows._is_read = True
-        return rows
-
     def _steps(self) -> Flow[None]:
-        if self._sealed is not None and not self._is_tried:
+        if not self._is_tried:
             # Also with all readings in a file: else a trial would tell of new people.
             yield in_thread(partial(self._asking.try_out, self._model))
             self._is_tried = True
         if next(self._pending(), None) is not None:
-            if self._sealed is None:
-                raise InvalidParameterError(
-                    "There is no model to read with. Pass one, or take the replies to "
-                    "requests() with from_replies()."
-                )
-            yield sealed(partial(self._ask, self._sealed))
+            yield sealed(self._ask)
         self._is_read = True
 
-    def _ask(self, model: SealedModel) -> Flow[None]:
+    def _ask(self) -> Flow[None]:
         self._failed.clear()
         pending = list(self._pending())
         with progress_bar("Reading records", len(pending), shown=self._shown) as done:
             yield fan_out(
-                [self._call(model, part, done) for part in pending],
+                [self._call(part, done) for part in pending],
                 self._at_once,
                 name="dpicl-text",
-                on_threads=not calls_asynchronously(model.model),
+                on_threads=not calls_asynchronously(self._sealed.model),
             )
 
-    def _call(self, model: SealedModel, part: Part, done: Advance) -> Do:
+    def _call(self, part: Part, done: Advance) -> Do:
         """Return the call that reads one part and keeps what it tells."""
+        model = self._sealed
 
         def kept(slots: list[Slot]) -> None:
             self._keep(part, slots[0])

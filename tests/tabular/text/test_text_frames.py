@@ -49,17 +49,8 @@ REFUSED: dict[str, Callable[[Path], Any]] = {
         unit_key="who",
     ),
     "documents instead of a prompt": lambda _: made(GOOD, prompt=GOOD),
-    "no model": lambda _: made(GOOD, model=None).read(),
+    "no model": lambda _: made(GOOD, model=None),
     "a folder": lambda path: folder(path).read(),
-    "replies of others": lambda _: TextRows.from_replies(
-        GOOD, complaints_schema(), [marker("answer", 1)], unit_key="who"
-    ),
-    "no replies": lambda _: TextRows.from_replies(
-        GOOD,
-        complaints_schema(),
-        7,
-        unit_key="who",
-    ),
     "a table of another schema": lambda _: GDPTable(
         made(GOOD, model=Reader(reply=reply)), complaints_schema(), budget=account()
     ).release(),
