@@ -19,25 +19,19 @@ from langchain_dpicl.accounting import (
     Event,
     Exponential,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
-    Parallel,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
     compose,
     composition,
     epsilon,
     gaussian_epsilon,
-    merge,
-    parallel,
     repeat,
     rho,
     spent,
     total_delta0,
     zcdp_epsilon,
 )
-from langchain_dpicl.accounting.composition import CHEAP
 from langchain_dpicl.accounting.discretization import COARSE, FINE
 from langchain_dpicl.accounting.loss import _Composed, _epsilon_at, loss_epsilon
 from langchain_dpicl.accounting.renyi import renyi_epsilon
@@ -390,100 +384,6 @@ def test_zcdp_conversion_is_the_best_order(rho_: float, delta: float) -> None:
 
 
 # -- which bound is the figure -------------------------------------------------------
-
-FREE = [Gaussian(5.0, count=4)]
-SAMPLED = [Gaussian(1.1, 0.02, 100)]
-FIXED = [FixedSampleGaussianEvent(1.3, 0.05, 40)]
-CHOICES = [Exponential(0.3, 2), Pure(0.1)]
-KNOWN = [ZCDPEvent(0.01)]
-CURVE = [RenyiEvent(9.0, 0.1)]
-
-
-@pytest.mark.parametrize("rest", [[], FREE, CHOICES, KNOWN, CURVE])
-@pytest.mark.parametrize("most", [FREE, SAMPLED, FIXED, CHOICES])
-@pytest.mark.parametrize("bounds", [(9.0, 8.0), (8.0, 9.0), (0.3, 0.4)])
-@pytest.mark.parametrize("resolution", [FINE, COARSE, CHEAP])
-def test_the_least_of_the_bounds_that_hold_is_the_figure(
-    monkeypatch: pytest.MonkeyPatch,
-    most: list[Event],
-    rest: list[Event],
-    bounds: tuple[float, float],
-    resolution: float,
-) -> None:
-    by_order, by_loss = bounds
-    asked: list[Any] = []
-
-    def renyi(events: list[Event], delta: float) -> float:
-        asked.append((merge(events), delta))
-        return by_order
-
-    def loss(events: list[Event], delta: float, *, resolution: float) -> float:
-        asked.append((merge(events), delta, resolution))
-        return by_loss
-
-    monkeypatch.setattr(composition, "renyi_epsilon", renyi)
-    monkeypatch.setattr(composition, "loss_epsilon", loss)
-    composition.bound.cache_clear()
-    events = merge([*most, *rest])
-    found = composition.bound(events, 1e-6, resolution)
-    composition.bound.cache_clear()
-    kinds = (Gaussian, FixedSampleGaussianEvent)
-    gaussians = [e for e in events if isinstance(e, kinds)]
-    choices = [e for e in events if isinstance(e, (Exponential, Pure))]
-    is_sampled = any(e.sampling_rate < 1 for e in gaussians)
-    has_loss = rest not in (KNOWN, CURVE)
-    plain = gaussian_epsilon(
-        math.sqrt(sum(e.count / e.noise_multiplier**2 for e in gaussians)), 1e-6
-    )
-    expected = [by_order]
-    if has_loss:
-        if resolution != CHEAP:
-            expected.append(by_loss)
-        alone = min([plain, *expected]) if is_sampled and choices else plain
-        expected.append(alone + sum(e.count * e.epsilon for e in choices))
-    is_closed = not is_sampled and not choices and has_loss
-    assert found == pytest.approx(plain if is_closed else min(expected), rel=3e-15)
-    if is_closed:
-        assert asked == []
-        return
-    assert asked[0] == (events, 1e-6)
-    both = (events, 1e-6, resolution)
-    assert (both in asked) == (has_loss and resolution != CHEAP)
-
-
-def test_a_sum_of_epsilons_is_rounded_up() -> None:
-    events = [Pure(0.1, 3), Exponential(0.7)]
-    # At a delta as small as this nothing is saved.
-    exact = 3 * Fraction(0.1) + Fraction(0.7)
-    found = compose(events, 1e-300)
-    assert exact <= Fraction(found)
-    assert found == pytest.approx(float(exact) * (1 + 1e-15), rel=3e-16)
-
-
-def test_kinds_of_releases_beside_what_has_no_loss_distribution() -> None:
-    for extra in (KNOWN, CURVE):
-        for others in (FREE, SAMPLED, CHOICES):
-            both = [*others, *extra]
-            assert compose(both, 1e-6) == renyi_epsilon(list(merge(both)), 1e-6)
-
-
-def test_the_ways_of_parallel_events_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    labels = tuple((Gaussian(2.0 + k, 0.1, 10),) for k in range(3))
-    events = merge([Parallel(labels), Parallel(labels, partition="age")])
-    assert parallel.MAX_COMBINATIONS == 1000
-    exact = max(compose([*a, *b], 1e-5) for a in labels for b in labels)
-    composition.bound.cache_clear()
-    monkeypatch.setattr(composition, "MAX_COMBINATIONS", 9)
-    assert composition.bound(events, 1e-5, FINE) == exact
-    composition.bound.cache_clear()
-    monkeypatch.setattr(composition, "MAX_COMBINATIONS", 8)
-    failing = merge([*events, Failure(1e-6)])
-    rest = math.nextafter(1e-5 - total_delta0(failing), 0)
-    looser = composition.bound(failing, 1e-5, FINE)
-    assert looser == renyi_epsilon(events, rest) > exact
-    composition.bound.cache_clear()
 
 
 def test_arguments_as_they_are_by_default_and_by_name() -> None:

@@ -18,7 +18,6 @@ from langchain_dpicl.accounting import (
     ZCDPEvent,
     compose,
     from_dp_event,
-    sampled_epsilon,
     to_dp_event,
 )
 from langchain_dpicl.errors import InvalidParameterError
@@ -180,85 +179,3 @@ def test_compose_takes_both_kinds() -> None:
 )
 def test_what_states_an_event(ours: Event, theirs: DpEvent) -> None:
     assert to_dp_event(ours) == theirs
-
-
-UP = 1 + 1e-13
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        (dp.LaplaceDpEvent(4.0), Pure(0.25 * UP)),
-        (dp.DiscreteLaplaceDpEvent(0.25, 3), Pure(0.75 * UP)),
-        (dp.PoissonSampledDpEvent(1.0, dp.GaussianDpEvent(3.0)), Gaussian(3.0)),
-        (
-            dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(3.0)),
-            Gaussian(3.0, 0.5),
-        ),
-        (
-            dp.PoissonSampledDpEvent(0.5, dp.SelfComposedDpEvent(GAUSSIAN, 4)),
-            Gaussian(1 / UP, 0.5),
-        ),
-        (
-            dp.PoissonSampledDpEvent(0.5, dp.ComposedDpEvent([GAUSSIAN] * 4)),
-            Gaussian(1 / UP, 0.5),
-        ),
-        (
-            dp.PoissonSampledDpEvent(
-                0.5, dp.SelfComposedDpEvent(dp.LaplaceDpEvent(4.0), 3)
-            ),
-            Pure(sampled_epsilon(0.25 * UP * 3 * UP, 0.5)),
-        ),
-        (
-            dp.PoissonSampledDpEvent(
-                0.5,
-                dp.ComposedDpEvent([dp.LaplaceDpEvent(4.0), dp.LaplaceDpEvent(2.0)]),
-            ),
-            Pure(sampled_epsilon((0.25 * UP + 0.5 * UP) * UP, 0.5)),
-        ),
-    ],
-)
-def test_a_figure_that_is_computed_is_rounded_up_by_a_known_part(
-    theirs: DpEvent, ours: Event
-) -> None:
-    assert from_dp_event(theirs) == [ours]
-
-
-def test_several_events_come_in_their_order() -> None:
-    theirs = dp.ComposedDpEvent(
-        [dp.ZCDpEvent(0.5), dp.NoOpDpEvent(), GAUSSIAN, dp.ComposedDpEvent([GAUSSIAN])]
-    )
-    ours = [ZCDPEvent(0.5), Gaussian(2.0), Gaussian(2.0)]
-    assert from_dp_event(theirs) == ours
-    # One use is no other event, and its branches keep their count.
-    assert from_dp_event(dp.SelfComposedDpEvent(theirs, 1)) == [
-        Gaussian(2.0, count=2),
-        ZCDPEvent(0.5),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("theirs", "message"),
-    [
-        (dp.NonPrivateDpEvent(), "Events of class NonPrivateDpEvent can't be account"),
-        (dp.ZCDpEvent(0.1, 0.1), "A ZCDpEvent must have xi = 0"),
-        (
-            dp.PoissonSampledDpEvent(
-                0.5,
-                dp.ComposedDpEvent([GAUSSIAN, dp.PoissonSampledDpEvent(0.5, GAUSSIAN)]),
-            ),
-            "A Poisson sample may hold Gaussians without further sampling, or pure",
-        ),
-        (dp.DiscreteLaplaceDpEvent(0.5, 0), "sensitivity must be at least 1"),
-        (dp.SelfComposedDpEvent(GAUSSIAN, -1), "count must be at least 0"),
-        (dp.LaplaceDpEvent(-1.0), "noise_multiplier must be greater than 0"),
-        (dp.DiscreteLaplaceDpEvent(0.0, 1), "noise_parameter must be greater than 0"),
-    ],
-)
-def test_the_reason_for_which_an_event_of_theirs_is_refused(
-    theirs: DpEvent, message: str
-) -> None:
-    with pytest.raises(InvalidParameterError, match=message):
-        from_dp_event(theirs)
-    with pytest.raises(InvalidParameterError, match="No DpEvent states a Pure"):
-        to_dp_event(Pure(1.0))

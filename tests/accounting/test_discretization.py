@@ -20,11 +20,8 @@ from langchain_dpicl.accounting import (
 from langchain_dpicl.accounting.discretization import (
     FINE,
     MAX_COMPOSED,
-    RISING,
     SLOPES,
     Measure,
-    _measure,
-    _randomized_response,
     _spread,
     discretize,
     grid_step,
@@ -161,20 +158,6 @@ def spread(event: Event) -> tuple[float, float]:
     return math.sqrt(variance), max(least, math.log(1 - q + q * math.exp(top)))
 
 
-ONE_USE: list[Event] = [
-    *(Gaussian(z) for z in (0.2, 1.0, 40.0)),
-    *(Gaussian(z, q) for z in (0.1, 0.4, 1.0, 40.0) for q in (1e-5, 0.3, 0.9999)),
-    *(FixedSampleGaussianEvent(z, q) for z in (0.4, 9.0) for q in (0.01, 0.6, 0.9)),
-    Pure(0.3),
-    Exponential(0.3),
-]
-
-
-@pytest.mark.parametrize("event", ONE_USE, ids=str)
-def test_how_far_a_loss_spreads(event: Event) -> None:
-    assert _spread(event) == pytest.approx(spread(event), rel=1e-12, abs=0)
-
-
 def test_losses_of_hardly_any_noise_spread_far_and_overflow_to_no_grid() -> None:
     for z in (0.0379, 0.0377, 0.02):
         deviation, top = _spread(Gaussian(z, 0.5))
@@ -204,31 +187,6 @@ def grid(events: list[Event], share: float) -> float:
     return 2.0 ** math.floor(math.log2(step))
 
 
-@pytest.mark.parametrize("share", [1 / 32, 1 / 8])
-@pytest.mark.parametrize(
-    "others",
-    [
-        (1, []),
-        (10**9, []),
-        (10**11, [Pure(0.7, 10**11)]),
-        (3, [Pure(9.0, 20), Pure(0.1, 700)]),
-        (1, [Gaussian(0.3, 1e-6), Pure(1e-3, 10**4)]),
-    ],
-    ids=str,
-)
-def test_the_grid_is_a_power_of_two_below_the_share_that_is_asked(
-    others: tuple[int, list[Event]], share: float
-) -> None:
-    count, events = others
-    for z in np.geomspace(0.3, 5.0, 300).tolist():
-        listed = [Gaussian(z, count=count), *events]
-        assert grid_step(listed, share) == grid(listed, share)
-    # Few uses of losses that are rare and large: the range decides.
-    for z in np.geomspace(0.15, 0.3, 100).tolist():
-        listed = [Gaussian(z, 1e-6, count)]
-        assert grid_step(listed, share) == grid(listed, share)
-
-
 def test_one_use_is_the_key_of_all_of_them() -> None:
     assert one_use(Gaussian(2.0, 0.5, 9)) == Gaussian(2.0, 0.5)
     fixed = FixedSampleGaussianEvent(2.0, 0.5, 9)
@@ -242,72 +200,3 @@ def test_one_use_is_the_key_of_all_of_them() -> None:
 
 
 # -- one loss ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lowest", [-3, 0, 2])
-def test_the_rounding_of_a_curve_is_counted(lowest: int) -> None:
-    masses = np.array([0.2, 0.0, 0.5, 0.1, 0.2])
-    measure = _measure(lowest, masses, 1e-9, 0.5)
-    weighed = [(lowest + k) * 0.5 * float(masses[k:].sum()) for k in range(len(masses))]
-    expected = 2.0**-52 * (6 + 2 * max(0.0, *weighed))
-    assert measure.error == pytest.approx(expected, rel=1e-12, abs=0)
-    assert (measure.lowest, measure.infinity) == (lowest, 1e-9)
-    assert measure.probabilities is masses
-    losses = (lowest + np.arange(5)) * 0.5
-    for slope, cumulant in zip(SLOPES / 0.5, measure.cumulants, strict=True):
-        exact = special.logsumexp(slope * losses, b=masses)
-        assert cumulant == pytest.approx(exact, rel=1e-12, abs=1e-15)
-
-
-def test_the_slopes_that_are_looked_at() -> None:
-    rising = np.geomspace(1e-7, 2.0, 100)
-    assert RISING.tolist() == rising.tolist()
-    falling = -np.geomspace(1e-7, 2.0, 36)
-    assert SLOPES.tolist() == [*rising.tolist(), *falling.tolist()]
-
-
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 1.1])
-def test_an_atom_is_shared_out_so_that_both_masses_stay(epsilon: float) -> None:
-    lowest, masses, infinity = _randomized_response(epsilon, 0.25)
-    losses = (lowest + np.arange(len(masses))) * 0.25
-    assert infinity == 0.0
-    is_aligned = epsilon == 1.0
-    assert np.count_nonzero(masses) == (2 if is_aligned else 4)
-    # No point is without mass at either end but for those that an atom lies on.
-    assert losses[0] <= -epsilon < losses[0] + 0.25
-    assert losses[-1] - 0.25 <= epsilon < losses[-1]
-    for sign in (1, -1):
-        near = np.abs(losses - sign * epsilon) < 0.25
-        true = 1 / (1 + math.exp(-sign * epsilon))
-        assert masses[near].sum() == pytest.approx(true, rel=1e-14)
-        # Its mass under the other neighbor.
-        other = float(masses[near] @ np.exp(-losses[near]))
-        assert other == pytest.approx(1 - true, rel=1e-13)
-
-
-def test_recorded_losses_of_a_sample_of_fixed_size() -> None:
-    """Sums of the masses and first moments, of either side."""
-    event = FixedSampleGaussianEvent(1.3, 0.2)
-    step = grid_step([event], FINE)
-    (measure,) = discretize(event, step)
-    losses = (np.arange(len(measure.probabilities)) + measure.lowest) * step
-    found = [
-        measure.lowest,
-        len(losses),
-        float(measure.probabilities[losses > 0].sum()),
-        float(measure.probabilities @ losses),
-        float(measure.probabilities @ np.exp(-losses)),
-        measure.infinity,
-    ]
-    assert found == pytest.approx(
-        [
-            -837,
-            1675,
-            0.4008953489730859,
-            0.01929937918446005,
-            1.000000000340629,
-            1.272436379992181e-26,
-        ],
-        rel=1e-9,
-        abs=1e-20,
-    )

@@ -16,7 +16,6 @@ from support.release_templates import template
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
-    CurvePart,
     Event,
     EventTemplate,
     Exponential,
@@ -28,7 +27,6 @@ from langchain_dpicl.accounting import (
     PrivacyFilter,
     Pure,
     PurePart,
-    RenyiEvent,
     Template,
     crosscheck,
 )
@@ -381,80 +379,6 @@ async def test_every_way_to_ask_takes_a_bundle() -> None:
 # -- weights, shapes and leads ---------------------------------------------------------
 
 
-def test_a_scale_is_in_proportion_to_the_root_of_the_rate_and_of_uses() -> None:
-    """sqrt(q sqrt(n)) over the largest of them; a curve's is 1.2 times that."""
-    shapes = (step(1.0, uses=1), step(0.25, uses=16), step(0.25, uses=1))
-    found = Bundle("x", shapes, disjoint=False)
-    assert found.weights == (1.0, 1.0, 0.5)
-    curve = template("curve", (CurvePart(),), uses=16)
-    mixed = Bundle("x", (step(1.0, uses=1), curve), disjoint=False)
-    assert mixed.weights == (pytest.approx(1 / 2.4), 1.0)
-    even = Bundle("x", (step(1.0, uses=16), template("curve", (CurvePart(),))), False)
-    assert even.weights == (1.0, pytest.approx(0.6))
-
-
-def two_ways(name: str, rate: float = 1.0, **terms: Any) -> EventTemplate:
-    """Return a Gaussian release that may be one by a curve instead."""
-    curve = EventTemplate(
-        f"{name} curve", (CurvePart(),), dict, rate, lead=lead_of(name), **terms
-    )
-    plain = (GaussianPart(),)
-    return EventTemplate(
-        name, plain, float, rate, instead=curve, lead=lead_of(name), **terms
-    )
-
-
-def lead_of(name: str) -> Any:
-    """Return a lead that tells whose noise it was asked about, and how."""
-    return lambda noise, *, is_rough: len(name) * noise + (0.5 if is_rough else 0)
-
-
-def test_shapes_are_all_combinations_where_units_are_shared_unsampled() -> None:
-    both = Bundle("x", (two_ways("a"), two_ways("b"), step(1.0)), disjoint=False)
-    names = [[one.mechanism for one in shape.templates] for shape in both.shapes]
-    assert names == [
-        ["a", "b", GAUSSIAN],
-        ["a", "b curve", GAUSSIAN],
-        ["a curve", "b", GAUSSIAN],
-        ["a curve", "b curve", GAUSSIAN],
-    ]
-    assert [shape.needs_order for shape in both.shapes] == [False, True, True, True]
-    apart = Bundle("x", both.templates, disjoint=True)
-    assert apart.shapes == (apart,)
-    # One that is sampled is enough.
-    sampled = Bundle("x", (two_ways("a"), step(0.99)), disjoint=False)
-    assert [[t.mechanism for t in s.templates] for s in sampled.shapes] == [
-        ["a", GAUSSIAN]
-    ]
-
-
-def test_the_combination_that_was_charged_is_read_from_the_events() -> None:
-    both = Bundle("x", (two_ways("a"), two_ways("b")), disjoint=False)
-    gaussian, curve = Gaussian(2.0), RenyiEvent(3.0, 0.1)
-    charged = both.shape_of((gaussian, curve))
-    assert [one.mechanism for one in charged.templates] == ["a", "b curve"]
-    assert charged.mechanism == "x"
-    assert not charged.disjoint
-    apart = Bundle("x", both.templates, disjoint=True)
-    assert apart.shape_of((gaussian,)) is apart
-
-
-def test_all_curves_get_one_order_and_the_rest_none() -> None:
-    curves = tuple(two_ways(name).shapes[1] for name in "ab")
-    found = Bundle("x", (*curves, step(1.0)), disjoint=False).at_order(3.5)
-    assert [part.order for t in found.templates[:2] for part in t.parts] == [3.5, 3.5]  # type: ignore[union-attr]
-    assert found.templates[2] == step(1.0)
-    assert not found.needs_order
-
-
-def test_the_lead_of_several_is_their_sum() -> None:
-    both = Bundle("x", (two_ways("a"), two_ways("bbb")), disjoint=False)
-    assert both.lead_of((10.0, 100.0)) == 310.0
-    assert both.lead_of((10.0, 100.0), is_rough=True) == 311.0
-    with pytest.raises(ValueError, match="shorter"):
-        both.lead_of((10.0,))
-
-
 def test_a_release_that_can_not_fail_is_charged_no_failure() -> None:
     shapes = (step(1.0, needs_delta0=True), step(1.0), step(1.0, needs_delta0=True))
     shared = Bundle("x", shapes, disjoint=False)
@@ -466,37 +390,3 @@ def test_a_release_that_can_not_fail_is_charged_no_failure() -> None:
     failures = [event for event in events if isinstance(event, Failure)]
     assert failures == [Failure(failures[0].delta0, 15)] * 2
     assert failures[0].delta0 == pytest.approx(DELTA / 2 / 60)
-
-
-@pytest.mark.parametrize("count", [1, 10_000])
-def test_a_bundle_holds_up_to_ten_thousand_releases(count: int) -> None:
-    found = Bundle("x", [step(0.1)] * count, disjoint=True)  # type: ignore[arg-type]
-    assert found.templates == (step(0.1),) * count
-    assert found.partition == ""
-
-
-@pytest.mark.parametrize(
-    ("templates", "disjoint", "partition", "message"),
-    [
-        ("vote", True, "", "must be a list of templates"),
-        ({step(0.1): 1}, True, "", "must be a list of templates"),
-        ((), True, "", "holds 1 to 10000 templates, not 0"),
-        ((step(0.1),) * 10_001, True, "", "holds 1 to 10000 templates, not 10001"),
-        ((step(0.1, share=2.0),), True, "", "no share of its own"),
-        ((step(0.1),), False, "topic", "Only disjoint releases have a partition"),
-    ],
-)
-def test_what_is_wrong_with_a_bundle_is_said(
-    templates: Any, disjoint: bool, partition: str, message: str
-) -> None:
-    with pytest.raises(InvalidParameterError, match=message):
-        Bundle("x", templates, disjoint, partition)
-
-
-def test_two_bundles_share_a_plan_where_they_say_the_same() -> None:
-    assert bundle(partition="topic").to_dict() == {
-        "templates": [step(rate).to_dict() for rate in RATES],
-        "disjoint": True,
-        "partition": "topic",
-    }
-    assert bundle(disjoint=False).to_dict()["disjoint"] is False

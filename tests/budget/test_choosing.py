@@ -24,7 +24,7 @@ from langchain_dpicl.accounting import (
     repeat,
 )
 from langchain_dpicl.budget import Bundle, forecast, planning
-from langchain_dpicl.budget.choosing import chosen, least
+from langchain_dpicl.budget.choosing import least
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
@@ -359,114 +359,11 @@ def test_the_least_value_is_found_where_some_are_infinite() -> None:
     assert found == pytest.approx(1.2, abs=0.01)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-3.0, 4.0), (10.0, 11.5)])
-def test_the_least_value_is_found_as_nearly_as_16_rounds_can(
-    low: float, high: float
-) -> None:
-    """Each round leaves the golden part of the interval, and asks for one value more.
-
-    The last interval has two points inside, the nearer one at most the golden part of
-    it from its end.
-    """
-    golden = (math.sqrt(5) - 1) / 2
-    asked: list[float] = []
-    worst = 0.0
-    for place in range(501):
-        wanted = low + (high - low) * place / 500
-
-        def distance(x: float, wanted: float = wanted) -> float:
-            asked.append(x)
-            return abs(x - wanted)
-
-        found = least(distance, low, high)
-        assert found in asked
-        worst = max(worst, abs(found - wanted))
-    assert len(asked) == 501 * 18
-    assert low <= min(asked)
-    assert max(asked) <= high
-    last = (high - low) * golden**16
-    assert 0.3 * last < worst <= golden * last
-
-
-def test_where_all_is_infinite_the_search_goes_up() -> None:
-    golden = (math.sqrt(5) - 1) / 2
-    assert least(lambda _: math.inf, 0.0, 1.0) == pytest.approx(1 - golden**18)
-    found = least(lambda x: math.inf if x < 0.9 else x, 0.0, 1.0)
-    assert found == pytest.approx(0.9, abs=1e-3)
-
-
 def shape(lead: float, noise: float, fails: str = "") -> Any:
     """Return a Gaussian shape with a lead, or one that can't be paid for."""
     name = f"mine {fails}".strip()
     parts = (GaussianPart(noise),)
     return EventTemplate(name, parts, float, lead=lambda *_, **__: lead)
-
-
-class Rule:
-    """Pays for all shapes but those whose name says why not."""
-
-    def order(self, asked: Any) -> float:
-        raise PlanMismatchError(f"no order for {asked.mechanism}")
-
-    def delta0(self, *_: Any) -> float:
-        raise AssertionError
-
-    def events(self, asked: Any, events_at: Any) -> Any:
-        if "fails" in asked.mechanism:
-            raise PlanMismatchError(asked.mechanism)
-        return events_at(1.0)
-
-
-class Several:
-    """A template of any shapes."""
-
-    def __init__(self, *shapes: Any) -> None:
-        self.shapes = shapes
-
-
-@pytest.mark.parametrize(
-    ("shapes", "taken"),
-    [
-        # What counts is the whole lead, and of equal ones the first.
-        ([(3.0, 1.0), (2.0, 2.0)], 2.0),
-        ([(2.0, 1.0), (3.0, 2.0)], 1.0),
-        ([(2.9, 1.0), (2.1, 2.0)], 1.0),
-        ([(2.1, 1.0), (2.9, 2.0)], 1.0),
-        ([(3.1, 1.0), (3.0, 2.0)], 2.0),
-        ([(5.0, 1.0), (4.0, 2.0), (3.0, 3.0)], 3.0),
-        ([(1.0, 1.0, "fails"), (9.0, 2.0)], 2.0),
-        ([(math.inf, 1.0), (9.0, 2.0)], 2.0),
-        ([(9.0, 1.0), (math.inf, 2.0)], 1.0),
-        # One shape needs no lead.
-        ([(math.inf, 1.0)], 1.0),
-    ],
-)
-def test_the_shape_with_the_smallest_whole_lead_is_taken(
-    shapes: list[Any], taken: float
-) -> None:
-    several: Any = Several(*(shape(*one) for one in shapes))
-    assert chosen(several, Rule()) == (Gaussian(taken),)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "reason"),
-    [
-        ([(1.0, 1.0, "fails first"), (1.0, 1.0, "fails too")], "mine fails first"),
-        ([(math.inf, 1.0, "is quiet"), (1.0, 1.0, "fails")], "a mine is quiet release"),
-        ([(1.0, 1.0, "fails"), (math.inf, 1.0, "is quiet")], "mine fails"),
-    ],
-)
-def test_where_no_shape_can_be_paid_for_the_first_says_why(
-    shapes: list[Any], reason: str
-) -> None:
-    several: Any = Several(*(shape(*one) for one in shapes))
-    with pytest.raises(PlanMismatchError, match=reason):
-        chosen(several, Rule())
-
-
-def test_a_single_curve_asks_the_rule_for_its_order() -> None:
-    with pytest.raises(PlanMismatchError, match="no order for ksa/ptr curve"):
-        chosen(ptr(mechanism="curve"), Rule())
 
 
 # -- the whole plan, exactly -----------------------------------------------------------

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from langchain_core.callbacks import CallbackManager
 from support.release_templates import template
 
-from langchain_dpicl import Allowance, accounting
+from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     ExponentialPart,
     Failure,
@@ -21,7 +19,6 @@ from langchain_dpicl.accounting import (
     GaussianPart,
 )
 from langchain_dpicl.budget import BudgetState, PrivacyBudgetHandler, find_budget
-from langchain_dpicl.budget import handler as handlers
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
@@ -30,7 +27,7 @@ from langchain_dpicl.errors import (
     NoBudgetError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger import Ledger, MemoryLedger
+from langchain_dpicl.ledger import Ledger
 
 VOTE = template("vote", (GaussianPart(),))
 JOINT = template("joint", (ExponentialPart(),))
@@ -234,211 +231,3 @@ def test_find_budget_looks_everywhere_and_never_guesses() -> None:
 
 
 # -- what a handler tells and passes on ------------------------------------------------
-
-
-class Opened:
-    """Stands for `open_ledger`, and notes how it was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
-
-    def __call__(self, _ledger: object, **how: Any) -> Ledger:
-        self.asked.append(how)
-        return MemoryLedger()
-
-
-def test_a_ledger_is_made_where_there_is_none_and_need_not_wait_for_a_standby(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened = Opened()
-    monkeypatch.setattr(handlers, "open_ledger", opened)
-    terms: Any = {"epsilon": 8, "delta": 1e-6, "queries": 4, "ledger": "sqlite:///a"}
-    PrivacyBudgetHandler(**terms)
-    PrivacyBudgetHandler(**terms, create=False)
-    PrivacyBudgetHandler(**terms, require_synchronous=True)
-    assert opened.asked == [
-        {"create": True, "require_synchronous": False},
-        {"create": False, "require_synchronous": False},
-        {"create": True, "require_synchronous": True},
-    ]
-
-
-def test_a_handler_tells_its_terms() -> None:
-    ledger = MemoryLedger()
-    plan = handler(ledger)
-    whole = PrivacyBudgetHandler(
-        epsilon=3, delta=1e-5, accounting="zcdp", scope="unit", ledger=ledger
-    )
-    told = [
-        (
-            budget.account,
-            budget.epsilon,
-            budget.delta,
-            budget.queries,
-            budget.accounting,
-            budget.scope,
-            budget.fixes_classes,
-            budget.charges_together,
-            budget.ledger,
-            budget.allowance,
-        )
-        for budget in (plan, whole)
-    ]
-    assert told == [
-        ("notes", 8.0, 1e-6, 4, "plan", "corpus", True, True, ledger, None),
-        ("default", 3.0, 1e-5, None, "zcdp", "unit", False, False, ledger, None),
-    ]
-    alice = Allowance("alice", 1.0)
-    assert plan.for_caller(alice).allowance == alice
-    assert plan.for_caller(alice).account == "notes"
-    assert plan.for_caller(alice).ledger is ledger
-
-
-def test_langchain_hears_of_errors_at_once_and_sends_no_custom_events() -> None:
-    budget = handler()
-    assert budget.raise_error is True
-    assert budget.run_inline is True
-    assert budget.ignore_custom_event is True
-
-
-def test_an_answers_record_says_what_stands_after_its_charge() -> None:
-    budget = handler()
-    paid = budget.charge(VOTE)
-    budget.charge(VOTE)
-    states = [budget.public_state(charge) for charge in (paid, None)]
-    for number, state in enumerate(states, 1):
-        assert state == {
-            "name": "notes",
-            "accounting": "plan",
-            "scope": "corpus",
-            "epsilon": 8.0,
-            "delta": 1e-6,
-            "epsilon_spent": accounting.spent(paid.events, number, 1e-6),
-            "queries": 4,
-            "queries_spent": number,
-        }
-        assert type(state["epsilon_spent"]) is float
-
-
-@pytest.mark.parametrize("accounting", [None, "zcdp"])
-async def test_acharge_passes_everything_on(accounting: Any) -> None:
-    budget = PrivacyBudgetHandler(
-        epsilon=8,
-        delta=1e-6,
-        queries=4,
-        accounting=accounting,
-        scope="unit",
-        ledger=":memory:",
-    )
-    for ask in (budget.charge, budget.acharge):
-        given = inspect.signature(ask).parameters
-        defaults = {name: one.default for name, one in given.items()}
-        assert defaults["charges_units"] is False
-        with pytest.raises(InvalidParameterError, match="one by one"):
-            await _awaited(ask(VOTE))
-        named: Any = {"charges_units": True, "unit_key": "patient"}
-        paid = await _awaited(ask(VOTE, salt="aa", **named))
-        assert paid.charge_units is not None
-    assert budget.spent().queries == 2
-    with pytest.raises(PlanMismatchError, match="units named by 'patient'"):
-        await budget.acharge(VOTE, charges_units=True)
-
-
-async def _awaited(found: Any) -> Any:
-    return await found if inspect.isawaitable(found) else found
-
-
-def test_a_rehearsal_has_the_terms_and_none_of_the_charges() -> None:
-    budget = PrivacyBudgetHandler(
-        epsilon=8,
-        delta=1e-6,
-        queries=4,
-        accounting="renyi",
-        order=7.0,
-        delta0_share=0.3,
-        scope="unit",
-        account="mine",
-        purpose="to learn",
-        ledger=MemoryLedger(),
-    )
-    budget.charge(VOTE, charges_units=True)
-    rehearsal = budget.in_memory()
-    terms = [one.ledger.state("mine").terms for one in (budget, rehearsal)]
-    assert terms[0] == terms[1]
-    assert terms[1].purpose == "to learn"
-    assert rehearsal.queries == 4
-    assert rehearsal.spent().queries == 0
-    assert rehearsal.ledger is not budget.ledger
-
-
-def test_a_copy_in_another_process_tells_of_a_low_balance(tmp_path: Path) -> None:
-    budget = PrivacyBudgetHandler(
-        epsilon=8,
-        delta=1e-6,
-        queries=2,
-        on_low=(1.0, _warn),
-        ledger=f"sqlite:///{tmp_path / 'a.db'}",
-    )
-    there = pickle.loads(pickle.dumps(budget))
-    with pytest.warns(UserWarning, match="failed with a ZeroDivisionError"):
-        there.charge(VOTE)
-
-
-def _warn(_: object) -> None:
-    raise ZeroDivisionError
-
-
-def test_two_handlers_of_one_account_are_no_callers_of_each_other() -> None:
-    ledger = MemoryLedger()
-    one, two = handler(ledger), handler(ledger)
-    alice = one.for_caller(Allowance("alice", 1.0))
-    assert alice.narrows(one)
-    assert not alice.narrows(two)
-    assert not one.narrows(one)
-    assert not one.narrows(alice)
-    assert not alice.narrows(alice)
-
-
-@pytest.mark.parametrize("name", ["delta0_share", "order", "epsilon", "charge"])
-def test_what_was_agreed_can_not_be_assigned_by_a_subclass_either(name: str) -> None:
-    class Noting(PrivacyBudgetHandler):
-        pass
-
-    budget = Noting(epsilon=8, delta=1e-6, queries=2, ledger=":memory:")
-    with pytest.raises(InvalidParameterError, match=f"'{name}'"):
-        setattr(budget, name, 1.0)
-    budget.seen = 3
-    assert budget.seen == 3
-    del budget.seen
-
-
-def test_asking_whether_something_is_left_refuses_nothing_that_does_not_fit() -> None:
-    budget = handler(queries=1)
-    # Neither is a release that the plan, or any account, could pay for.
-    too_dear = template("vote", (GaussianPart(0.01),))
-    assert budget.has_left_for(too_dear)
-    assert budget.has_left_for("vote")  # type: ignore[arg-type]
-    budget.charge(VOTE)
-    assert not budget.has_left_for(VOTE)
-    budget.ledger.close_account("notes")
-    with pytest.raises(LedgerError, match="closed"):
-        budget.has_left_for(VOTE)
-
-
-@pytest.mark.parametrize("kind", [None, "zcdp"])
-def test_only_a_plan_refuses_releases_of_several_kinds(kind: Any) -> None:
-    budget = PrivacyBudgetHandler(
-        epsilon=8, delta=1e-6, queries=2, accounting=kind, ledger=":memory:"
-    )
-    if kind:
-        budget.require_filter("A gate")
-        return
-    with pytest.raises(InvalidParameterError, match=r"^A gate charges .* 'default'"):
-        budget.require_filter("A gate")
-
-
-def test_an_amount_is_a_number_that_says_what_it_stands_for() -> None:
-    state = BudgetState(1.5, delta=1e-6, queries=2)
-    assert repr(state) == "BudgetState(epsilon=1.5, delta=1e-06, queries=2)"
-    assert type(state.epsilon) is float
-    assert state + 1 == 2.5

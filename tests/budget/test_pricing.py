@@ -18,8 +18,7 @@ from langchain_dpicl.accounting import (
     PurePart,
 )
 from langchain_dpicl.budget import Bundle
-from langchain_dpicl.budget.pricing import _least_noise, _Share, price_release
-from langchain_dpicl.common.parameters import noise_multiplier
+from langchain_dpicl.budget.pricing import _Share, price_release
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 
 VOTE = template("vote", (GaussianPart(),))
@@ -127,17 +126,6 @@ def test_too_small_a_share_for_any_noise_is_refused() -> None:
     with pytest.raises(PlanMismatchError, match="not even the largest noise") as caught:
         price_release(many, small, BUDGET_UNITS)
     assert "account by zcdp can't pay for a vote release" in str(caught.value)
-
-
-def test_no_scale_is_tried_that_a_release_could_not_have() -> None:
-    tried = []
-
-    def events_at(scale: float) -> tuple[Gaussian]:
-        tried.append(noise_multiplier(scale))
-        return (Gaussian(scale),)
-
-    _least_noise(events_at, ZCDP, BUDGET_UNITS)
-    assert max(tried) == pytest.approx(1e6)
 
 
 def test_a_filter_without_orders_says_what_adds_up_curves() -> None:

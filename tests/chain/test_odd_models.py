@@ -16,7 +16,6 @@ GROUPS = RetrievedGroups.from_documents(
     notes(300), EMBEDDING, unit_key="patient", n_groups=20
 )
 CALL = {"name": "look_up", "args": {"patient": "canary-7"}, "id": "1"}
-THOUGHT = {"type": "reasoning", "reasoning": "canary"}
 TEXT = {"type": "text", "text": "cough"}
 
 

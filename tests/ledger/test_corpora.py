@@ -20,7 +20,7 @@ from support.corpora import (
     opened_in,
     pay,
 )
-from support.ledgers import PLAN, PLANNED
+from support.ledgers import PLAN
 
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
@@ -28,7 +28,7 @@ from langchain_dpicl.errors import (
     LedgerError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger, MemoryLedger
+from langchain_dpicl.ledger import AccountTerms, CorpusTerms, Ledger
 from langchain_dpicl.ledger import clock as ledger_clock
 
 
@@ -318,50 +318,3 @@ def test_terms_that_bind_nothing_are_refused(clinic: Ledger) -> None:
         with pytest.raises(InvalidParameterError, match="epsilon"):
             clinic.open(replace(DECEMBER, epsilon=epsilon))
     assert clinic.accounts() == []
-
-
-def test_each_corpus_has_accounts_and_a_time_of_its_own(
-    ledger: Ledger, clock: Clock
-) -> None:
-    names = ("a", "b", "c")
-    for name in names:
-        ledger.create_corpus(replace(FOR_EVER, name=name))
-    for name in names:
-        for epsilon in (8.0, 16.0):
-            terms = AccountTerms(f"{name} {epsilon}", epsilon, 1e-6, 5, corpus=name)
-            pay(ledger, opened_in(ledger, terms))
-        clock.wait(days=1)
-    last = clock.now
-    clock.set("2026-12-01")
-    for place, name in enumerate(names):
-        found = ledger.corpus(name)
-        assert [one.terms.name for one in found.accounts] == [
-            f"{name} 8.0",
-            f"{name} 16.0",
-        ]
-        assert found.committed == (24.0, 2e-6)
-        assert found.at == last - timedelta(days=3 - place)
-    with pytest.raises(BudgetExhaustedError, match=r"'b 8.0', 'b 16.0'\) have comm"):
-        ledger.open(AccountTerms("more", 1.0, 1e-7, 5, corpus="b"))
-
-
-def test_a_time_of_no_corpus_never_goes_back_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shown = iter([1, 5, 3, 4, 6])
-
-    class Hours(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:
-            return datetime(2026, 12, 10, next(shown), tzinfo=tz)
-
-    monkeypatch.setattr("langchain_dpicl.ledger.memory.datetime", Hours)
-    ledger = MemoryLedger()
-    ledger.open(PLANNED)
-    ledger.fix_plan("notes", PLAN)
-    for _ in range(5):
-        ledger.charge("notes")
-    assert [record.at.hour for record in ledger.charges("notes")] == [1, 5, 5, 5, 6]
-    assert {record.at.utcoffset() for record in ledger.charges("notes")} == {
-        timedelta(0)
-    }

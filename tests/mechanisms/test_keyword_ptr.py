@@ -259,33 +259,3 @@ def test_the_required_gap_is_above_the_threshold_even_for_a_low_rate() -> None:
 def test_the_set_comes_from_the_words_alone() -> None:
     assert keyword_ptr.count_at([("a", 3), ("b", 1)], 2) == 1
     assert keyword_ptr.count_at([("a", 3), ("b", 1)], 3) == 0
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("delta0", [0.5, 0.9])
-def test_the_least_required_gap_is_a_step_above_the_threshold(
-    relation: Relation, delta0: float
-) -> None:
-    terms = {"noise_multiplier": 1.0, "delta0": delta0, "relation": relation}
-    weight = _gap_test(1.0, delta0, relation).weight
-    gap = required_gap(**terms, pass_rate=0.01)
-    assert gap == THRESHOLD[relation] + 1 / weight
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("rate", [0.2, 0.5, 0.95, 0.999])
-def test_a_step_less_than_the_required_gap_is_too_little(
-    relation: Relation, rate: float
-) -> None:
-    terms = {"noise_multiplier": 2.0, "delta0": 1e-7, "relation": relation}
-    step = 1 / _gap_test(2.0, 1e-7, relation).weight
-    gap = required_gap(**terms, pass_rate=rate)
-    assert ptr_pass_rate(gap, **terms) >= rate > ptr_pass_rate(gap - step, **terms)
-    # Noise is whole steps: between two of them a gap passes as the one above does.
-    half, whole = (ptr_pass_rate(gap + more, **terms) for more in (step / 2, step))
-    assert half == whole > ptr_pass_rate(gap, **terms)
-
-
-def test_the_usual_pass_rate_is_95_percent() -> None:
-    terms = {"noise_multiplier": 2.0, "delta0": 1e-7, "relation": "replace"}
-    assert required_gap(**terms) == required_gap(**terms, pass_rate=0.95)

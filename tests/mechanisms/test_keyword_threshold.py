@@ -240,32 +240,3 @@ def test_a_word_that_nobody_used_is_never_the_required_one() -> None:
 def test_a_failure_probability_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(InvalidParameterError, match="delta0"):
         threshold_words({}, 2, noise_multiplier=1.0, delta0=1e-291, relation="replace")
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("rate", [0.2, 0.5, 0.95, 0.999])
-def test_a_step_less_than_the_required_count_is_too_little(
-    relation: Relation, rate: float
-) -> None:
-    noise = {"noise_multiplier": 2.0, "delta0": 1e-7, "relation": relation}
-    terms: dict[str, Any] = {"items_per_answer": 2, **noise}
-    step = 1 / _word_test(2, 2.0, 1e-7, relation).weight
-    count = required_count(**terms, pass_rate=rate)
-    before = threshold_pass_rate(count - step, **terms)
-    assert threshold_pass_rate(count, **terms) >= rate > before
-    # Noise is whole steps: between two of them a count passes as the one above does.
-    half, whole = (
-        threshold_pass_rate(count + more, **terms) for more in (step / 2, step)
-    )
-    assert half == whole > threshold_pass_rate(count, **terms)
-    assert required_count(**terms) == required_count(**terms, pass_rate=0.95)
-
-
-def test_counts_between_none_and_one_are_rarer_than_one() -> None:
-    terms = {"noise_multiplier": 2.0, "delta0": 1e-3, "relation": "replace"}
-    rates = [
-        threshold_pass_rate(count, items_per_answer=1, **terms)
-        for count in (0, 0.25, 0.5, 1, 1.5)
-    ]
-    assert rates[0] == 0.0
-    assert rates == sorted(set(rates))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,6 @@ import pytest
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.inputs import (
-    count_mapping,
-    exact_scores,
-    probability_rows,
-    vector_rows,
-)
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "noisy_counts": (
@@ -284,112 +277,3 @@ def test_no_answer_at_all_is_no_error_either() -> None:
 
 
 # -- the last value that is taken, and the first that is refused -----------------------
-
-LARGEST = 2**32
-"""The largest count: of slots, in a gap, in a threshold."""
-
-
-@pytest.mark.parametrize(
-    "name", ["noisy_counts", "noisy_argmax", "joint_top_k", "ptr_top_k", "choose_k"]
-)
-def test_counts_are_taken_up_to_the_largest(name: str) -> None:
-    call, arguments = CALLS[name]
-    mapped = isinstance(arguments["counts"], dict)
-
-    def counts(number: int) -> Any:
-        return {"a": number, "b": 0} if mapped else [number, 0]
-
-    call(**(arguments | {"counts": counts(LARGEST)}))
-    assert "4294967296" in refusal(name, counts=counts(LARGEST + 1))
-
-
-@pytest.mark.parametrize(
-    ("name", "parameter", "least"),
-    [
-        ("ptr_pass_rate", "gap", 0.0),
-        ("threshold_pass_rate", "count", 0.0),
-        ("exceeds_pass_rate", "count", 0.0),
-        ("exceeds_pass_rate", "threshold", -float(LARGEST)),
-        ("exceeds", "threshold", -float(LARGEST)),
-    ],
-)
-def test_planned_numbers_are_taken_from_the_least_to_the_largest(
-    name: str, parameter: str, least: float
-) -> None:
-    call, arguments = CALLS[name]
-    for value in (least, float(LARGEST)):
-        call(**(arguments | {parameter: value}))
-        beyond = math.nextafter(value, math.inf if value > least else -math.inf)
-        assert "4294967296" in refusal(name, **{parameter: beyond})
-
-
-def test_tested_counts_are_taken_from_none_to_the_largest() -> None:
-    call, arguments = CALLS["exceeds"]
-    assert call(**(arguments | {"count": 0, "threshold": 50})) is False
-    assert call(**(arguments | {"count": LARGEST, "threshold": LARGEST - 50})) is True
-    assert "4294967296" in refusal("exceeds", count=LARGEST + 1)
-    assert "4294967296" in refusal("exceeds", count=-1)
-
-
-@pytest.mark.parametrize(
-    ("name", "delta0"),
-    [("ptr_pass_rate", 1e-300), ("threshold_pass_rate", 1e-290)],
-)
-def test_failure_probabilities_are_taken_from_the_least_on(
-    name: str, delta0: float
-) -> None:
-    call, arguments = CALLS[name]
-    call(**(arguments | {"delta0": delta0}))
-    message = refusal(name, delta0=math.nextafter(delta0, 0.0))
-    assert f"at least {delta0:g}" in message
-
-
-@pytest.mark.parametrize("name", ["threshold_pass_rate", "required_count"])
-def test_an_answer_has_at_most_65536_items(name: str) -> None:
-    call, arguments = CALLS[name]
-    call(**(arguments | {"items_per_answer": 65_536}))
-    message = refusal(name, items_per_answer=65_537)
-    assert "at most 65536, not 65537" in message
-
-
-def test_k_is_chosen_of_at_most_ten_thousand_values() -> None:
-    call, arguments = CALLS["choose_k"]
-    plain = arguments | {"counts": {"a": 60, "b": 0}}
-    for allowed in ((1, 10_000), (5, 10_004), [*range(1, 10_001)], range(1, 10_001)):
-        assert call(**(plain | {"k_range": allowed, "epsilon": 50.0})) <= 10_004
-    # Each of two values, in a list, by itself; the two ends in a tuple.
-    drawn = {call(**(plain | {"k_range": [3, 9]})) for _ in range(60)}
-    assert drawn == {3, 9}
-    for refused in ((1, 10_001), (5, 10_005), [*range(1, 10_002)], range(1, 10_002)):
-        assert "at most 10000 values" in refusal("choose_k", k_range=refused)
-    # Three values in a tuple are values.
-    assert call(**(plain | {"k_range": (7, 8, 7)})) in (7, 8)
-    assert "not (4, 3)" in refusal("choose_k", k_range=(4, 3))
-
-
-def test_vectors_have_at_most_a_million_columns() -> None:
-    assert vector_rows(np.empty((0, 1_000_000))).shape == (0, 1_000_000)
-    with pytest.raises(InvalidParameterError, match="at most 1000000 columns"):
-        vector_rows(np.empty((0, 1_000_001)))
-    # Of rows there may be more than that.
-    assert vector_rows(np.zeros((1_000_001, 1), np.int8)).shape == (1_000_001, 1)
-
-
-def test_probabilities_may_exceed_1_by_the_rounding_of_single_precision() -> None:
-    for rows in ([[1 + 1e-5]], [[1.0, 0.0], [0.0, 0.0]], [[1.0]], np.empty((0, 3))):
-        assert probability_rows(rows).shape == np.shape(rows)
-    for rows in ([[1.000011]], [[0.2, 0.3], [0.5, 0.500011]], [[0.5, -1e-300]]):
-        with pytest.raises(InvalidParameterError, match="distributions"):
-            probability_rows(rows)
-
-
-def test_scores_are_taken_exactly() -> None:
-    given = [0.1, Fraction(1, 3), 10**30, np.float32(0.1), np.int8(-3)]
-    exact = [Fraction(0.1), Fraction(1, 3), 10**30, Fraction(float(given[3])), -3]
-    assert exact_scores(given) == exact
-    assert exact_scores(np.array([2, -1])) == [2, -1]
-
-
-def test_words_are_ranked_by_count_and_then_by_the_alphabet() -> None:
-    ranked = count_mapping({"b": 2, "d": 0, "c": 5, "a": 2, "e": np.int64(5)})
-    assert ranked == [("c", 5), ("e", 5), ("a", 2), ("b", 2), ("d", 0)]

@@ -259,12 +259,3 @@ def test_public_parameters_are_checked(z: object) -> None:
         noisy_next_token(ROWS, noise_multiplier=1.0, relation="swap")
     with pytest.raises(InvalidParameterError, match="random"):
         noisy_max_next_token(ROWS, epsilon=1.0, random=np.random.default_rng())
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_the_noise_is_a_rounded_gaussian_of_16384_steps(relation: Relation) -> None:
-    """The limit is 2^14 / (z Delta) steps, and stands for a probability of 1."""
-    steps = RoundedGaussian(16384.0).draw(70, SeededRandom(1))
-    expected = steps * 0.8 * DELTA[relation] / 16384.0
-    noise = released(np.empty((0, 70)), relation, 0.8)
-    assert noise == pytest.approx(expected, rel=1e-15)

@@ -20,7 +20,6 @@ from langchain_dpicl.mechanisms import (
 )
 from langchain_dpicl.mechanisms.exponential_trials import (
     MARGIN,
-    _exact_chance,
     succeed_exp,
 )
 from langchain_dpicl.mechanisms.next_token import _UNIT, _of_maximum_one
@@ -228,57 +227,3 @@ def test_trials_have_their_probabilities(fits: Callable[..., bool]) -> None:
         assert fits(outcomes, law)
         if loss in (1, 3):
             assert not fits(outcomes, {True: chance**1.2, False: 1 - chance**1.2})
-
-
-def test_a_probability_of_nothing_is_decided_exactly_too() -> None:
-    """The word 0 is within the margin of any exp(-gamma), however large gamma is."""
-    losses = np.array([10**18, 10**9, 1])
-    for slope in (Fraction(1), Fraction(10**6, 7), Fraction(1e300), Fraction(10**320)):
-        source = Scripted([0, 0, 2**64 - 1], ONES)
-        assert succeed_exp(losses, slope, source).tolist() == [False] * 3
-
-
-@pytest.mark.parametrize("gamma", ["1/3", "5", "27", "200", "700"])
-@pytest.mark.parametrize("bits", [64, 128, 1280])
-def test_the_exact_chance_keeps_its_promise_at_any_precision(
-    gamma: str, bits: int
-) -> None:
-    exponent = Fraction(gamma)
-    with mpmath.workprec(bits + 1200):
-        exact = mpmath.exp(-mpmath.mpf(exponent.numerator) / exponent.denominator)
-        assert abs(_exact_chance(exponent)(bits) - exact * mpmath.mpf(2) ** bits) < 2
-
-
-def test_a_row_s_maximum_is_two_to_the_twentieth() -> None:
-    rows = np.array([[0.5, 0.25, 0.0], [1e-9, 1e-9, 5e-10]])
-    expected = [[2**20, 2**19, 0], [2**20, 2**20, 2**19]]
-    assert _of_maximum_one(rows).tolist() == expected
-
-
-class Last(Scripted):
-    """Chooses the last of those that succeeded, and notes how many they were."""
-
-    succeeded = 0
-
-    def below(self, bound: int) -> int:
-        self.succeeded = bound
-        return bound - 1
-
-
-@pytest.mark.parametrize(
-    ("second", "third", "winner"),
-    [(True, True, 2), (True, False, 1), (False, True, 2), (False, False, 0)],
-)
-def test_each_candidate_succeeds_by_its_own_word(
-    second: bool, third: bool, winner: int
-) -> None:
-    """Scores 2, 1.5 and 0: the words on either side of each probability."""
-    rows = np.array([[0.5, 0.25, 0.0], [0.4, 0.4, 0.0]])
-    # epsilon 1.5, Delta 1: exp(-0.75 (2 - score)).
-    words = [ONES]
-    for loss, succeeds in ((0.5, second), (2.0, third)):
-        edge = int(math.exp(-0.75 * loss) * 2**64)
-        words.append(edge - 2**30 if succeeds else edge + 2**30)
-    source = Last(words)
-    assert noisy_max_next_token(rows, epsilon=1.5, random=source) == winner
-    assert source.succeeded == 1 + second + third

@@ -129,26 +129,3 @@ def test_malformed_arguments_are_refused_without_entries(
     with pytest.raises(InvalidParameterError, match=named) as caught:
         noisy_histograms(**{**GOOD, **change})
     assert "771" not in str(caught.value)
-
-
-def test_a_unit_has_one_row_where_nothing_is_said() -> None:
-    def noisy(**terms: int) -> list[list[int]]:
-        found = noisy_histograms(
-            [[0] * 40, [7] * 90],
-            noise_multiplier=30.0,
-            random=SeededRandom(4),
-            **terms,
-        )
-        return [table.tolist() for table in found]
-
-    assert noisy() == noisy(rows_per_unit=1)
-    source, noise = SeededRandom(4), table_statistics.histogram_noise(30.0, 2, 1)
-    assert noise.scale == pytest.approx(30 * math.sqrt(2), rel=1e-15)
-    assert noisy()[0] == noise.draw(40, source).tolist()
-    assert noisy()[1] == (noise.draw(90, source) + 7).tolist()
-
-
-def test_noise_is_drawn_up_to_a_deviation_of_two_to_the_50() -> None:
-    assert table_statistics.histogram_noise(1.0, 1, 2**50).scale == 2.0**50
-    with pytest.raises(InvalidParameterError, match=r"above 2\*\*50"):
-        table_statistics.histogram_noise(1.0, 1, 2**50 + 1)

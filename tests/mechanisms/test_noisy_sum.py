@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,10 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SeededRandom, embedding, noisy_sum, sensitivity
-from langchain_dpicl.mechanisms.ball_grid import _norms, on_grid
-from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.mechanisms.ball_grid import on_grid
 
 RELATIONS = list(Relation)
 FACTOR = {Relation.ADD_REMOVE: 1.0, Relation.REPLACE: 2.0}
@@ -159,89 +156,3 @@ def test_integers_and_single_precision_are_rows_too() -> None:
     single = released(np.array([[0.25, 0], [0, 0.25]], np.float32), Relation.REPLACE)
     assert np.array_equal(exact, single)
     released(np.array([[1, 0], [0, 1]]), Relation.REPLACE)
-
-
-@pytest.mark.parametrize(
-    ("limit", "dimension", "length"),
-    [
-        # limit (1 - 2e-9) - 2 - D / (8 limit), rounded to nearest.
-        (1000.0, 1, 998),
-        (400.0, 3201, 397),
-        (100.0, 8000, 88),
-        (1e12, 1, 10**12 - 2002),
-        # But half of the limit at least.
-        (20.0, 2000, 10),
-        (3.0, 5, 2),
-    ],
-)
-def test_a_long_row_becomes_a_little_shorter_than_the_limit(
-    limit: float, dimension: int, length: int
-) -> None:
-    rows = np.zeros((2, dimension))
-    rows[0, -1], rows[1, 0] = 5.0, -1.0
-    grid = on_grid(rows, 1.0, limit)
-    assert grid[0].tolist() == [*([0] * (dimension - 1)), length]
-    assert grid[1].tolist() == [-length, *([0] * (dimension - 1))]
-
-
-def test_rows_within_the_ball_are_scaled_by_it_alone() -> None:
-    rows = np.array([[0.25, 0.0], [0.3, -0.4], [0.0, 0.0]])
-    assert on_grid(rows, 0.5, 2000.0).tolist() == [[1000, 0], [1199, -1598], [0, 0]]
-    assert on_grid(rows, 1.0, 2000.0).tolist() == [[500, 0], [600, -800], [0, 0]]
-
-
-def one_large_and_many_small() -> np.ndarray:
-    """A row that rounding to nearest makes as long as the limit of 10, and too long.
-
-    It is clipped to 10 - 2 - 92 / 80 = 6.85; its first entry is 3.2 then, and the 91
-    others are 0.635: 3^2 + 91 = 10^2.
-    """
-    small = math.sqrt((6.85**2 - 3.2**2) / 91)
-    return np.array([[3.2, *([small] * 91)], [-3.2, *([-small] * 91)]])
-
-
-@pytest.mark.parametrize("times", [1.0, 1e3, 1e250])
-def test_a_row_that_rounding_makes_too_long_is_truncated(times: float) -> None:
-    grid = on_grid(one_large_and_many_small() * times, 1.0, 10.0)
-    assert grid.tolist() == [[3, *([0] * 91)], [-3, *([0] * 91)]]
-    # Where rounding keeps it within, it is rounded: 598.8 and 798.4 here.
-    rows = np.array([[0.6, 0.8], [-0.6, -0.8]]) * times
-    assert on_grid(rows, 0.1, 1000.0).tolist() == [[599, 798], [-599, -798]]
-
-
-def test_a_row_that_is_too_long_all_the_same_counts_as_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The line that the sensitivity rests on, with a truncation that is none."""
-    monkeypatch.setattr(np, "trunc", np.rint)
-    rows = np.vstack([one_large_and_many_small(), np.eye(1, 92)])
-    grid = on_grid(rows, 1.0, 10.0)
-    assert grid[:2].tolist() == [[0] * 92] * 2
-    assert grid[2].tolist() == [7, *([0] * 91)]
-
-
-def test_norms_of_rows_whose_squares_overflow() -> None:
-    rows = np.array([[3e200, -4e200, 0], [3, 4, 0], [0, 0, 0], [0, 0, 1.7e308]])
-    assert _norms(rows) == pytest.approx([5e200, 5, 0, 1.7e308], rel=1e-15)
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_the_noise_is_a_rounded_gaussian_of_16384_steps(relation: Relation) -> None:
-    """The limit is 2^14 / (z Delta) steps, and stands for the radius of 0.5."""
-    steps = RoundedGaussian(16384.0).draw(70, SeededRandom(5))
-    expected = steps * 0.5 * 2.0 * FACTOR[relation] / 16384.0
-    assert released(np.empty((0, 70)), relation) == pytest.approx(expected, rel=1e-15)
-
-
-@pytest.mark.parametrize("radius", [1e-100, 1e100])
-def test_the_least_and_the_largest_radius_are_taken_and_no_other(radius: float) -> None:
-    def call(radius: float) -> np.ndarray:
-        return noisy_sum(
-            [[radius]], radius=radius, noise_multiplier=1.0, relation="replace"
-        )
-
-    assert np.isfinite(call(radius)).all()
-    with pytest.raises(
-        InvalidParameterError, match=r"between 1e-100 and 1e\+100, not 1e"
-    ):
-        call(math.nextafter(radius, math.inf if radius > 1 else 0.0))

@@ -19,7 +19,6 @@ import pytest
 from langchain_dpicl import mechanisms
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import SecureRandom, SeededRandom, system_random
-from langchain_dpicl.mechanisms import source as sources
 from langchain_dpicl.mechanisms.source import _BUFFER_BYTES, checked_source
 
 
@@ -319,57 +318,6 @@ def test_importing_the_mechanisms_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-class Bits(SecureRandom):
-    """Gives out chosen bits, and notes how many are asked for."""
-
-    def __init__(self, *given: int) -> None:
-        super().__init__()
-        self.given = iter(given)
-        self.asked: list[int] = []
-
-    def bits(self, count: int) -> int:
-        self.asked.append(count)
-        return next(self.given)
-
-
-@pytest.mark.parametrize(
-    ("bound", "width"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (2**64, 64), (129, 8)]
-)
-def test_below_asks_for_the_bits_of_its_largest_number(bound: int, width: int) -> None:
-    source = Bits(bound - 1)
-    assert source.below(bound) == bound - 1
-    assert source.asked == [width]
-
-
-def test_below_draws_again_until_a_number_fits() -> None:
-    source = Bits(7, 6, 5, 4)
-    assert source.below(5) == 4
-    assert source.asked == [3] * 4
-
-
-@pytest.mark.parametrize("bound", [1, 3, 5, 7, 10, 2**32, 2**62 + 1, 2**63 - 1, 2**63])
-def test_words_are_kept_up_to_the_last_whole_multiple(
-    monkeypatch: pytest.MonkeyPatch, bound: int
-) -> None:
-    """Of all 2^64 words each remainder keeps as many; what is above is drawn again."""
-    most = 2**64 // bound * bound
-    again = [most, most - 1] if most < 2**64 else []
-    rounds = [[most - 1, again[0] if again else bound, 0], *([word] for word in again)]
-    asked: list[int] = []
-
-    def words(count: int) -> np.ndarray:
-        asked.append(count)
-        given = np.array(rounds[len(asked) - 1], np.uint64)
-        given.flags.writeable = False
-        return given
-
-    source = SecureRandom()
-    monkeypatch.setattr(source, "words", words)
-    second = bound - 1 if again else 0
-    assert source.integers(3, bound).tolist() == [bound - 1, second, 0]
-    assert asked == [3, *([1] * len(again))]
-
-
 def stream(seed: int, sizes: Sequence[int]) -> Iterator[bytes]:
     """Yield pieces of a seed's stream: cut from blocks of 2^16 bytes.
 
@@ -390,68 +338,3 @@ def stream(seed: int, sizes: Sequence[int]) -> Iterator[bytes]:
             block = drawn(2**16)
         yield block[:size]
         block = block[size:]
-
-
-def test_a_seed_has_the_same_stream_wherever_it_is_drawn() -> None:
-    sizes = [8, 2**14, 2**14 + 1, 2**14, 2**14, 300, 2**14 - 308, 1, 2**14, 70_000, 3]
-    source = SeededRandom(20)
-    assert [source._take(size) for size in sizes] == list(stream(20, sizes))
-
-
-def test_bits_and_words_are_those_of_the_stream() -> None:
-    counts = [*range(1, 40), 63, 64, 65, 1000]
-    source = SeededRandom(21)
-    pieces = stream(21, [-(-count // 8) for count in counts])
-    for count, piece in zip(counts, pieces, strict=True):
-        assert source.bits(count) == int.from_bytes(piece, "little") >> -count % 8
-    source, numbers = SeededRandom(22), (1, 3, 2048, 2049)
-    pieces = stream(22, [8 * count for count in numbers])
-    for count, piece in zip(numbers, pieces, strict=True):
-        eights = (piece[at : at + 8] for at in range(0, len(piece), 8))
-        expected = [int.from_bytes(eight, "little") for eight in eights]
-        assert source.words(count).tolist() == expected
-
-
-def test_a_fork_is_noticed_where_the_process_id_is_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A grandchild may get the id of a process that has ended."""
-    monkeypatch.setattr(sources, "_fork_state", {"generation": 0})
-    source, other = SeededRandom(12), SeededRandom(12)
-    source.bits(64)
-    other.bits(64)
-    kept = other._take(8)
-    sources._count_fork()
-    drawn = source._take(8)
-    assert drawn != kept
-    sources._count_fork()
-    assert source._take(8) not in (kept, drawn)
-    # Its own process again: one buffer serves two draws.
-    monkeypatch.setattr(sources, "_fork_state", {"generation": 0})
-    source = SeededRandom(12)
-    assert source._take(8) + source._take(8) == b"".join(stream(12, [16]))
-
-
-def test_forks_are_counted_by_the_interpreter() -> None:
-    code = FORK.format(source="SecureRandom", seed="")
-    code = "import os\nos.getpid = lambda: 4711\n" + code
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_a_draw_of_several_is_by_one_number_each_where_most_are_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Half of a population at most is drawn one by one; a number twice counts once."""
-    source = SecureRandom()
-    numbers = iter([3, 1, 3, 0])
-    bounds: list[int] = []
-
-    def below(bound: int) -> int:
-        bounds.append(bound)
-        return next(numbers)
-
-    monkeypatch.setattr(source, "below", below)
-    monkeypatch.setattr(source, "permutation", lambda count: [4, *range(count - 1)])
-    assert source.sample(6, 3) == [3, 1, 0]
-    assert bounds == [6] * 4
-    assert source.sample(5, 3) == [4, 0, 1]

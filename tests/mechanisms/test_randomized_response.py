@@ -255,27 +255,3 @@ def test_other_generators_are_refused() -> None:
 def test_an_integer_or_fraction_epsilon_is_as_good_as_a_float() -> None:
     for epsilon in (1, Fraction(1), np.float64(1.0)):
         assert response_chances(epsilon, 4) == response_chances(1.0, 4)
-
-
-class Tape(SecureRandom):
-    """Gives out chosen words, whatever number is asked for at a time."""
-
-    def __init__(self, words: list[int]) -> None:
-        super().__init__()
-        self.left = words
-
-    def words(self, count: int) -> np.ndarray:
-        taken, self.left = self.left[:count], self.left[count:]
-        return np.array(taken, np.uint64)
-
-
-def test_a_lie_is_the_true_code_and_a_shift_of_1_to_d_less_1() -> None:
-    """All words are given: 0 tells the truth, and the largest lies."""
-    lie, size = 2**64 - 1, 4
-    words = [lie, 0, lie, lie, lie, 0, 0, 1, 2, 3]
-    tape = Tape(words)
-    codes = [0, 1, 2, 3, 3, 2]
-    reports = randomize(codes, domain_size=size, epsilon=1.0, random=tape)
-    # Shifts of 1, 2, 3 and 1: remainders of 0, 1, 2 and 3 below 3, and 1.
-    assert reports.tolist() == [1, 1, 0, 2, 0, 2]
-    assert tape.left == []

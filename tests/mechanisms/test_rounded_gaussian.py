@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import mpmath
@@ -220,61 +219,3 @@ def test_a_huge_scale_needs_no_table() -> None:
     _table.cache_clear()
     assert RoundedGaussian(2e6).draw(1000, SeededRandom(10)).std() > 1.8e6
     assert _table.cache_info().currsize == 0
-
-
-@pytest.mark.parametrize(
-    ("sigma", "weight"),
-    [
-        (512.0, 1),
-        (511.0, 2),
-        (1e6, 1),
-        (513.0, 1),
-        (256.0, 2),
-        (1.0, 512),
-        (0.75, 1024),
-        (1e-6, 1 << 29),
-    ],
-)
-def test_the_weight_is_the_least_power_of_two_for_512_steps(
-    sigma: float, weight: int
-) -> None:
-    assert count_grid(sigma) == (weight, RoundedGaussian(weight * sigma))
-
-
-@pytest.mark.parametrize("scale", [0.7, 2.5, 600.0, 16384.0, 1e6])
-def test_words_far_from_all_thresholds_need_no_further_bits(
-    monkeypatch: pytest.MonkeyPatch, scale: float
-) -> None:
-    """The exact search is for one word in 2^27 or fewer: none of these."""
-
-    def resolve(scale: float, v: int, random: object) -> int:
-        raise AssertionError(v)
-
-    monkeypatch.setattr("langchain_dpicl.mechanisms.rounded_gaussian._resolve", resolve)
-    noise = RoundedGaussian(scale)
-    words = SeededRandom(11).words(1500)
-    singly = [noise._from_word(word, SeededRandom(0)) for word in words.tolist()]
-    assert np.std(singly) == pytest.approx(noise.standard_deviation, rel=0.1)
-    if scale < 2**15:
-        assert _table(scale).invert(words, SeededRandom(0)).tolist() == singly
-
-
-@pytest.mark.parametrize("scale", [0.8, 5.0, 600.0])
-@pytest.mark.parametrize(
-    "probability", [0.999, 0.9, 0.6, 0.5, 0.3, 0.05, 1e-3, 1e-9, 1e-30, 1e-300]
-)
-def test_the_quantile_is_the_least_of_all(scale: float, probability: float) -> None:
-    t = RoundedGaussian(scale).upper_quantile(probability)
-    with mpmath.workprec(200):
-        beyond = [
-            mpmath.erfc(mpmath.mpf(2 * at + 1) / (2 * mpmath.sqrt(2) * scale)) / 2
-            for at in (t - 1, t)
-        ]
-    assert beyond[0] > probability >= beyond[1]
-
-
-@pytest.mark.parametrize("scale", [0.2, 0.4, 0.999, 1.0, 1.001, 1.5, 2.0, 40.0])
-def test_the_standard_deviation_is_that_of_the_law(scale: float) -> None:
-    variance = math.fsum(k * k * p for k, p in law(scale, 500).items())
-    stated = RoundedGaussian(scale).standard_deviation
-    assert stated == pytest.approx(math.sqrt(variance), rel=1e-7, abs=1e-12)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import integrate, signal, stats
+from scipy import signal, stats
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting.gaussian import gaussian_delta
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.mechanisms import sensitivity, voting
+from langchain_dpicl.mechanisms import sensitivity
 from langchain_dpicl.mechanisms.rounded_gaussian import count_grid
 from langchain_dpicl.mechanisms.stages import Asked, blocks, usual_stop
 
@@ -219,15 +219,6 @@ def test_twins_that_the_audit_catches(
     assert over > 6 * error
 
 
-@pytest.mark.parametrize("stages", [1, 2, 3, 4, 10])
-def test_each_look_has_a_share_of_five_percent(stages: int) -> None:
-    """A share p at each of n looks is 1 - (1 - p)^n over all of them."""
-    share = 2 * stats.norm.sf(usual_stop(stages))
-    assert 0.049 < 1 - (1 - share) ** stages <= 0.05
-    one_sided = usual_stop(stages, lets_ties_out=True)
-    assert 0.049 < stats.norm.sf(one_sided) <= 0.05
-
-
 def law_of_noise(sigma: float) -> tuple[int, np.ndarray]:
     """Return how many steps of the noise a vote is, and each step's probability."""
     weight, noise = count_grid(sigma)
@@ -295,55 +286,3 @@ def test_twin_the_quantiles_of_a_real_number_are_exceeded() -> None:
     assert max(max(rates_of_nobody(least_before, sigma)) for sigma in SIGMAS) > 0.01
     ties = [max(rates_of_ties(lead_before, sigma, 1)) for sigma in SIGMAS]
     assert max(ties) > 0.05
-
-
-def rate_of_lead(lead: float, labels: int, sigma: float, min_lead: float) -> float:
-    """Return how often a label alone has the lead, by a sum over its noise."""
-    least = mechanisms.least_votes(sigma, labels)
-    over_none = max(min_lead, mechanisms.lead_over_a_tie(sigma, labels=1))
-    noise = np.linspace(-10, 10, 40_001) * sigma
-    votes = lead + noise
-    others = stats.norm.cdf((votes - min_lead) / sigma) ** (labels - 1)
-    none = stats.norm.cdf((votes - over_none) / sigma) ** voting.OTHER_BINS
-    density = stats.norm.pdf(noise / sigma) / sigma
-    chance = np.where(votes >= least, others * none, 0.0) * density
-    return float(integrate.trapezoid(chance, noise))
-
-
-@pytest.mark.parametrize("labels", [2, 8, 50])
-@pytest.mark.parametrize("min_lead", [0.0, 3.0, 12.0])
-@pytest.mark.parametrize("rate", [0.5, 0.95, 0.999])
-def test_a_required_lead_comes_out_as_often_as_asked(
-    labels: int, min_lead: float, rate: float
-) -> None:
-    sigma = 2.9
-    lead = mechanisms.required_lead(
-        labels, sigma=sigma, min_lead=min_lead, pass_rate=rate
-    )
-    found = rate_of_lead(lead, labels, sigma, min_lead)
-    assert found == pytest.approx(rate, abs=2e-4 * (1 - rate) + 1e-4)
-
-
-def test_a_required_lead_is_for_95_percent_and_any_lead_where_nothing_is_said() -> None:
-    usual = mechanisms.required_lead(8, sigma=2.0)
-    same = mechanisms.required_lead(8, sigma=2.0, min_lead=0.0, pass_rate=0.95)
-    assert usual == same
-
-
-def test_what_is_asked_of_the_groups_is_counted() -> None:
-    part = Asked(25, 100, 2, 4)
-    assert not part.is_whole
-    assert Asked(99, 100).is_whole is False
-    assert Asked(100, 100, 4, 4).is_whole
-    assert (Asked(3, 4).stages, Asked(3, 4).of_stages) == (1, 1)
-    assert Asked.whole(7) == Asked(7, 7, 1, 1)
-    assert part.noise(3.0) == pytest.approx(3 * math.sqrt(2))
-    # 25 of 100: 25 * 75 / 99 times the square of what one slot adds.
-    for most in (1.0, 0.5, 2.0):
-        variance = 2 * 9 + most**2 * 25 * 75 / 99
-        assert part.deviation(3.0, most) == pytest.approx(math.sqrt(variance))
-    assert part.deviation(3.0) == part.deviation(3.0, 1.0)
-    # Of a single slot there is no part; of two it is one of them.
-    assert Asked(0, 1).deviation(1.0) == 1.0
-    assert Asked(1, 2).deviation(1.0) == pytest.approx(math.sqrt(2))
-    assert Asked(1, 3).deviation(0.0) == 1.0

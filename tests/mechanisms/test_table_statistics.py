@@ -219,18 +219,6 @@ def test_entries_saturate_at_two_to_the_61(entry: int) -> None:
         assert abs(int(noisy[0])) == MAX_TALLY
 
 
-def test_a_unit_has_one_row_where_nothing_is_said() -> None:
-    def noisy(**terms: int) -> list[int]:
-        found = noisy_tallies(
-            [[0] * 50], epsilons=[0.1], bounds=[2], random=SeededRandom(4), **terms
-        )
-        return found[0].tolist()
-
-    assert noisy() == noisy(rows_per_unit=1)
-    draws = DiscreteLaplace(DiscreteLaplace.calibrated(2, 0.1).scale)
-    assert noisy() == draws.draw(50, SeededRandom(4)).tolist()
-
-
 def test_wrong_numbers_of_values_are_counted_in_the_message() -> None:
     with pytest.raises(InvalidParameterError, match="one value per tally, 2, not 3"):
         noisy_tallies([[1], [2]], epsilons=[1.0] * 3, bounds=[1, 1])

@@ -207,18 +207,3 @@ def test_no_slots_and_places_that_no_answer_has() -> None:
 def test_the_size_is_checked(size: Any) -> None:
     with pytest.raises(InvalidParameterError, match="size"):
         token_distributions([], size)
-
-
-def test_the_largest_probability_may_exceed_1_by_a_rounding() -> None:
-    assert token_distribution([1e-5, -20.0]) is not None
-    assert token_distribution([math.nextafter(1e-5, 1), -20.0]) is None
-
-
-def test_answers_that_are_longer_than_a_block_are_taken_one_at_a_time() -> None:
-    size = 140_000
-    answers = [np.full(size, -math.log(size)), None, np.full(size, -13.0)]
-    found = token_distributions(answers, size)
-    assert found[1] is None
-    for row in (found[0], found[2]):
-        assert row is not None
-        assert np.allclose(row, 1 / size, rtol=1e-9, atol=0)

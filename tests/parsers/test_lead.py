@@ -9,9 +9,8 @@ import pytest
 
 from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE
 from langchain_dpicl.mechanisms import lead_over_a_tie, least_votes
-from langchain_dpicl.mechanisms.voting import NOBODY
 from langchain_dpicl.parsers import lead
-from langchain_dpicl.parsers.lead import NONE, nobody_score, verdict
+from langchain_dpicl.parsers.lead import NONE, verdict
 
 SIGMA = 2.0
 OVER = lead_over_a_tie(SIGMA, labels=1)
@@ -109,12 +108,3 @@ def test_votes_beforehand_decide_among_labels_only() -> None:
 def test_a_verdict_can_not_be_changed() -> None:
     with pytest.raises(AttributeError):
         found([50.0]).winner = 1  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-@pytest.mark.parametrize("labels", [1, 2, 8])
-def test_some_label_beats_nobody_by_noise_in_one_of_a_hundred(
-    epsilon: float, labels: int
-) -> None:
-    score = nobody_score(epsilon, labels)
-    assert labels * math.exp(-epsilon * score / 2) / 2 == pytest.approx(NOBODY)

@@ -1,5 +1,4 @@
 """`says_nothing` separates replies without an answer from hedged answers."""
-# ruff: noqa: E501 - replies as models write them
 
 from __future__ import annotations
 
@@ -10,12 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from langchain_dpicl.parsers.reading.refusal import (
-    clauses,
-    nothing_said,
-    refuses,
     says_nothing,
 )
-from langchain_dpicl.parsers.reading.text import passage
 
 NOTHING = """
 I don't know
@@ -265,111 +260,3 @@ def test_a_hostile_reply_takes_linear_time(piece: str) -> None:
     started = time.process_time()
     says_nothing((piece * 100_000)[:100_000])
     assert time.process_time() - started < 3
-
-
-TURNS: list[tuple[str, int | None, bool]] = [
-    # The place of the first word that answers after all, and whether none does.
-    ("I don't know, but asthma", 3, False),
-    ("I don't know. Sorry, but asthma", 4, False),
-    ("Sorry, I don't know: maybe asthma", 4, False),
-    ("asthma", None, False),
-    ("Well, I can't say", 4, True),
-    ("Good question, I can't say", 5, True),
-    ("Good questions, I can't say", None, False),
-    ("Oh no! I can't say", 5, True),
-    ("Oh no no! I can't say", 6, True),
-    ("Oh no no no! I can't say", None, False),
-    ("Oh no. I can't say", None, False),
-    ("The records, I can't say", 5, True),
-    ("asthma, I can't say", None, False),
-    ("I don't know. But", 4, True),
-    ("I don't know, but it is not asthma", 8, True),
-    ("I don't know, because probably asthma", 6, True),
-    ("I don't know, because if I had to pick, asthma", 10, True),
-    ("I don't know because; if I had to pick, asthma. My guess is flu", 10, False),
-    ("I don't know, as it is. Probably asthma", 6, False),
-    ("I don't know, which is because. I think flu", 6, False),
-    ("I don't know. Please, I think so", 4, False),
-    ("I don't know. I think, sorry, flu", 3, False),
-    ("I don't know. That is my best guess flu", 9, True),
-    ("I don't know. Well that is my best guess", 9, True),
-    ("I don't know. So well that is my best guess", 3, False),
-    ("I don't know. However flu", 3, False),
-    ("I don't know. However", 4, True),
-    ("I don't know; however, flu", 5, True),
-    ("I don't know. But I can't say", 7, True),
-    ("I don't know, if forced I'd go with flu, or COPD", 3, False),
-    ("1. I don't know, but 2. flu", 4, False),
-    ("I won't say", 3, True),
-    ("We won't be able to say", 6, True),
-    ("I can't know anything other than asthma", None, False),
-    ("", None, True),
-    ("n/a", None, True),
-    ("n/a.", None, True),
-    ("a n", None, False),
-    ("N/A n", None, False),
-    ("nothing", None, False),
-    ("one and flu, so I can't say", None, True),
-    ("one and flu. So I can't say. Thanks", None, True),
-    ("one, so I can't say, but probably flu", None, False),
-    ("one so flu, so I can't say; flu", None, True),
-    ("one, since I can't say", None, False),
-    ("flu, so I don't know. one", None, True),
-    ("So. I can't say", 4, True),
-    (
-        "The fee x x x x x x x x x x x x x x x x x x x x x x x x x x x cannot be determined",
-        None,
-        False,
-    ),
-    (
-        "I don't know x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x but y",
-        43,
-        False,
-    ),
-    ("I really really really do not know", 7, True),
-    ("I really really really really do not know", None, False),
-    (
-        "thing thing thing thing thing thing thing thing thing can not be determined",
-        13,
-        True,
-    ),
-    (
-        "thing thing thing thing thing thing thing thing thing thing can not be determined",
-        14,
-        True,
-    ),
-    (
-        "thing thing thing thing thing thing thing thing thing thing thing can not be determined",
-        None,
-        False,
-    ),
-]
-
-
-@pytest.mark.parametrize(("reply", "turn", "nothing"), TURNS)
-def test_a_refusal_ends_where_the_reply_answers(
-    reply: str, turn: int | None, nothing: bool
-) -> None:
-    assert refuses(passage(reply)) == turn
-    assert nothing_said(passage(reply)) is nothing
-
-
-def test_clauses_are_runs_of_words() -> None:
-    found = clauses(passage("a b, c (d) e. f"))
-    assert [[token.word for token in one] for one in found] == [
-        ["a", "b"],
-        ["c"],
-        ["d"],
-        ["e", "f"],
-    ]
-    assert clauses(passage("")) == []
-
-
-def test_of_a_clause_and_of_a_word_the_beginning_is_read() -> None:
-    known = "fee " + "x " * 24
-    assert says_nothing(f"I don't know. The {known}")
-    assert says_nothing("In the " + "x" * 30 + " notes, I can't say")
-    early = "I don't know, " + "so " + "i " * 26
-    assert not says_nothing(f"{early} i think it is flu")
-    late = "I don't know, " + "so " + "i " * 29
-    assert says_nothing(f"{late} i think it is flu")

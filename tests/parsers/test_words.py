@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.parsers.reading.keywords import lemma
 from langchain_dpicl.parsers.words import (
     domain_counts,
-    domain_places,
     keyword_counts,
-    lemmas,
-    named,
-    refuse_unnamed,
     tokenize,
 )
 
@@ -115,68 +108,3 @@ def test_a_megabyte_is_counted() -> None:
         "word": 1
     }
     assert domain_counts([answer], ["word word", "other"]) == [1, 0]
-
-
-def test_entries_of_a_domain_are_found_in_order_and_whole() -> None:
-    domain = ["dry cough", "cough", "a b c", "silent (no pain)", "none", "?"]
-    answers = ["Cough dry cough", "a b", "a b c.", "no pain", "silent", "c", ""]
-    assert domain_places(answers, domain) == [
-        {0, 1},
-        set(),
-        {2},
-        {3},
-        {3},
-        set(),
-        set(),
-    ]
-    assert domain_counts(answers, domain) == [1, 1, 1, 2, 0, 0]
-    assert domain_counts([], domain) == [0] * 6
-    assert domain_counts(["a"], []) == []
-
-
-def test_entries_of_the_same_words_count_together() -> None:
-    assert domain_counts(["Dry"], ["dry", "DRY", "rash (dry)"]) == [1, 1, 0]
-    # A name in brackets that is an entry as well is that entry's.
-    assert domain_counts(["left"], ["arm (left)", "left"]) == [0, 1]
-    assert domain_counts(["arm"], ["arm (left)", "arm (right)"]) == [0, 0]
-    # "x" outside and inside is one name.
-    assert domain_counts(["x"], ["x (x)"]) == [1]
-
-
-def test_a_tokenizer_of_your_own_may_fail_on_one_answer() -> None:
-    def words(text: str) -> list[str]:
-        if "poison" in text:
-            raise RuntimeError("too odd")
-        return text.split()
-
-    answers = ["Dry cough", "poison", "Dry"]
-    assert keyword_counts(answers, tokenizer=words) == {"Dry": 2, "cough": 1}
-    assert domain_counts(answers, ["Dry", "Dry cough"], tokenizer=words) == [2, 1]
-
-
-def test_a_model_is_told_from_others_by_its_class_and_name() -> None:
-    class Model:
-        model_name = "large"
-        model = "small"
-
-    class Other:
-        model = "small"
-
-    class Odd:
-        model = 3
-
-    place = f"{__name__}.{Model.__qualname__}".removesuffix("Model")
-    assert named(Model()) == [f"{place}Model", "large"]
-    assert named(Other()) == [f"{place}Other", "small"]
-    assert named(Odd()) == [f"{place}Odd", ""]
-    assert named(3) == ["builtins.int", ""]
-
-
-def test_only_a_tokenizer_of_your_own_is_refused() -> None:
-    refuse_unnamed(None)
-    with pytest.raises(InvalidParameterError, match="tokenizer="):
-        refuse_unnamed(tokenize)
-
-
-def test_lemmas_are_those_of_the_words() -> None:
-    assert lemmas("Dry coughs, children's") == ["dry", "cough", lemma("children's")]

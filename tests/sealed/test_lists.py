@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from langchain_core.language_models import LLM, BaseLLM
 from langchain_core.outputs import Generation, LLMResult
 from langchain_openai import AzureOpenAI, OpenAI
 from support.fakes import ScriptedModel
@@ -58,45 +57,6 @@ def test_only_calls_that_are_langchains_own_are_numbered() -> None:
             require_lists(openai(kind))
     with pytest.raises(InvalidParameterError, match="streams one prompt at a time"):
         require_lists(openai(streaming=True))
-
-
-class Single(LLM):
-    @property
-    def _llm_type(self) -> str:
-        return "single"
-
-    def _call(self, prompt: str, *args: Any, **kwargs: Any) -> str:
-        return prompt
-
-
-class Together(BaseLLM):
-    """Takes lists, and has nothing of its own to say of streaming."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "together"
-
-    def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-        return LLMResult(generations=lists(*[2] * len(prompts)))
-
-
-class Renamed(Together):
-    def create_llm_result(self) -> None:
-        """Cut a reply up, as clients of servers do."""
-
-
-async def test_other_models_take_lists_by_the_contract() -> None:
-    require_lists(Together())
-    wanted = [Slot("0 0"), Slot("1 0")]
-    assert ask_list(Together(), ["x", "y"], None, {}) == wanted
-    assert await aask_list(Together(), ["x", "y"], None, {}) == wanted
-    for model, reason in (
-        (Single(), "Single takes one prompt a call"),
-        (ScriptedModel(), "ScriptedModel takes one prompt a call"),
-        (Renamed(), "Renamed may match a server's answers to prompts by their place"),
-    ):
-        with pytest.raises(InvalidParameterError, match=f"must be 1: {reason}"):
-            require_lists(model)
 
 
 # -- by their numbers ------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -162,10 +161,6 @@ def generator_of(model: NextTokenModel | None = None, **changes: Any) -> Any:
     }
     arguments = {**terms, **changes}
     return DPFewShotGenerator(model or WordModel(), INSTRUCTION, **arguments)
-
-
-def is_close(a: float, b: float) -> bool:
-    return math.isclose(a, b, rel_tol=1e-9)
 
 
 def watched_noise(monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -20,8 +20,6 @@ from support.groups_fakes import (
 M = 4
 
 Slots = list[tuple[tuple[str, str], ...]]
-Drawer = "Callable[[list[Document], dict[str, int]], Slots]"
-"""From a corpus and each unit's own randomness to slots."""
 
 
 def run(check: Callable[..., None], *, examples: int = 120, twin: bool = False) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,13 +74,6 @@ def loss(
         for rows in (before, after)
     )
     return without.loss_beside(within)
-
-
-def extremes() -> Iterator[Row]:
-    for age in AGES:
-        for pay in PAYS:
-            for job in JOBS:
-                yield {"age": age, "pay": pay, "job": job, "ill": "1"}
 
 
 WORST: list[Row] = [
