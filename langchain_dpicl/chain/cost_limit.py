@@ -30,8 +30,7 @@ class CostLimit:
     A question that may take more is refused, with an `InvalidParameterError`, before
     the model is asked and the account is charged. Calls are counted at their most: all
     groups in all stages, those of a gate and of `then=`, and the public ones. Not
-    counted are the model's own retries, prompts of a failed list that are asked again
-    one by one (`prompts_per_call`), and calls that `redact=` makes.
+    counted are the model's own retries, and calls that `redact=` makes.
 
     Attributes:
         calls: Most model calls; None: any number.

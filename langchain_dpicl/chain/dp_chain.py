@@ -69,8 +69,6 @@ class DPChain(
             or the model's own answer, labeled so.
         max_concurrency: Most group calls in flight at once, over all questions at
             a time; None: 32, or one where the model seems to compute in this process.
-        prompts_per_call: Groups' prompts in one call of a completion model; more than
-            one is an assumption about the model.
         cache: Whether a question that was paid for is answered again at no charge.
         gate: Whether the model's own answer is released for the price of a test where
             the groups agree with it.
@@ -176,14 +174,6 @@ class DPChain(
     or one where a completion model seems to compute in this process (it takes lists and
     has no asynchronous call)."""
 
-    prompts_per_call: int = 1
-    """Groups' prompts in one call of a completion model. 1 assumes nothing. More is
-    faster where calls are expensive, and assumes that no prompt's answer depends on the
-    others of its call or on its place among them: no padding to the longest, no common
-    random stream, and a prompt that fails or is asked twice changes no other answer.
-    Answers of OpenAI's API are matched by their numbers, and asked for one by one where
-    these don't fit; those of other models are taken in the order of the prompts."""
-
     abstain_text: str | None = None
     """The refusal; None: one sentence that says why, as `details["reason"]` of the
     record does."""
@@ -288,7 +278,7 @@ class DPChain(
             groups=self.groups,
             parser=self.parser,
             prompting=prompting,
-            sealed=SealedModel(self.model, self.max_concurrency, self.prompts_per_call),
+            sealed=SealedModel(self.model, self.max_concurrency),
             gate=self.gate,
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),

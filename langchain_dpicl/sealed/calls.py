@@ -9,6 +9,7 @@ and keeps the provider's own retries, time-outs and bound arguments.
 from __future__ import annotations
 
 # ruff: noqa: SLF001 - `_generate` is the documented contract; this is its one caller.
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,6 @@ from langchain_dpicl.errors import (
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do, Flow, aresult, in_thread, result
 from langchain_dpicl.sealed.call_limit import CallLimit
-from langchain_dpicl.sealed.lists import aask_list, arguments, ask_list, require_lists
 from langchain_dpicl.sealed.model_loop import ModelLoop, model_loop, on_model_loop
 from langchain_dpicl.sealed.region import (
     aattempt,
@@ -51,39 +51,26 @@ class SealedModel:
         max_concurrency: Most calls in flight at once, over all queries at a time; None
             means 32, or one where the model seems to compute in this process. A query
             that is asked within a call is part of that call.
-        prompts_per_call: Prompts of one call, for completion models that take lists.
 
     Raises:
         UnsealableModelError: If the model is wrapped so that its calls can't be made
             directly. The message says what to pass instead.
-        InvalidParameterError: If a limit is not positive, or the model can't take
-        lists.
+        InvalidParameterError: If the limit is not positive.
 
     Privacy:
-        With one prompt a call, a slot is a function of its own prompt and nothing else
-        of this process. With more, that rests on the model; see
-        `DPChain.prompts_per_call`.
+        A call has one prompt, so a slot is a function of its own prompt and nothing
+        else of this process.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        max_concurrency: int | None = None,
-        prompts_per_call: int = 1,
-    ) -> None:
-        for name, limit in (
-            ("max_concurrency", max_concurrency),
-            ("prompts_per_call", prompts_per_call),
-        ):
-            if limit is not None and limit < 1:
-                raise InvalidParameterError(f"{name} must be at least 1, not {limit}.")
+    def __init__(self, model: Any, max_concurrency: int | None = None) -> None:
+        if max_concurrency is not None and max_concurrency < 1:
+            raise InvalidParameterError(
+                f"max_concurrency must be at least 1, not {max_concurrency}."
+            )
         base, bound = unwrap(model)
-        if prompts_per_call > 1:
-            require_lists(base)
         self._stop: list[str] | None = bound.pop("stop", None)
         self._bound = bound
         self._whole, self._model = model, _without_observers(base)
-        self._batch = prompts_per_call
         self._is_async = calls_asynchronously(base)
         self._limit = CallLimit(
             max_concurrency or (1 if _computes_here(base) else MOST_CALLS)
@@ -129,37 +116,29 @@ class SealedModel:
         """Return a group's call with a public prompt, whose errors may be shown."""
 
         def blocking() -> None:
-            self._generate([prompt])
+            self._generate(prompt)
 
         async def awaiting() -> None:
-            await on_model_loop(lambda: self._agenerate([prompt]))
+            await on_model_loop(lambda: self._agenerate(prompt))
 
         return Do(blocking, awaiting) if self._is_async else in_thread(blocking)
 
     def _steps(
         self, prompts: Sequence[PromptValue | None], done: Advance
     ) -> Flow[list[Slot]]:
-        slots, context = [ABSTAIN] * len(prompts), sealed_context()
-        batches = self._batches(prompts)
-        while batches:
-            calls = [self._call([prompts[i] for i in batch], done) for batch in batches]
-            many = fan_out(
-                calls,
-                self._limit.most,
-                name="dpicl-sealed",
-                context=context,
-                on_threads=not self._is_async,
-                places=None if self._limit.is_held else self._limit,
-            )
-            found = yield self._off_the_callers_loop(many)
-            alone: list[list[int]] = []
-            for batch, answers in zip(batches, found, strict=True):
-                if answers is None:
-                    alone.extend([i] for i in batch)
-                    continue
-                for i, slot in zip(batch, answers, strict=True):
-                    slots[i] = slot
-            batches = alone
+        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
+        many = fan_out(
+            [self._call(prompts[i], done) for i in asked],
+            self._limit.most,
+            name="dpicl-sealed",
+            context=sealed_context(),
+            on_threads=not self._is_async,
+            places=None if self._limit.is_held else self._limit,
+        )
+        found = yield self._off_the_callers_loop(many)
+        slots = [ABSTAIN] * len(prompts)
+        for i, slot in zip(asked, found, strict=True):
+            slots[i] = slot
         return slots
 
     def _off_the_callers_loop(self, many: Do) -> Do:
@@ -167,26 +146,19 @@ class SealedModel:
             return many
         return Do(many.blocking, lambda: on_model_loop(many.awaiting))
 
-    def _call(self, prompts: list[Any], done: Advance) -> Do:
-        """Return the call for one batch, which gives None if it must be split.
+    def _call(self, prompt: Any, done: Advance) -> Do:
+        """Return the call for one prompt; its failure is an answer like others."""
 
-        One prompt that the provider refuses, or whose answer it leaves out, fails its
-        whole batch. Taken as it is, one unit would silence every group in it.
-        """
+        def ended(slot: Slot | None) -> Slot:
+            done(1)
+            return FAILED if slot is None else slot
 
-        def ended(slots: list[Slot] | None) -> list[Slot] | None:
-            if slots is None and len(prompts) == 1:
-                slots = [FAILED]
-            if slots is not None:
-                done(len(prompts))
-            return slots
+        def blocking() -> Slot:
+            return ended(attempt(lambda: self._generate(prompt)))
 
-        def blocking() -> list[Slot] | None:
-            return ended(attempt(lambda: self._generate(prompts)))
-
-        async def awaiting() -> list[Slot] | None:
+        async def awaiting() -> Slot:
             async with self._limit.acall():
-                return ended(await aattempt(lambda: self._agenerate(prompts)))
+                return ended(await aattempt(lambda: self._agenerate(prompt)))
 
         return Do(blocking, awaiting)
 
@@ -197,44 +169,41 @@ class SealedModel:
             self._own = here, here.connected(self._model)
         return self._own[1]
 
-    def _batches(self, prompts: Sequence[PromptValue | None]) -> list[list[int]]:
-        asked = [i for i, prompt in enumerate(prompts) if prompt is not None]
-        return [asked[i : i + self._batch] for i in range(0, len(asked), self._batch)]
-
-    def _generate(self, prompts: list[PromptValue]) -> list[Slot]:
+    def _generate(self, prompt: PromptValue) -> Slot:
         if is_open():
-            return [_slot_of(self._whole.invoke(prompt)) for prompt in prompts]
+            return _slot_of(self._whole.invoke(prompt))
         model = self._model
         if isinstance(model, BaseLLM):
-            texts = [prompt.to_string() for prompt in prompts]
-            if len(texts) > 1:
-                return ask_list(model, texts, self._stop, self._bound)
-            many = model._generate(texts, **self._given(model._generate))
-            return [_only(many.generations)]
+            given = self._given(model._generate)
+            return _only(model._generate([prompt.to_string()], **given).generations)
         if model.rate_limiter is not None:
             model.rate_limiter.acquire(blocking=True)
-        messages = prompts[0].to_messages()
-        result = model._generate(messages, **self._given(model._generate))
-        return [_slot(result.generations)]
+        given = self._given(model._generate)
+        return _slot(model._generate(prompt.to_messages(), **given).generations)
 
-    async def _agenerate(self, prompts: list[PromptValue]) -> list[Slot]:
+    async def _agenerate(self, prompt: PromptValue) -> Slot:
         if is_open():
-            return [_slot_of(await self._whole.ainvoke(prompt)) for prompt in prompts]
+            return _slot_of(await self._whole.ainvoke(prompt))
         model = self._connected()
         if isinstance(model, BaseLLM):
-            texts = [prompt.to_string() for prompt in prompts]
-            if len(texts) > 1:
-                return await aask_list(model, texts, self._stop, self._bound)
-            many = await model._agenerate(texts, **self._given(model._agenerate))
-            return [_only(many.generations)]
+            given = self._given(model._agenerate)
+            many = await model._agenerate([prompt.to_string()], **given)
+            return _only(many.generations)
         if model.rate_limiter is not None:
             await model.rate_limiter.aacquire(blocking=True)
-        messages = prompts[0].to_messages()
-        result = await model._agenerate(messages, **self._given(model._agenerate))
-        return [_slot(result.generations)]
+        given = self._given(model._agenerate)
+        one = await model._agenerate(prompt.to_messages(), **given)
+        return _slot(one.generations)
 
     def _given(self, method: Callable[..., Any]) -> dict[str, Any]:
-        return arguments(method, self._stop, self._bound)
+        """Return what LangChain gives a model's method beside the prompt, in its way.
+
+        It passes everything by name, and a run manager only to methods that name one.
+        So a model that works in an ordinary call works in a group call.
+        """
+        takes_one = "run_manager" in inspect.signature(method).parameters
+        manager = {"run_manager": None} if takes_one else {}
+        return {"stop": self._stop, **manager, **self._bound}
 
 
 def unwrap(model: Any) -> tuple[BaseChatModel | BaseLLM, dict[str, Any]]:

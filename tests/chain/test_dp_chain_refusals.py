@@ -141,8 +141,6 @@ def test_a_bad_question_embedding_is_refused_uncharged(vector: list[float]) -> N
         ({"parser": StrOutputParser()}, InvalidParameterError),
         ({"fallback": "canary-7f3a"}, InvalidParameterError),
         ({"max_concurrency": 0}, InvalidParameterError),
-        ({"prompts_per_call": 0}, InvalidParameterError),
-        ({"prompts_per_call": 2}, InvalidParameterError),
         ({"epsilon": 3}, InvalidParameterError),
         (
             {"prompt": PromptTemplate.from_template("{question}")},

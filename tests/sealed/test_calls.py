@@ -21,7 +21,6 @@ from langchain_core.outputs import ChatGeneration, ChatResult, Generation, LLMRe
 from langchain_core.prompt_values import StringPromptValue
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import RunnableLambda
-from langchain_openai import OpenAI
 from pydantic import PrivateAttr
 from support.fakes import AsyncScriptedModel, ScriptedModel
 
@@ -44,16 +43,12 @@ def prompts(count: int) -> list[StringPromptValue]:
     return [StringPromptValue(text=str(i)) for i in range(count)]
 
 
-def ask(
-    model: Any, count: int, limit: int | None = None, together: int = 1
-) -> list[Slot]:
-    return SealedModel(model, limit, together).answer(prompts(count))
+def ask(model: Any, count: int, limit: int | None = None) -> list[Slot]:
+    return SealedModel(model, limit).answer(prompts(count))
 
 
-async def aask(
-    model: Any, count: int, limit: int | None = None, together: int = 1
-) -> list[Slot]:
-    return await SealedModel(model, limit, together).aanswer(prompts(count))
+async def aask(model: Any, count: int, limit: int | None = None) -> list[Slot]:
+    return await SealedModel(model, limit).aanswer(prompts(count))
 
 
 def odd_is_bad(text: str) -> str:
@@ -137,15 +132,6 @@ async def test_a_failed_call_abstains_and_touches_no_other(
 
 
 @pytest.mark.parametrize("model_class", [BatchedLLM, AsyncBatchedLLM])
-@pytest.mark.parametrize("limit", [None, 1, 3])
-async def test_a_failed_call_of_a_list_abstains_and_touches_no_other(
-    model_class: Any, limit: int | None
-) -> None:
-    assert ask(model_class(), 8, limit, together=4) == EXPECTED
-    assert await aask(model_class(), 8, limit, together=4) == EXPECTED
-
-
-@pytest.mark.parametrize("model_class", [BatchedLLM, AsyncBatchedLLM])
 async def test_a_completion_model_is_asked_one_prompt_a_call(model_class: Any) -> None:
     model = model_class()
     ask(model, 8)
@@ -167,10 +153,7 @@ async def test_a_prompts_answer_does_not_depend_on_its_neighbors() -> None:
     assert await SealedModel(Padded()).aanswer(lengths) == expected
 
 
-@pytest.mark.parametrize("together", [1, 2])
-async def test_a_model_of_this_process_computes_one_call_at_a_time(
-    together: int,
-) -> None:
+async def test_a_model_of_this_process_computes_one_call_at_a_time() -> None:
     running: list[int] = []
     peak = 0
 
@@ -183,71 +166,11 @@ async def test_a_model_of_this_process_computes_one_call_at_a_time(
             running.pop()
             return super()._generate(prompts)
 
-    assert ask(Local(), 8, together=together) == EXPECTED
-    assert await aask(Local(), 8, together=together) == EXPECTED
+    assert ask(Local(), 8) == EXPECTED
+    assert await aask(Local(), 8) == EXPECTED
     assert peak == 1
     ask(Local(), 8, 4)
     assert peak > 1
-
-
-def test_a_refused_list_is_asked_for_one_by_one() -> None:
-    model = BatchedLLM()
-    ask(model, 8, 1, together=4)
-    assert model._calls == [4, 4, 1, 1, 1, 1]
-
-
-@pytest.mark.parametrize("limit", [6, 3])
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_the_prompts_of_a_refused_list_are_asked_at_once(
-    is_async: bool, limit: int
-) -> None:
-    class Refusing(BatchedLLM):
-        """Takes no list, and answers when as many are asking as may."""
-
-        _barrier: Any = PrivateAttr(default_factory=lambda: threading.Barrier(3))
-
-        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-            if len(prompts) > 1:
-                raise ValueError("no lists")
-            self._barrier.wait(timeout=30)
-            return LLMResult(generations=[[Generation(text="yes")]])
-
-    class AsyncRefusing(Refusing):
-        async def _agenerate(
-            self, prompts: list[str], *args: Any, **kwargs: Any
-        ) -> LLMResult:
-            return await asyncio.to_thread(self._generate, prompts)
-
-    model = AsyncRefusing() if is_async else Refusing()
-    sealed = SealedModel(model, limit, 6)
-    asked = prompts(6)
-    slots = await sealed.aanswer(asked) if is_async else sealed.answer(asked)
-    assert slots == [Slot("yes")] * 6
-
-
-class OwnOpenAI(OpenAI):
-    """Makes its calls by code of its own, which may go by the answers' places."""
-
-    def _generate(self, *args: Any, **kwargs: Any) -> LLMResult:
-        return super()._generate(*args, **kwargs)
-
-
-@pytest.mark.parametrize(
-    ("model", "way_out"),
-    [
-        (ScriptedModel(), "ScriptedModel takes one prompt a call"),
-        (SingleLLM(), "SingleLLM takes one prompt a call"),
-        (OpenAI(model="none", api_key="none", streaming=True), "streaming=False"),
-        (OwnOpenAI(model="none", api_key="none"), "langchain_openai.OpenAI"),
-    ],
-    ids=["chat", "loop", "streaming", "own-code"],
-)
-def test_lists_are_refused_where_answers_cannot_be_matched(
-    model: Any, way_out: str
-) -> None:
-    SealedModel(model)
-    with pytest.raises(InvalidParameterError, match=way_out):
-        SealedModel(model.bind(stop=["x"]), prompts_per_call=2)
 
 
 @pytest.mark.parametrize("missing", [0, 5])
@@ -259,33 +182,12 @@ def test_slots_without_a_prompt_make_no_call(missing: int) -> None:
     assert len(model.asked) == 2
 
 
-@pytest.mark.parametrize(
-    "counts",
-    [[1, 1, 1], [1, 1, 1, 1, 1], [1, 1, 1, 0], [2, 1, 1, 1], [0, 0, 0, 0]],
-    ids=["short", "long", "none-of-one", "uneven", "none"],
-)
-async def test_a_list_whose_answers_cannot_be_counted_is_asked_one_by_one(
-    counts: list[int],
-) -> None:
-    class Losing(AsyncBatchedLLM):
-        def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-            if len(prompts) == 1:
-                return LLMResult(generations=[[Generation(text=prompts[0])]])
-            return LLMResult(
-                generations=[[Generation(text="somebody's")] * n for n in counts]
-            )
-
-    expected = [Slot(str(i)) for i in range(4)]
-    assert ask(Losing(), 4, together=4) == expected
-    assert await aask(Losing(), 4, together=4) == expected
-
-
 def test_a_model_that_returns_several_lists_for_one_prompt_fails_it() -> None:
     class Three(BatchedLLM):
         def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
             return LLMResult(generations=[[Generation(text="whose?")]] * 3)
 
-    assert ask(Three(), 4, together=4) == [FAILED] * 4
+    assert ask(Three(), 4) == [FAILED] * 4
 
 
 def test_a_slot_takes_one_of_several_candidates() -> None:
@@ -438,13 +340,6 @@ def test_models_that_cannot_be_sealed_are_refused(model: Any) -> None:
     assert isinstance(caught.value, DPError)
 
 
-@pytest.mark.parametrize("name", ["max_concurrency", "prompts_per_call"])
-def test_a_limit_below_one_is_refused(name: str) -> None:
-    public = name.replace("max_concurrency", "max_concurrency")
-    with pytest.raises(InvalidParameterError, match=public):
-        SealedModel(ScriptedModel(), **{name: 0})
-
-
 def test_a_slot_and_a_sealed_model_show_nothing() -> None:
     assert "private" not in repr(Slot("private"))
     assert repr(SealedModel(ScriptedModel())) == "SealedModel(ScriptedModel)"
@@ -567,27 +462,22 @@ async def test_bound_arguments_reach_every_call() -> None:
         ) -> ChatResult:
             return self._generate(messages, stop, manager, **more)
 
-    for model, together in ((Noting(), 1), (Noting(), 2), (NotingChat(), 1)):
+    for model in (Noting(), NotingChat()):
         bound: Any = model.bind(stop=["x"], top_p=1)
-        ask(bound, 2, 1, together)
-        await aask(bound, 2, 1, together)
-        assert seen == [(["x"], None, {"top_p": 1})] * (4 // together)
+        ask(bound, 2, 1)
+        await aask(bound, 2, 1)
+        assert seen == [(["x"], None, {"top_p": 1})] * 4
         seen.clear()
 
 
 @pytest.mark.parametrize("model_class", [BatchedLLM, AsyncBatchedLLM])
-@pytest.mark.parametrize("together", [1, 3, 4, 8])
-async def test_progress_counts_each_prompt_once(
-    model_class: Any, together: int
-) -> None:
-    """A list that is refused has not ended: its prompts end one by one."""
-    sealed = SealedModel(model_class(), 1, together)
+async def test_progress_counts_each_prompt_once(model_class: Any) -> None:
+    sealed = SealedModel(model_class(), 1)
     asked = [None, *prompts(8), None]
     for _ in range(2):
         ended: list[int] = []
         assert sealed.answer(asked, ended.append) == [ABSTAIN, *EXPECTED, ABSTAIN]
-        assert sum(ended) == 8
-        assert max(ended) == (together if together < 8 else 1)
+        assert ended == [1] * 8
         again: list[int] = []
         assert (await sealed.aanswer(asked, again.append))[1:-1] == EXPECTED
         assert sorted(again) == sorted(ended)
@@ -625,9 +515,8 @@ async def test_of_several_candidates_a_completion_counts_once_too() -> None:
             )
 
     wanted = [Slot(f"{n} first") for n in range(4)]
-    for together in (1, 2, 4):
-        assert ask(Many(), 4, together=together) == wanted
-        assert await aask(Many(), 4, together=together) == wanted
+    assert ask(Many(), 4) == wanted
+    assert await aask(Many(), 4) == wanted
 
 
 @pytest.mark.parametrize(
@@ -650,8 +539,6 @@ def test_what_is_wrong_with_a_model_is_said(model: Any, what: str) -> None:
 def test_a_limit_below_one_is_named_with_its_number(limit: int) -> None:
     with pytest.raises(InvalidParameterError, match=f"at least 1, not {limit}"):
         SealedModel(BatchedLLM(), limit)
-    with pytest.raises(InvalidParameterError, match=f"at least 1, not {limit}"):
-        SealedModel(BatchedLLM(), 1, limit)
 
 
 def test_an_unobserved_model_is_the_callers_own() -> None:

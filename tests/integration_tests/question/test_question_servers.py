@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,11 +23,10 @@ from questions import (
     clinic,
     exact_vote,
     moved,
-    note,
     stored,
     votes,
 )
-from worlds import UNIT, without
+from worlds import without
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -65,87 +63,53 @@ async def sound(kind: Any, *, person: bool = True) -> Counter[str]:
     return SOUND[kind, person]
 
 
-Misdeed = Callable[[Choices, int], Choices]
-
-
-def numbered(choices: Choices) -> Choices:
-    return [{**one, "index": number} for number, one in enumerate(choices)]
-
-
-LISTS: dict[str, Misdeed] = {
-    "dropped": lambda choices, place: choices[:place] + choices[place + 1 :],
-    "dropped, renumbered": lambda choices, place: numbered(
-        choices[:place] + choices[place + 1 :]
-    ),
-    "reordered": lambda choices, place: choices[::-1],
-    "repeated": lambda choices, place: [*choices[:-1], choices[place]],
-    "added": lambda choices, place: [choices[place], *choices],
-    "added, renumbered": lambda choices, place: numbered([choices[-1], *choices]),
-    "unnumbered": lambda choices, place: [
-        {key: value for key, value in one.items() if key != "index"}
-        for one in choices[::-1]
-    ],
-    "numbered in words": lambda choices, place: [
-        {**one, "index": str(one["index"])} for one in choices[::-1]
-    ],
-    "none": lambda choices, place: [],
-}
-
-
-def spoiling(misdeed: Misdeed) -> Provider:
-    """Return a provider that spoils the list in which the person is."""
-    provider = Provider(spoken)
-
-    def spoil(prompts: list[str], choices: Choices) -> Choices:
-        place = next((n for n, text in enumerate(prompts) if PERSON in text), None)
-        return choices if place is None or len(prompts) < 2 else misdeed(choices, place)
-
-    provider.spoil = spoil
-    return provider
-
-
 def check_matched(found: Counter[str], expected: Counter[str]) -> None:
     """Each slot was taken to say what its own prompt is answered."""
     assert found == expected
 
 
+def check_alone(provider: Provider) -> None:
+    """Each request had one prompt, so that what comes back is that prompt's."""
+    assert {len(prompts) for prompts in provider.requests} == {1}
+
+
 @pytest.mark.promise("answers-matched-to-prompts")
-@pytest.mark.parametrize("misdeed", LISTS.values(), ids=LISTS.keys())
+@pytest.mark.parametrize("kind", [ChatOpenAI, OpenAI])
 @WAYS
-async def test_a_list_that_is_answered_wrongly_moves_no_answer(
-    misdeed: Misdeed, way: str
-) -> None:
-    """Numbers count where they are exactly those of the prompts; else one by one."""
-    lists = spoiling(misdeed)
-    found = await asked(clinic(), lists, OpenAI, way, prompts_per_call=GROUPS)
-    assert max(map(len, lists.requests)) == GROUPS
-    check_matched(found, await sound(OpenAI))
+async def test_each_group_is_asked_in_a_request_of_its_own(kind: Any, way: str) -> None:
+    """No list of prompts, whose answers a server could drop or mix."""
+    provider = Provider(spoken)
+    found = await asked(clinic(), provider, kind, way)
+    check_alone(provider)
+    assert len(provider.requests) == GROUPS + 1  # and the public one
+    check_matched(found, await sound(kind))
 
 
 @pytest.mark.promise("answers-matched-to-prompts")
-async def test_the_answer_of_a_slot_without_records_is_no_vote() -> None:
-    """Some slots are empty: their calls are made, and a mixed reply moves no vote."""
-    few = [one for one in clinic() if one.metadata[UNIT] in ("p7", "p8", "p9")]
-    others = [note(f"far {n}", "fever", ward="3") for n in range(GROUPS)]
-    people, terms = [*few, *others], {"score_threshold": 0.5}
-    plain = await asked(people, Provider(spoken), OpenAI, "invoke", groups=terms)
-    assert 0 < plain.total() < GROUPS
-    mixed = spoiling(LISTS["reordered"])
-    lists = {"groups": terms, "prompts_per_call": GROUPS}
-    check_matched(await asked(people, mixed, OpenAI, "invoke", **lists), plain)
+@pytest.mark.parametrize("kind", [ChatOpenAI, OpenAI])
+@pytest.mark.parametrize("change", ["added", "none"])
+async def test_a_reply_of_more_or_no_choices_moves_that_slot_alone(
+    kind: Any, change: str
+) -> None:
+    provider = Provider(spoken)
+
+    def spoil(prompts: list[str], choices: Choices) -> Choices:
+        if PERSON not in prompts[0]:
+            return choices
+        return [*choices, *choices, *choices] if change == "added" else []
+
+    provider.spoil = spoil
+    found = await asked(clinic(), provider, kind, "invoke")
+    assert max(moved(found, await sound(kind))) <= 1
 
 
 @pytest.mark.promise("answers-matched-to-prompts", twin=True)
-@pytest.mark.parametrize("name", ["dropped", "added", "unnumbered"])
-def test_choices_by_their_place_are_caught(name: str) -> None:
-    """The twin: the first prompts are the person's and others of answers not alike."""
-    prompts = [f"{PERSON}", *(f"<{n}>" for n in range(10, 19))]
-    choices = [{"index": n, "text": spoken(text)} for n, text in enumerate(prompts)]
-    by_place = [one["text"] for one in LISTS[name](choices, 0)][:GROUPS]
-    good = [spoken(prompt) for prompt in prompts]
-    places = [n for n, text in enumerate(by_place) if n and text != good[n]]
+async def test_twin_a_request_of_two_prompts_is_noticed() -> None:
+    provider = Provider(spoken)
+    with served(provider) as url, client(OpenAI, url) as model:
+        model.generate([PERSON, "<8>"])
     with pytest.raises(AssertionError):
-        assert not places
+        check_alone(provider)
 
 
 CALLS: dict[str, Any] = {
@@ -170,19 +134,6 @@ async def test_a_call_that_one_person_breaks_is_that_slots_alone(
     assert moved(with_fault, await sound(kind)) == (1, 1)
     assert max(moved(with_fault, await sound(kind, person=False))) <= 1
     assert with_fault["unreadable" if fault == "empty" else "failed"] == 1
-
-
-@pytest.mark.promise("answers-matched-to-prompts")
-@WAYS
-async def test_a_refused_list_silences_only_the_prompt_that_is_to_blame(
-    way: str,
-) -> None:
-    """A server refuses a whole list because of one prompt in it."""
-    broken = Provider(lambda text: 400 if PERSON in text else spoken(text))
-    in_lists = await asked(clinic(), broken, OpenAI, way, prompts_per_call=GROUPS)
-    one_by_one = await asked(clinic(), broken, OpenAI, way)
-    check_matched(in_lists, one_by_one)
-    assert in_lists["failed"] == 1
 
 
 @pytest.mark.promise("failed-slot-abstains")

@@ -151,21 +151,6 @@ async def test_an_answer_comes_out_where_many_calls_fail(
     assert budget.spent().queries == 2
 
 
-async def test_one_refused_prompt_takes_none_of_its_batch_along(
-    proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
-) -> None:
-    def refuse(exchange: Exchange) -> Any:
-        refused = any("Note 7." in prompt for prompt in exchange.prompts)
-        return Answer.of({"error": {"message": "no"}}, 400) if refused else None
-
-    proxy.rule = refuse
-    model = make_model(OpenAI, **saying("cough"))
-    chain, _ = chain_of(few_groups, model, prompts_per_call=20)
-    question = "What of Note 7?"
-    for answer in (chain.invoke(question), await chain.ainvoke(question)):
-        assert votes(answer) == pytest.approx(GROUPS - 1, abs=5)
-
-
 async def test_groups_that_wait_too_long_abstain(
     proxy: RecordingProxy, make_model: Make, few_groups: RetrievedGroups
 ) -> None:

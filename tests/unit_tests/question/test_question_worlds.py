@@ -17,7 +17,6 @@ from faces import VoteOutputParser, chain, record
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from langchain_core.outputs import Generation, LLMResult
 from questions import (
     ASK,
     ASKED,
@@ -32,7 +31,7 @@ from questions import (
     worlds,
 )
 from scipy.stats import chi2
-from scripted import AsyncScriptedModel, ScriptedLLM, ScriptedModel
+from scripted import AsyncScriptedModel, ScriptedModel
 from worlds import without
 
 LABELS = ("oak", "elm", "fir", "ash", "yew", "box", "bay", "fig")
@@ -199,47 +198,6 @@ async def test_failing_calls_end_in_a_typed_answer(share: int) -> None:
             assert reason in answer.content or share == 2
             assert "canary" not in repr(answer)
         assert budget.spent().queries == 2
-
-
-class Lists(ScriptedLLM):
-    """A completion model that spoils a list in which the person is."""
-
-    spoil: Any = None
-
-    def _generate(self, prompts: list[str], *args: Any, **kwargs: Any) -> LLMResult:
-        texts: list[Any] = [self.script(prompt) for prompt in prompts]
-        place = next((n for n, text in enumerate(prompts) if PERSON in text), None)
-        if place is not None and len(prompts) > 1:
-            texts = self.spoil(texts, place)
-        return LLMResult(generations=[[Generation(text=text)] for text in texts])
-
-
-def refused(texts: list[str], place: int) -> list[str]:
-    raise ValueError(texts[place])
-
-
-LISTS: dict[str, Callable[[list[str], int], list[str]]] = {
-    "dropped": lambda texts, place: texts[:place] + texts[place + 1 :],
-    "added": lambda texts, place: [texts[place], *texts],
-    "nothing": lambda texts, place: [],
-    "refused": refused,
-}
-
-
-@pytest.mark.promise("answers-matched-to-prompts")
-@pytest.mark.parametrize("spoil", LISTS.values(), ids=LISTS.keys())
-async def test_a_list_that_one_person_spoils_is_asked_one_by_one(spoil: Any) -> None:
-    """Each prompt has the answer that it has alone."""
-    documents = clinic()
-    for way in ("invoke", "ainvoke"):
-        found = [
-            await asked(documents, way, model, prompts_per_call=count)
-            for model, count in (
-                (Lists(script=spoken, spoil=spoil), GROUPS),
-                (ScriptedLLM(script=spoken), 1),
-            )
-        ]
-        assert found[0] == found[1]
 
 
 # ---- calls and law -------------------------------------------------------------------
