@@ -425,3 +425,24 @@ def test_each_k_of_the_range_can_be_chosen_whatever_was_seen(counts: Any) -> Non
 def check_range(drawn: set[int]) -> None:
     """Each k of the public range came out."""
     assert drawn == {2, 3, 4, 5}
+
+
+@pytest.mark.promise("public-length")
+@pytest.mark.promise("public-length", twin=True)
+@pytest.mark.parametrize("heights", [[0, 0, 0, 0], [9, 0, 0, 0], [9, 8, 7, 6]])
+def test_as_many_words_come_out_as_were_asked_for(heights: list[int]) -> None:
+    events = charged("ranked words", 20.0)
+    found = [
+        draw("ranked words", heights, events, seed, k=3, relation="replace")
+        for seed in range(20)
+    ]
+    check_lengths(found)
+    # The twin: words that nobody said are left out.
+    if heights != [9, 8, 7, 6]:
+        with pytest.raises(AssertionError):
+            check_lengths([[w for w in words if heights[w]] for words in found])
+
+
+def check_lengths(found: list[Any]) -> None:
+    """Each draw has three different words, whatever was said."""
+    assert {len(set(words)) for words in found} == {3}
