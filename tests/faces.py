@@ -343,8 +343,8 @@ def table_of(kind: str, rows: Any, schema: Any, **terms: Any) -> Any:
 
 def tallied(parts: list[Any], schema: Any, **terms: Any) -> Any:
     """Return a table of parts that workers count each by itself."""
-    key = tabular.GDPTable.tally_key(schema, **terms)
-    tallies = [tabular.tally(part, schema, key) for part in parts]
+    key = secrets.token_bytes(32)
+    tallies = [tabular.tally(part, schema, key, **terms) for part in parts]
     return tabular.GDPTable.from_tallies(tallies, schema, budget=planned(1e5))
 
 

@@ -40,14 +40,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from langchain_dpicl.common.inferred import InferredTypeWarning
     from langchain_dpicl.tabular.gdp.counts import CountTable, Estimate
-    from langchain_dpicl.tabular.gdp.mergeable import Tally, TallyKey, tally
+    from langchain_dpicl.tabular.gdp.mergeable import Tally, merge, tally
     from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
     from langchain_dpicl.tabular.gdp.table import GDPTable
     from langchain_dpicl.tabular.ldp.client import LDPClient
-    from langchain_dpicl.tabular.ldp.mergeable import ReportTally, tally_reports
     from langchain_dpicl.tabular.ldp.reconstruction import reconstruct
     from langchain_dpicl.tabular.ldp.table import LDPTable
-    from langchain_dpicl.tabular.merging import merge
     from langchain_dpicl.tabular.rows.arrow import ArrowRows
     from langchain_dpicl.tabular.rows.sql import SQLRows
     from langchain_dpicl.tabular.rows.text_files import CSVRows, JSONRows
@@ -71,18 +69,15 @@ __all__ = [
     "LDPTable",
     "NoisyStatistics",
     "NumericColumn",
-    "ReportTally",
     "SQLRows",
     "TableSchema",
     "Tally",
-    "TallyKey",
     "TextRows",
     "draft_schema",
     "merge",
     "reconstruct",
     "split_epsilon",
     "tally",
-    "tally_reports",
 ]
 
 _HOMES = {
@@ -98,18 +93,15 @@ _HOMES = {
     "LDPTable": "ldp.table",
     "NoisyStatistics": "gdp.statistics",
     "NumericColumn": "schema.numeric",
-    "ReportTally": "ldp.mergeable",
     "SQLRows": "rows.sql",
     "TableSchema": "schema.table",
     "Tally": "gdp.mergeable",
-    "TallyKey": "gdp.mergeable",
     "TextRows": "text.rows",
     "draft_schema": "text.drafting",
-    "merge": "merging",
+    "merge": "gdp.mergeable",
     "reconstruct": "ldp.reconstruction",
     "split_epsilon": "split",
     "tally": "gdp.mergeable",
-    "tally_reports": "ldp.mergeable",
 }
 
 

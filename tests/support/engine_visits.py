@@ -8,15 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from langchain_dpicl.tabular import GDPTable, TableSchema, Tally, TallyKey
-from langchain_dpicl.tabular.gdp.mergeable import terms_of
+from langchain_dpicl.tabular import TableSchema, Tally, tally
 from support.table_parts import people, people_schema
 
 ROWS = 600
 
 
-def make_visits(folder: Path) -> tuple[list[dict[str, Any]], TableSchema, TallyKey]:
-    """Write files of visits and the schema; return the rows, the schema and a key.
+def make_visits(folder: Path) -> tuple[list[dict[str, Any]], TableSchema]:
+    """Write files of visits and the schema; return the rows and the schema.
 
     Visits of one patient are in several files, and some patients have more than the
     three that take part.
@@ -31,11 +30,14 @@ def make_visits(folder: Path) -> tuple[list[dict[str, Any]], TableSchema, TallyK
         pq.write_table(table, folder / "visits" / f"{part}.parquet")
     schema = people_schema()
     schema.save(folder / "schema.json")
-    key = GDPTable.tally_key(schema, unit_key="patient", rows_per_unit=3)
-    return rows, schema, key
+    return rows, schema
 
 
-def exact(found: Tally, schema: TableSchema) -> list[Any]:
+def exact(found: Tally) -> list[Any]:
     """Return a tally's sums, and how many rows there are."""
-    counted = found.counted(terms_of(schema, found.about["terms"]))
-    return [*counted.exact, counted.n_rows]
+    return [*found.counted.exact, found.counted.n_rows]
+
+
+def whole(rows: list[dict[str, Any]], schema: TableSchema, key: bytes) -> list[Any]:
+    """Return what the recipes must come to."""
+    return exact(tally(rows, schema, key, unit_key="patient", rows_per_unit=3))

@@ -24,7 +24,7 @@ from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.errors import BudgetExhaustedError, InvalidParameterError
+from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
 from langchain_dpicl.mechanisms.keyword_threshold import (
     ThresholdNoise,
@@ -40,7 +40,7 @@ from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
 from langchain_dpicl.released.checking import checked_record, pure_epsilon
-from langchain_dpicl.tabular.gdp.mergeable import Tally, described, terms_of
+from langchain_dpicl.tabular.gdp.mergeable import Tally
 from langchain_dpicl.tabular.gdp.names import names_stored
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
@@ -69,7 +69,6 @@ class Release:
         extra_columns: Whether unknown columns are refused or ignored.
         progress: Whether to show a bar while reading.
         has_read: Whether it has begun to read the rows.
-        sample: Of tallies of a sample, the fingerprint of its key.
     """
 
     terms: GDPTerms
@@ -78,27 +77,19 @@ class Release:
     extra_columns: ExtraColumns
     progress: bool | None
     has_read: bool = False
-    sample: str | None = None
 
     def run(self, data: Hidden[Any], *, resume: bool) -> Released:
         """Return the release of these terms; see `GDPTable.release`."""
-        if isinstance(data.value, Tally):
-            self.sample = data.value.sample
-        is_sampled = self.sample is not None
-        purchase = self._purchase(resume=resume or is_sampled)
+        purchase = self._purchase(resume=resume)
         entry = self._stored(purchase)
         if entry is None:
             self._require_recordable()
         elif self._is_complete(entry):
-            if is_sampled and not resume:
-                raise _released_before(entry)
             return self._found(entry)
         counted = self._counted(data)
         require_rows(counted.value.n_rows)
-        with purchase.owner as owner:
+        with purchase.owner:
             entry = result(purchase.taken(partial(self._begun, purchase)))
-            if is_sampled and not (resume or entry.belongs_to(owner)):
-                raise _released_before(entry)
             self._settle_by(entry)
             if not entry.steps:
                 entry = entry.drawn(self._drawn(entry, counted))
@@ -109,26 +100,11 @@ class Release:
     def _stored(self, purchase: Purchase) -> Entry | None:
         """Return a release that is paid for, or None if the account can pay for one."""
         if (entry := purchase.found()) is None:
-            if self.sample is not None:
-                raise _not_paid()
             self.terms = self.terms.settled(self.budget)
             entry = purchase.require_payable(self.terms.event_template())
         if entry is not None:
             self._settle_by(entry)
         return entry
-
-    def pay_for_sample(self, sample: str) -> None:
-        """Charge the release of a sample before it is drawn; see `GDPTable.tally_key`.
-
-        Args:
-            sample: The fingerprint of the key that decides who is in it.
-        """
-        self.sample = sample
-        purchase = self._purchase(resume=False)
-        self.terms = self.terms.settled(self.budget)
-        purchase.require_payable(self.terms.event_template())
-        self._require_recordable()
-        self._begun(purchase)
 
     def _begun(self, purchase: Purchase) -> Entry:
         return purchase.begun(
@@ -145,7 +121,7 @@ class Release:
             **cost,
             **_noise_of(*noise),
             "record": self._record(trial, noise),
-            "terms": described(self.terms),
+            "terms": self.terms.stored(),
             "row_unit": self.terms.row_unit,
             "schema": self.terms.schema.describe(),
         }
@@ -172,7 +148,7 @@ class Release:
 
     def _counted(self, data: Hidden[Any]) -> Hidden[Counted]:
         if isinstance(data.value, Tally):
-            return Hidden(data.value.counted(self.terms))
+            return Hidden(data.value.counted_for(self.terms))
         self.has_read = True
         return Hidden(
             count_rows(
@@ -256,7 +232,7 @@ class Release:
         return self.terms.paid(noise)
 
     def _purchase(self, *, resume: bool) -> Purchase:
-        kind = self.terms.fingerprint(is_secure=self.random.secure, sample=self.sample)
+        kind = self.terms.fingerprint(is_secure=self.random.secure)
         return Purchase(
             ReleaseStore(self.budget, kind, MECHANISM),
             self._is_complete,
@@ -318,28 +294,12 @@ def stored_release(entry: Entry) -> Released:
     """
     header, terms = entry.header, None
     with suppress(InvalidParameterError, KeyError, TypeError):
-        found = terms_of(TableSchema(**header["schema"]), header["terms"])
+        found = GDPTerms.read(TableSchema(**header["schema"]), header["terms"])
         terms = replace(found, row_unit=header["row_unit"])
     if terms is None:
         raise damaged()
     own = Release(terms, entry.store.budget, SecureRandom(), "refuse", None)
     return own._found(entry)  # noqa: SLF001 - of this module
-
-
-def _not_paid() -> InvalidParameterError:
-    return InvalidParameterError(
-        "This account has not paid for the tallies' sample under these terms. A sample "
-        "belongs to one charge: GDPTable.tally_key(..., budget=...) makes the charge "
-        "and the key, and its tallies are released from that account, with its terms."
-    )
-
-
-def _released_before(entry: Entry) -> BudgetExhaustedError:
-    return BudgetExhaustedError(
-        f"The tallies' sample was released for charge {entry.charge}: another release "
-        "of it would not be an independent sample. release(resume=True) takes the one "
-        "that is stored; a new one needs a new tally_key() and new tallies."
-    )
 
 
 def _noise_of(paid: Paid, names: ThresholdNoise | None) -> dict[str, float]:

@@ -24,16 +24,10 @@ from langchain_dpicl.tabular.gdp.measuring import (
     read_group_by,
     read_measure,
 )
-from langchain_dpicl.tabular.gdp.mergeable import (
-    Tally,
-    TallyKey,
-    arguments,
-    new_key,
-)
+from langchain_dpicl.tabular.gdp.mergeable import Tally, merge
 from langchain_dpicl.tabular.gdp.release import Release
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.terms import GDPTerms, Noise, Numeric
-from langchain_dpicl.tabular.merging import merge
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
@@ -207,31 +201,6 @@ class GDPTable(ReleasedTable):
         self._released: tuple[NoisyStatistics, dict[str, Any]] | None = None
 
     @classmethod
-    def tally_key(cls, schema: TableSchema, **terms: Any) -> TallyKey:
-        """Return the key with which workers tally parts of a table; see `tally`.
-
-        Args:
-            schema: The public columns.
-            **terms: As for the class. With `sampling_rate` below 1 the release is
-                charged here, before anybody is sampled, and `budget` is needed.
-
-        Raises:
-            NoBudgetError: If there is a sample and no budget.
-            BudgetExhaustedError: If the account can't pay for it.
-
-        Privacy:
-            The key decides who is in a sample, so a sampled key belongs to one charge:
-            `tabular.gdp.mergeable`. Keep it (`to_bytes`, secret) until the release is
-            stored; a key that is lost has been paid for in vain. Tallies without
-            sampling may be released again, each time for a charge of its own.
-        """
-        table = cls(None, schema, **terms)
-        key = new_key(table._terms)
-        if table._terms.sampling_rate < 1:
-            table._release().pay_for_sample(key.fingerprint)
-        return key
-
-    @classmethod
     def from_tallies(
         cls, tallies: Iterable[Tally], schema: TableSchema, **terms: Any
     ) -> Self:
@@ -240,9 +209,8 @@ class GDPTable(ReleasedTable):
         Args:
             tallies: Of all parts of the rows, made by `tally` with one key.
             schema: The public columns.
-            **terms: As for the class; `budget`, for instance. Those that are left out
-                are the key's. Of tallies without a sample `split`, `noise` and
-                `epsilon` may be others.
+            **terms: As for the class: `budget`, `split`, `noise`, `epsilon` and so on.
+                What is measured, and of whom, is what the tallies say.
 
         Returns:
             A table whose release is, bit for bit, that of the same rows in one place.
@@ -253,12 +221,8 @@ class GDPTable(ReleasedTable):
             UnitError: If a unit is in two of them.
         """
         found = Hidden(merge(tallies))
-        if not isinstance(found.value, Tally):
-            raise InvalidParameterError("These are reports: LDPTable.from_tallies.")
-        own = found.value.about["terms"]
-        given = {**arguments(own), **terms}
-        table = cls(found.value, schema, **given)
-        found.value.counted(table._terms)
+        table = cls(found.value, schema, **{**found.value.terms, **terms})
+        found.value.counted_for(table._terms)
         return table
 
     def __repr__(self) -> str:

@@ -65,6 +65,16 @@ ROWS = "(rows)"
 MAX_CELLS = 1 << 20
 """Most numbers of one release."""
 
+_DESCRIBED = (
+    "schema",
+    "group_by",
+    "numeric",
+    "sampling_rate",
+    "rows_per_unit",
+    "split",
+)
+"""What a ledger keeps of `GDPTerms.described`."""
+
 Numeric = Literal["mean", "bins"]
 
 Noise = Literal["auto", "laplace", "gaussian"]
@@ -399,15 +409,38 @@ class GDPTerms:
             "label_key": "label",
         }
 
-    def fingerprint(self, *, is_secure: bool, sample: str | None = None) -> str:
-        """Return what tells releases apart that are not the same measurement.
+    def stored(self) -> dict[str, Any]:
+        """Return what a ledger keeps of the terms, ready for JSON; see `read`."""
+        own = self.described()
+        return {
+            "measure": own.get("measure"),
+            **{name: own[name] for name in _DESCRIBED},
+            "unit_key": self.unit_key,
+            "noise": self.noise,
+            "epsilon": self.epsilon,
+        }
 
-        `sample` is the fingerprint of the key that decides who is in the sample, where
-        the charge has paid for that one alone.
+    @classmethod
+    def read(cls, schema: TableSchema, fields: Mapping[str, Any]) -> GDPTerms:
+        """Return the terms that `stored` gave.
+
+        Raises:
+            InvalidParameterError: If they are of another schema.
         """
+        own = dict(fields)
+        if schema.fingerprint() != own.pop("schema", None):
+            raise InvalidParameterError("The terms are of another schema.")
+        own["group_by"] = tuple(own["group_by"])
+        if own["measure"] is not None:
+            own["measure"] = tuple(map(tuple, own["measure"]))
+        terms = cls(schema=schema, **own)
+        terms.check()
+        return terms
+
+    def fingerprint(self, *, is_secure: bool) -> str:
+        """Return what tells releases apart that are not the same measurement."""
         public = {
             **self.described(),
-            **({} if sample is None else {"sample": sample}),
             "unit_key": self.charged_unit,
             "epsilon": self.epsilon,
             "is_secure": is_secure,

@@ -39,7 +39,6 @@ def count_reports(
     reports_per_unit: int,
     chunk_size: int,
     said: Mapping[str, Any] | None = None,
-    counted: tuple[ReportCounts, int] | None = None,
 ) -> Collected:
     """Count reports that clients made; post-processing, nothing is charged.
 
@@ -51,7 +50,6 @@ def count_reports(
         reports_per_unit: Most reports of one person.
         chunk_size: How many reports are counted at once.
         said: The clients' own terms, which tell whether their noise was for tests.
-        counted: The reports' counts, and how many were dropped, if they were counted.
 
     Raises:
         InvalidParameterError: If there are none, or one can't be read.
@@ -65,7 +63,7 @@ def count_reports(
     payment = _paid_by_clients(epsilon, reports_per_unit, said)
     # Before reports are read, which may come only once.
     checked_record(record_of(terms, payment, {}, random))
-    counts, dropped = counted or counts_of_reports(reports, terms, invalid, chunk_size)
+    counts, dropped = _counts_of(reports, terms, invalid, chunk_size)
     if not counts.n:
         raise InvalidParameterError(
             f"There are no reports that can be read ({dropped} were dropped)."
@@ -73,7 +71,7 @@ def count_reports(
     return Collected.of(terms, counts, payment, random, dropped)
 
 
-def counts_of_reports(
+def _counts_of(
     reports: Iterable[Any], terms: LDPTerms, invalid: Invalid, chunk_size: int
 ) -> tuple[ReportCounts, int]:
     """Return the reports' counts, and how many could not be read.

@@ -136,28 +136,6 @@ class ReportCounts:
             self._add_block(rows[start : start + _BLOCK].T)
         self._n += len(rows)
 
-    def merge(self, other: ReportCounts) -> None:
-        """Add the counts of other reports, which another process may have made.
-
-        Raises:
-            InvalidParameterError: If the other is of columns of other sizes.
-        """
-        if not isinstance(other, ReportCounts) or (
-            (other._sizes, other._label) != (self._sizes, self._label)
-        ):
-            raise InvalidParameterError(
-                "only counts of the same columns, with the same domain sizes, can be "
-                "merged."
-            )
-        if self._n + other._n > _MAX_REPORTS:
-            raise InvalidParameterError(f"there may be at most {_MAX_REPORTS} reports.")
-        if self._joint is not None and other._joint is not None:
-            self._joint += other._joint
-        else:
-            for column, table in other.pairs.items():
-                self._pairs[column] += table
-        self._n += other._n
-
     def to_dict(self) -> dict[str, Any]:
         """Return all there is to store, ready for JSON.
 

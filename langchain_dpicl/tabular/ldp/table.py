@@ -23,11 +23,9 @@ from langchain_dpicl.tabular.ldp.client_reports import count_reports
 from langchain_dpicl.tabular.ldp.collecting import Rows, collect_reports
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
 from langchain_dpicl.tabular.ldp.fitting import Model
-from langchain_dpicl.tabular.ldp.mergeable import ReportTally
 from langchain_dpicl.tabular.ldp.reconstruction import standard_errors
 from langchain_dpicl.tabular.ldp.result import Collected, Errors
 from langchain_dpicl.tabular.ldp.terms import LDPTerms, require_same_terms
-from langchain_dpicl.tabular.merging import merge
 from langchain_dpicl.tabular.released_table import (
     ReleasedTable,
     not_released,
@@ -168,7 +166,7 @@ class LDPTable(ReleasedTable):
     @classmethod
     def from_reports(  # noqa: PLR0913  # The clients' terms, one by one.
         cls,
-        reports: Iterable[Mapping[str, str]] | ReportTally,
+        reports: Iterable[Mapping[str, str]],
         schema: TableSchema,
         *,
         epsilon: float,
@@ -183,8 +181,7 @@ class LDPTable(ReleasedTable):
         """Return a table of what clients reported; nothing is charged.
 
         Args:
-            reports: What `LDPClient.report` returned; they are read once. Or a tally
-                of them (`tally_reports`).
+            reports: What `LDPClient.report` returned; they are read once.
             schema: The clients' schema.
             epsilon: The clients' epsilon: what one report cost.
             split: The clients' split.
@@ -211,10 +208,6 @@ class LDPTable(ReleasedTable):
         own = LDPTerms(schema, cost, split, model)
         own.check()
         require_same_terms(own, terms)
-        counted = None
-        if isinstance(reports, ReportTally):
-            reports.require(own)
-            counted, reports = (reports.counts, reports.dropped), ()
         found = count_reports(
             reports,
             own,
@@ -223,38 +216,8 @@ class LDPTable(ReleasedTable):
             reports_per_unit=parameters.count(reports_per_unit, "reports_per_unit"),
             chunk_size=parameters.count(chunk_size, "chunk_size"),
             said=terms,
-            counted=counted,
         )
         return cls(found, schema, epsilon=cost, split=split, model=model, random=random)
-
-    @classmethod
-    def from_tallies(
-        cls,
-        tallies: Iterable[ReportTally],
-        schema: TableSchema,
-        *,
-        epsilon: float,
-        **terms: Any,
-    ) -> Self:
-        """Return a table of reports that workers have counted; nothing is charged.
-
-        Args:
-            tallies: Of all parts of the reports, made by `tally_reports`.
-            schema: The clients' schema.
-            epsilon: The clients' epsilon.
-            **terms: As for `from_reports`.
-
-        Raises:
-            InvalidParameterError: As for `from_reports`, or if a tally is of other
-                terms, or there twice.
-
-        Privacy:
-            As for `from_reports`.
-        """
-        merged = merge(tallies)
-        if not isinstance(merged, ReportTally):
-            raise InvalidParameterError("These are of rows: GDPTable.from_tallies.")
-        return cls.from_reports(merged, schema, epsilon=epsilon, **terms)
 
     def __repr__(self) -> str:
         found = self._collected

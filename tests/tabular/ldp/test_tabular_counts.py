@@ -67,16 +67,11 @@ def test_all_counts_are_those_of_plain_counting(sizes: tuple[int, ...], n: int) 
     st.lists(st.integers(0, 40), min_size=1, max_size=4),
 )
 @settings(max_examples=40, deadline=None)
-def test_blocks_and_merging_make_no_difference(
-    sizes: list[int], lengths: list[int]
-) -> None:
+def test_blocks_make_no_difference(sizes: list[int], lengths: list[int]) -> None:
     shape = tuple(sizes)
     blocks = [some_codes(shape, n, seed) for seed, n in enumerate(lengths)]
     whole = counted(shape, np.concatenate(blocks))
     assert same(counted(shape, *blocks), whole)
-    merged = counted(shape, *blocks[:1])
-    merged.merge(counted(shape, *blocks[1:]))
-    assert same(merged, whole)
 
 
 def test_reading_between_blocks_changes_nothing() -> None:
@@ -180,22 +175,11 @@ def test_wrong_codes_are_refused_whole_and_unquoted(codes: object, said: str) ->
     assert counts.n == 5
 
 
-def test_other_columns_cannot_be_merged() -> None:
-    with pytest.raises(InvalidParameterError, match="same"):
-        ReportCounts((2, 3), 0).merge(ReportCounts((3, 2), 0))
-    with pytest.raises(InvalidParameterError, match="same"):
-        ReportCounts((2, 3), 0).merge(ReportCounts((2, 3), 1))
-    with pytest.raises(InvalidParameterError, match="same"):
-        ReportCounts((2, 3), 0).merge("x")  # type: ignore[arg-type]
-
-
 def test_there_is_a_largest_number_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts_module, "_MAX_REPORTS", 8)
     counts = counted(NARROW, some_codes(NARROW, 5))
     with pytest.raises(InvalidParameterError, match="at most 8"):
         counts.add(some_codes(NARROW, 5))
-    with pytest.raises(InvalidParameterError, match="at most 8"):
-        counts.merge(counted(NARROW, some_codes(NARROW, 5)))
     assert counts.n == 5
 
 
