@@ -350,64 +350,12 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     audits = parser.add_subparsers(required=True, metavar="AUDIT", dest="audit")
     _add_snapshot(audits)
-    _add_attacks(audits)
-    every = _audit_parser(
-        audits,
-        "mechanisms",
-        words="hold every release against what it is charged",
-        description="Run every release on its worst-case neighbors; no records needed.",
-    )
-    every.add_argument(
-        "--thorough", action="store_true", help="draw ten times as often"
-    )
-
-
-def _add_attacks(audits: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    attacks = _audit_parser(
-        audits,
-        "attacks",
-        words="try to tell by the answers who is in the records",
-        description=(
-            "Ask a private chain, and a plain one, about records that are in their "
-            "corpus and about others; compare what the answers tell."
-        ),
-    )
-    _chain_options(attacks, members="records in the corpus", others="records not in it")
-    attacks.add_argument("--plain", metavar="MODULE:CHAIN", help="the plain RAG chain")
-    once = _audit_parser(
-        audits,
-        "one-run",
-        words="a sanity check: guess which canaries took part in one run",
-        description=(
-            "Ask a chain over records and about half of the canaries, by a coin each, "
-            "and guess by the answers which half it was. A sanity check."
-        ),
-    )
-    _chain_options(once, canaries="made-up records", records="the other records")
-    once.add_argument(
-        "--question", action="append", required=True, metavar="TEXT", help="repeatable"
-    )
-    once.add_argument("--guesses", type=int, metavar="N", help="default: half of them")
-
-
-def _chain_options(parser: argparse.ArgumentParser, **files: str) -> None:
-    parser.add_argument("chain", metavar="MODULE:CHAIN", help="the private chain")
-    for option, words in files.items():
-        parser.add_argument(
-            f"--{option}",
-            required=True,
-            metavar="FILE.jsonl",
-            help=f"{words}, one JSON object a line",
-        )
-    parser.add_argument("--unit-key", help="default: the chain's")
-    parser.add_argument("--text-key", default="text", help="default text")
 
 
 def _add_snapshot(audits: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _audit_parser(
-        audits,
+    parser = audits.add_parser(
         "snapshot",
-        words="what each of some people loses by the answers to your questions",
+        help="what each of some people loses by the answers to your questions",
         description=(
             "Ask your chain's groups some questions, and once more for each person "
             "whom a question reaches, and compare what each of them loses with what "
@@ -434,16 +382,6 @@ def _add_snapshot(audits: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "--delta", type=float, help="failure probability (default: the account's)"
     )
-
-
-def _audit_parser(
-    audits: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    *,
-    words: str,
-    description: str,
-) -> argparse.ArgumentParser:
-    parser = audits.add_parser(name, help=words, description=description)
     parser.add_argument(
         "--out",
         action="append",
@@ -452,7 +390,6 @@ def _audit_parser(
     )
     _json_option(parser)
     parser.set_defaults(run=_runner("audit"))
-    return parser
 
 
 def _k_range(text: str) -> int | tuple[int, int]:

@@ -16,7 +16,6 @@ from langchain_dpicl.sealed.region import (
     open_for_tests,
     run_sealed,
     sealed,
-    unobserved,
 )
 
 __all__ = [
@@ -29,5 +28,4 @@ __all__ = [
     "open_for_tests",
     "run_sealed",
     "sealed",
-    "unobserved",
 ]

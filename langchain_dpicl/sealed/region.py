@@ -132,18 +132,6 @@ def sealed(steps: Callable[[], Flow[T]]) -> Do:
     )
 
 
-def unobserved(blocking: Callable[[], T], awaiting: Callable[[], Awaitable[T]]) -> Do:
-    """Return a call of something that is no private step, made in the sealed region.
-
-    For audits: a chain's answers to them were not charged.
-    """
-
-    async def coroutine() -> T:
-        return await awaiting()
-
-    return Do(lambda: run_sealed(blocking), lambda: arun_sealed(coroutine))
-
-
 def attempt(step: Callable[[], T]) -> T | None:
     """Run what concerns one slot alone; return None if it raises.
 

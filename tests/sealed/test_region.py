@@ -33,7 +33,6 @@ from langchain_dpicl.sealed import (
     region,
     run_sealed,
     sealed,
-    unobserved,
 )
 from langchain_dpicl.sealed.call_limit import CallLimit
 
@@ -308,17 +307,6 @@ async def test_a_private_flow_runs_sealed_either_way() -> None:
     call = sealed(steps)
     assert call.blocking() == (True, True)
     assert await call.awaiting() == (True, True)
-
-
-async def test_what_is_no_private_step_runs_there_too() -> None:
-    async def look() -> bool:
-        await asyncio.sleep(0)
-        return region._sealed.get()
-
-    call = unobserved(region._sealed.get, look)
-    assert call.blocking()
-    assert await call.awaiting()
-    assert not region._sealed.get()
 
 
 # -- one slot alone --------------------------------------------------------------------
