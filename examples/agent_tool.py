@@ -1,10 +1,9 @@
 """An agent that asks a clinic's notes, and knows when its privacy budget is spent.
 
-The agent is LangChain's own, `create_agent`. The middleware gives it the private tool,
-looks at the account before each turn, and tells the model when it is spent. The agent's
-model here is a scripted stand-in, so that the example runs without a key: it asks the
-tool each question it is given, and points to what the tool has said. Put any chat model
-that calls tools in its place.
+The agent is LangChain's own, `create_agent`, with the private tool. The tool's message
+says when the budget is spent. The agent's model here is a scripted stand-in, so that
+the example runs without a key: it asks the tool each question it is given, and points
+to what the tool has said. Put any chat model that calls tools in its place.
 """
 
 import re
@@ -23,8 +22,8 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
+    create_dp_tool,
 )
-from langchain_dpicl.agents import PrivacyBudgetMiddleware
 from langchain_dpicl.demo import clinic
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 
@@ -53,10 +52,10 @@ class ScriptedAgentModel(BaseChatModel):
         self, messages: list[BaseMessage], *_: Any, tool: str = "", **__: Any
     ) -> ChatResult:
         said = messages[-1]
-        if isinstance(said, ToolMessage):
-            turn = AIMessage("I asked the notes. See above for what they have to say.")
-        elif messages[0].type == "system" and "budget is spent" in messages[0].text:
+        if isinstance(said, ToolMessage) and said.status == "error":
             turn = AIMessage("I can't ask the notes any more: the budget is spent.")
+        elif isinstance(said, ToolMessage):
+            turn = AIMessage("I asked the notes. See above for what they have to say.")
         else:
             questions = re.findall(r"[^?]+\?", said.text)
             calls = [
@@ -83,8 +82,8 @@ def main() -> None:
     )
     agent = create_agent(
         ScriptedAgentModel(),
-        middleware=[
-            PrivacyBudgetMiddleware(
+        tools=[
+            create_dp_tool(
                 chain, name="ask_notes", description="Asks the clinic's notes."
             )
         ],

@@ -35,7 +35,6 @@ from langchain_dpicl._version import __version__
 if TYPE_CHECKING:
     from langchain_dpicl import (
         accounting,
-        agents,
         few_shot,
         mechanisms,
         offline,
@@ -133,7 +132,6 @@ __all__ = [
     "__version__",
     "accounting",
     "aerase",
-    "agents",
     "create_dp_tool",
     "create_mcp_server",
     "create_question_condenser",
@@ -181,7 +179,6 @@ _HOMES = {
 }
 _SUBPACKAGES = {
     "accounting",
-    "agents",
     "few_shot",
     "mechanisms",
     "offline",

@@ -20,7 +20,6 @@ from langchain_core.tools import StructuredTool, ToolException
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from typing_extensions import override
 
-from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
 from langchain_dpicl.chain import DPChain
 from langchain_dpicl.chain.prompting import RECORDS, takes_records
@@ -160,7 +159,7 @@ class DPTool(FrozenModel, StructuredTool):
 
 @dataclass(frozen=True, repr=False)
 class ToolCalls:
-    """What a tool does when it is called, and whether that can be paid for.
+    """What a tool does when it is called.
 
     Attributes:
         chain: The chain as it was given, with its bound config.
@@ -231,40 +230,13 @@ class ToolCalls:
         merged = merge_configs(*configs).get("callbacks")
         return find_budget(self.dp_chain.budget, merged)
 
-    def can_pay(self, callbacks: Callbacks) -> bool:
-        """Return whether the account would pay for one more question.
-
-        It is a forecast: another run may spend what is left. Where nothing was ever
-        charged it is True: an account that does not fit the chain must be refused with
-        the reason for it, not as one that is spent.
-
-        Raises:
-            NoBudgetError: If there is no account.
-            LedgerError: If the ledger can't be read.
-        """
-        budget = self.budget(callbacks)
-        if not budget.can_afford():
-            return False
-        charged = budget.public_state()["queries_spent"]
-        return not charged or all(map(budget.has_left_for, self._templates()))
-
     def _told(self, error: BudgetExhaustedError) -> _SpentError:
         if self.explain is None:
             return _SpentError(*error.args)
-        what = advice(bool(self.dp_chain.cache), self.explain)
+        what = _advice(self.explain, cached=bool(self.dp_chain.cache))
         return _SpentError(
             f"Not answered: the privacy budget can't pay for it. {error} {what}"
         )
-
-    def _templates(self) -> list[EventTemplate[Any]]:
-        """Return what one question may be charged for."""
-        groups, gate = self.dp_chain.groups, self.dp_chain.gate
-        templates = [groups.charged(self.dp_chain.parser.event_template)]
-        if gate is not None:
-            templates.append(groups.charged(gate.event_template))
-        if (first := groups.threshold_template) is not None:
-            templates.append(first)
-        return templates
 
 
 def _unwrapped(chain: Any) -> DPChain:
@@ -286,17 +258,16 @@ def _shown(answer: AIMessage) -> tuple[str, dict[str, Any]]:
     return str(answer.text), answer.response_metadata["privacy"]
 
 
-def advice(cached: bool, *names: str) -> str:  # noqa: FBT001 - of a chain
-    """Return what a model should do when tools can't answer any more."""
-    tools = " or ".join(repr(name) for name in names)
+def _advice(name: str, *, cached: bool) -> str:
+    """Return what a model should do when a tool can't answer any more."""
     if cached:
         return (
-            f"Don't call {tools} with a new question again: it would be refused too. "
+            f"Don't call {name!r} with a new question again: it would be refused too. "
             "Only a question that was answered before can be repeated, word for word. "
             "Go on with what you know, and say that the budget is spent."
         )
     return (
-        f"Don't call {tools} again, with this or any other question: it would be "
+        f"Don't call {name!r} again, with this or any other question: it would be "
         "refused too. Go on with what you know, and say that the budget is spent."
     )
 

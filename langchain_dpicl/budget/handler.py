@@ -29,9 +29,7 @@ from langchain_dpicl.budget.terms import (
 )
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import (
-    BudgetExhaustedError,
     InvalidParameterError,
-    PlanMismatchError,
 )
 from langchain_dpicl.ledger import (
     AccountTerms,
@@ -448,20 +446,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         """Return a new account of the same terms in memory, for a rehearsal."""
         alone = replace(self._terms, corpus=None, period=None)
         return _open_handler(alone, self._queries, open_ledger(":memory:"))
-
-    def has_left_for(self, template: Template[Any]) -> bool:
-        """Return whether the account is not spent for a release; charge nothing.
-
-        A forecast: another run may spend what is left. A release that does not fit the
-        account is refused by `charge`, with the reason, and not called unaffordable.
-        """
-        try:
-            self.require_payable(template)
-        except BudgetExhaustedError:
-            return False
-        except (InvalidParameterError, PlanMismatchError):
-            pass
-        return True
 
     def public_state(self, paid: PaidCharge[Any] | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.

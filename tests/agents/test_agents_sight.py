@@ -26,7 +26,7 @@ from support.agent_parts import (
 from support.fakes import notes
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.agents import PrivacyBudgetMiddleware
+from langchain_dpicl.tools import create_dp_tool
 
 MODES = ["values", "updates", "messages", "custom", "checkpoints", "tasks", "debug"]
 
@@ -42,13 +42,11 @@ def leaky() -> StructuredTool:
 
 def agent(checkpointer: InMemorySaver, *, private: bool, **chain: Any) -> Any:
     model = AgentModel(turns=[calling(QUESTION, QUESTION), calling(QUESTION), "Cough."])
-    if not private:
-        return create_agent(model, tools=[leaky()], checkpointer=checkpointer)
-    return create_agent(
-        model,
-        middleware=[PrivacyBudgetMiddleware(canaried_chain(**chain), name="ask")],
-        checkpointer=checkpointer,
-    )
+    tool = leaky()
+    if private:
+        chained = canaried_chain(**chain)
+        tool = create_dp_tool(chained, name="ask", description="Notes.")
+    return create_agent(model, tools=[tool], checkpointer=checkpointer)
 
 
 def stored(checkpointer: InMemorySaver) -> bytes:

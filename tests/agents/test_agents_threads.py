@@ -13,7 +13,6 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import (
     AgentMiddleware,
     HumanInTheLoopMiddleware,
-    ModelCallLimitMiddleware,
     ToolRetryMiddleware,
 )
 from langchain_core.runnables import RunnableConfig
@@ -34,7 +33,6 @@ from support.agent_parts import (
 )
 
 from langchain_dpicl import LedgerError, RetrievedGroups
-from langchain_dpicl.agents import PrivacyBudgetMiddleware
 from langchain_dpicl.tools import create_dp_tool
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -60,8 +58,9 @@ class Crash(AgentMiddleware):  # type: ignore[misc]
         return self._crash(await handler(request))
 
 
-def privately(groups: RetrievedGroups, **changes: Any) -> PrivacyBudgetMiddleware:
-    return PrivacyBudgetMiddleware(private_chain(groups, **changes), name="ask")
+def privately(groups: RetrievedGroups, **changes: Any) -> StructuredTool:
+    chain = private_chain(groups, **changes)
+    return create_dp_tool(chain, name="ask", description="Notes.")
 
 
 def statuses(state: Any) -> list[str]:
@@ -74,7 +73,7 @@ async def test_parallel_calls_are_charged_once_each_as_far_as_the_budget_goes(
 ) -> None:
     budget = account(queries=2)
     model = AgentModel(turns=[calling("What?", "Which?", "How?"), "Cough."])
-    agent = create_agent(model, middleware=[privately(groups)])
+    agent = create_agent(model, tools=[privately(groups)])
     state = await run(way, agent, asking(), budget)
     assert statuses(state) == ["error", "success", "success"]
     answered = [m for m in tool_messages(state) if m.status == "success"]
@@ -100,9 +99,7 @@ async def test_a_call_that_was_answered_is_not_charged_again_when_another_failed
     monkeypatch.setattr(budget.ledger, "charge", fails_once)
     model = AgentModel(turns=[calling("What?", "Which?"), "Cough."])
     # One at a time: what fails second must not stop what was answered first.
-    agent = create_agent(
-        model, middleware=[privately(groups)], checkpointer=InMemorySaver()
-    )
+    agent = create_agent(model, tools=[privately(groups)], checkpointer=InMemorySaver())
     one_by_one = {**THREAD, "max_concurrency": 1}
     with pytest.raises(LedgerError, match="away"):
         await run(way, agent, asking(), budget, **one_by_one)
@@ -121,7 +118,7 @@ async def test_an_interrupted_thread_is_charged_when_it_goes_on(
     model = AgentModel(turns=[calling(QUESTION), "Cough.", "As I said."])
     agent = create_agent(
         model,
-        middleware=[privately(groups)],
+        tools=[privately(groups)],
         checkpointer=InMemorySaver(),
         interrupt_before=["tools"],
     )
@@ -150,10 +147,8 @@ async def test_a_human_decides_before_the_charge(
     model = AgentModel(turns=[calling(QUESTION), "Done."])
     agent = create_agent(
         model,
-        middleware=[
-            HumanInTheLoopMiddleware(interrupt_on={"ask": True}),
-            PrivacyBudgetMiddleware(chain, name="ask"),
-        ],
+        tools=[create_dp_tool(chain, name="ask", description="Notes.")],
+        middleware=[HumanInTheLoopMiddleware(interrupt_on={"ask": True})],
         checkpointer=InMemorySaver(),
     )
     state = await run(way, agent, asking(), budget, **THREAD)
@@ -180,7 +175,8 @@ async def test_a_run_that_broke_off_after_the_charge_pays_again_unless_cached(
     model = AgentModel(turns=[calling(QUESTION), "Cough."])
     agent = create_agent(
         model,
-        middleware=[Crash(), privately(groups, cache=cache)],
+        tools=[privately(groups, cache=cache)],
+        middleware=[Crash()],
         checkpointer=InMemorySaver(),
     )
     with pytest.raises(RuntimeError, match="power"):
@@ -202,7 +198,9 @@ async def test_a_retried_call_pays_again_unless_cached(
     retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
     model = AgentModel(turns=[calling(QUESTION), "Cough."])
     agent = create_agent(
-        model, middleware=[retry, Crash(times=2), privately(groups, cache=cache)]
+        model,
+        tools=[privately(groups, cache=cache)],
+        middleware=[retry, Crash(times=2)],
     )
     state = await run(way, agent, asking(), budget)
     assert statuses(state) == ["success"]
@@ -225,7 +223,7 @@ async def test_a_retry_does_not_try_a_spent_budget_again(
     monkeypatch.setattr(budget.ledger, "charge", counted)
     retry = ToolRetryMiddleware(max_retries=2, initial_delay=0, jitter=False)
     model = AgentModel(turns=[calling(QUESTION), "No."])
-    agent = create_agent(model, middleware=[retry, privately(groups)])
+    agent = create_agent(model, tools=[privately(groups)], middleware=[retry])
     state = await run(way, agent, asking(), budget)
     assert statuses(state) == ["error"]
     assert tried == 0, "what can't be paid is refused before the charge"
@@ -240,7 +238,7 @@ async def test_a_fork_of_a_thread_pays_again_unless_cached(
     model = AgentModel(turns=[calling(QUESTION), "Cough.", "Cough, again."])
     agent = create_agent(
         model,
-        middleware=[privately(groups, cache=cache)],
+        tools=[privately(groups, cache=cache)],
         checkpointer=InMemorySaver(),
     )
     await run(way, agent, asking(), budget, **THREAD)
@@ -249,21 +247,6 @@ async def test_a_fork_of_a_thread_pays_again_unless_cached(
     )
     await run(way, agent, None, budget, **before.config)
     assert len(journal(budget)) == (1 if cache else 2)
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_limit_of_model_calls_works_beside_it(
-    way: str, groups: RetrievedGroups
-) -> None:
-    limit = ModelCallLimitMiddleware(run_limit=2)
-    for order in ([limit, privately(groups)], [privately(groups), limit]):
-        budget = account(queries=1)
-        model = AgentModel(turns=[calling(QUESTION), calling(QUESTION)])
-        agent = create_agent(model, middleware=order)
-        state = await run(way, agent, asking(), budget)
-        assert "limit" in state["messages"][-1].text
-        assert statuses(state) == ["error", "success"]
-        assert len(journal(budget)) == 1
 
 
 def nested(inner: Any, *, passes_config: bool) -> StructuredTool:
@@ -298,15 +281,13 @@ async def test_a_sub_agent_charges_the_account_of_the_run(
             "The notes say cough.",
             calling(QUESTION),
             "Cough again.",
+            calling(QUESTION),
+            "The budget is spent.",
         ]
     )
     inner = create_agent(
         inner_model,
-        middleware=[
-            PrivacyBudgetMiddleware(
-                private_chain(groups), on_exhausted="end", name="ask"
-            )
-        ],
+        tools=[privately(groups)],
     )
     outer_model = AgentModel(
         turns=[calling(f"{turn}", tool="clerk") for turn in range(3)] + ["They cough."]
@@ -320,12 +301,12 @@ async def test_a_sub_agent_charges_the_account_of_the_run(
     assert state["messages"][-1].text == "They cough."
     first, second, third = (str(m.content) for m in tool_messages(state))
     assert (first, second) == ("The notes say cough.", "Cough again.")
-    assert "can't pay for another question" in third
+    assert third == "The budget is spent."
     assert len(journal(budget)) == 2
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_bare_tool_in_an_agent(way: str, groups: RetrievedGroups) -> None:
+async def test_the_tool_says_what_is_wrong(way: str, groups: RetrievedGroups) -> None:
     budget = account(queries=1)
     dp_tool = create_dp_tool(private_chain(groups), name="ask", description="Notes.")
     model = AgentModel(turns=[calling(""), calling("What?"), calling("How?"), "Done."])

@@ -13,7 +13,6 @@ import langchain_dpicl
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import (
     GaussianPart,
-    PurePart,
 )
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
@@ -57,7 +56,6 @@ def test_both_answer_the_same_questions(kind: Any) -> None:
     budget = handler(kind)
     quoted = budget.quote(VOTE)
     budget.require_payable(VOTE)
-    assert budget.has_left_for(VOTE)
     assert budget.can_afford(VOTE)
     first = budget.charge(VOTE)
     assert first.noise == quoted
@@ -66,7 +64,6 @@ def test_both_answer_the_same_questions(kind: Any) -> None:
     assert budget.charge(VOTE).noise == quoted
     assert budget.remaining().queries == 0
     assert not budget.can_afford(VOTE)
-    assert not budget.has_left_for(VOTE)
     for refused in (budget.require_payable, budget.charge):
         with pytest.raises(BudgetExhaustedError):
             refused(VOTE)
@@ -88,12 +85,10 @@ def test_a_release_that_does_not_fit_is_no_spent_budget() -> None:
     budget = handler("gdp")
     budget.charge(VOTE)
     sampled = template("vote", (GaussianPart(3.0),), 0.1)
-    assert budget.has_left_for(sampled)
     with pytest.raises(PlanMismatchError, match="gdp"):
         budget.charge(sampled)
     planned = handler(None)
     planned.charge(VOTE)
-    assert planned.has_left_for(template("flip", (PurePart(),)))
 
 
 def test_classes_are_fixed_by_a_plan_of_several_charges_alone() -> None:

@@ -76,7 +76,6 @@ def test_a_handler_pays_for_its_unit_in_its_period(
     clock.set("2027-01-01")
     assert not budget.can_afford()
     assert not budget.can_afford(VOTE)
-    assert not budget.has_left_for(VOTE)
     for ask in (budget.require_payable, budget.charge):
         with pytest.raises(BudgetExhaustedError, match="is over"):
             ask(VOTE, **({} if ask == budget.require_payable else KEY))

@@ -108,7 +108,6 @@ def test_an_open_account_without_room_can_afford_nothing(ledger: Ledger) -> None
     assert first.can_afford(VOTE)
     second.charge(VOTE, **KEY)
     assert not first.can_afford()
-    assert not first.has_left_for(VOTE)
     for ask in (first.require_payable, lambda asked: first.charge(asked, **KEY)):
         with pytest.raises(BudgetExhaustedError, match=r"'first' .* has no room"):
             ask(VOTE)

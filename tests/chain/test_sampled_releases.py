@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.chain_parts import PARSERS, QUESTION, record, reply
+from support.chain_parts import QUESTION, record
 from support.fakes import AsyncScriptedModel
 from support.groups_fakes import Till, note, retrieved
 from support.store_parts import opened, patients, records, searching
@@ -19,7 +19,6 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.groups import drawing
-from langchain_dpicl.tools import ToolCalls
 
 KINDS = {"units": "gaussian", "shards": "fixed_sample_gaussian"}
 
@@ -112,17 +111,3 @@ def test_everybody_in_a_counted_bin_pays_for_a_threshold() -> None:
     groups.release_threshold(prepared, paid=paid, charge_units=till)
     (asked,) = till.asked
     assert asked == sorted(units)
-
-
-@pytest.mark.parametrize("sampling", list(KINDS))
-def test_a_tool_forecasts_what_will_be_charged(sampling: str) -> None:
-    chain = DPChain(
-        groups=sampled(sampling),
-        model=AsyncScriptedModel(reply=reply),
-        parser=PARSERS["vote"](),
-        gate=PublicFirstGate(),
-    )
-    calls = ToolCalls(chain=chain, dp_chain=chain)
-    assert [one.is_fixed_size for one in calls._templates()] == (
-        [sampling == "shards"] * 2
-    )

@@ -18,7 +18,6 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.agents import PrivacyBudgetMiddleware
 from langchain_dpicl.ledger.base import ChargeRecord
 from langchain_dpicl.offline import HashingEmbeddings
 from support.fakes import ScriptedModel, notes
@@ -142,13 +141,6 @@ def asking(text: str = "Which side effects are there?") -> dict[str, Any]:
 
 def tool_messages(state: Any) -> list[ToolMessage]:
     return [m for m in state["messages"] if isinstance(m, ToolMessage)]
-
-
-def middleware(
-    groups: RetrievedGroups, on_exhausted: Any = "inform", **changes: Any
-) -> PrivacyBudgetMiddleware:
-    chain = private_chain(groups, **changes)
-    return PrivacyBudgetMiddleware(chain, on_exhausted=on_exhausted, name="ask")
 
 
 def texts(state: Any) -> list[str]:

@@ -19,7 +19,6 @@ from langchain_dpicl import (
     VoteOutputParser,
     create_dp_tool,
 )
-from langchain_dpicl.agents import PrivacyBudgetMiddleware
 from langchain_dpicl.few_shot import ZeroShotGenerator
 from langchain_dpicl.released.classifying import LabelOutputParser
 from langchain_dpicl.tabular import GDPTable, LDPClient, LDPTable
@@ -110,10 +109,6 @@ OTHERS: dict[str, tuple[Callable[[], Any], list[str]]] = {
             *("epsilon", "delta", "ledger", "account", "queries", "accounting"),
             *("scope", "delta0_share", "order", "charge", "spent", "raise_error"),
         ],
-    ),
-    "PrivacyBudgetMiddleware": (
-        lambda: PrivacyBudgetMiddleware(tool()),
-        ["tools", "on_exhausted", "budget", "name"],
     ),
     "DPFewShotGenerator": (
         generator_of,

@@ -55,7 +55,6 @@ NAMES = [
     "__version__",
     "accounting",
     "aerase",
-    "agents",
     "create_dp_tool",
     "create_mcp_server",
     "create_question_condenser",
