@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import ChatPromptTemplate
 
 from langchain_dpicl import (
     BudgetExhaustedError,
@@ -25,7 +27,6 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
-    create_question_condenser,
 )
 from langchain_dpicl.budget import forecast
 from langchain_dpicl.demo import clinic
@@ -212,7 +213,14 @@ for document in retriever.invoke("Which drug do patients with diabetes take most
 
 # %%
 print("\n13. A conversation")
-condenser = create_question_condenser(model)
+rewrite = ChatPromptTemplate.from_messages(
+    [
+        ("system", "Rewrite the user's last question as one standalone question."),
+        ("placeholder", "{chat_history}"),
+        ("human", "{question}"),
+    ]
+)
+condenser = rewrite | model | StrOutputParser()
 turn = {
     "chat_history": [
         HumanMessage("Which side effect do patients on lisinopril report most?"),
@@ -220,7 +228,7 @@ turn = {
     ],
     "question": "And on salbutamol?",
 }
-print(turn["question"], "->", condenser.invoke(turn)["question"])
+print(turn["question"], "->", condenser.invoke(turn))
 print((condenser | service).invoke(turn).content)
 
 # %%

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         CostLimit,
         DPChain,
         PublicFirstGate,
-        create_question_condenser,
     )
     from langchain_dpicl.common.outcome import Outcome, Status
     from langchain_dpicl.common.relation import Relation
@@ -134,7 +133,6 @@ __all__ = [
     "aerase",
     "create_dp_tool",
     "create_mcp_server",
-    "create_question_condenser",
     "erase",
     "few_shot",
     "mechanisms",
@@ -173,7 +171,6 @@ _HOMES = {
     "aerase": "erasure",
     "create_dp_tool": "tools",
     "create_mcp_server": "mcp",
-    "create_question_condenser": "chain",
     "erase": "erasure",
     "rotate_salt": "rotation",
 }

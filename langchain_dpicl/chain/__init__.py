@@ -1,10 +1,9 @@
-"""The runnable that applications use, and what goes before it in a conversation."""
+"""The runnable that applications use."""
 
 from langchain_dpicl.chain.check_report import CheckedQuestion, CheckReport, Finding
 from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.dp_chain import DPChain
 from langchain_dpicl.chain.gate import PublicFirstGate
-from langchain_dpicl.chain.history import create_question_condenser
 from langchain_dpicl.chain.prompting import UnseenLabelsWarning
 from langchain_dpicl.chain.rehearsing import Rehearsal
 
@@ -17,5 +16,4 @@ __all__ = [
     "PublicFirstGate",
     "Rehearsal",
     "UnseenLabelsWarning",
-    "create_question_condenser",
 ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from langchain_core.prompts import (
     ChatPromptTemplate,
-    MessagesPlaceholder,
     PromptTemplate,
 )
 
@@ -98,22 +97,6 @@ RANKED_KEYWORD_PROMPT = ChatPromptTemplate.from_template(
     "Question: {question}\nAnswer:"
 )
 """The rewrite after the joint exponential mechanism: words in rank order."""
-
-CONDENSE_PROMPT = ChatPromptTemplate.from_messages(
-    [
-        (
-            "system",
-            (
-                "Rewrite the user's last question as one standalone question, which "
-                "can be understood without the conversation. Take over from the "
-                "conversation what it refers to, and nothing else. Do not answer it."
-            ),
-        ),
-        MessagesPlaceholder("chat_history"),
-        ("human", "{question}"),
-    ]
-)
-"""A follow-up question and what was said before; no record takes part."""
 
 DOCUMENT_PROMPT = PromptTemplate.from_template("{page_content}")
 """How one record is written into the context."""

@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableConfig
 from support.chain_parts import EMBEDDING, QUESTION, record
-from support.fakes import AsyncScriptedModel, ScriptedModel
+from support.fakes import AsyncScriptedModel
 
 from langchain_dpicl import (
     DPChain,
@@ -22,7 +22,6 @@ from langchain_dpicl import (
     SampledGroups,
     VoteOutputParser,
     create_dp_tool,
-    create_question_condenser,
 )
 from langchain_dpicl.audit import snapshot
 from langchain_dpicl.chain.query import QueryRunner
@@ -302,11 +301,7 @@ def test_audits_sample_among_those_who_match() -> None:
     assert [row[1] for row in report.rows] == [0]
 
 
-def test_a_filter_passes_a_condenser_and_not_a_tool() -> None:
-    model = ScriptedModel(reply=lambda _: QUESTION)
-    condensed = create_question_condenser(model) | make()
-    asked = {**asking("2"), "chat_history": [("human", "Hello.")]}
-    assert condensed.invoke(asked).content == "rash"
+def test_a_tool_takes_no_filter() -> None:
     tool = create_dp_tool(make(), name="ask", description="Notes.")
     assert set(tool.args) == {"question"}
     taken = make(public_prompt=PromptTemplate.from_template("{question} {filter}"))

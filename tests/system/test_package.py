@@ -57,7 +57,6 @@ NAMES = [
     "aerase",
     "create_dp_tool",
     "create_mcp_server",
-    "create_question_condenser",
     "erase",
     "few_shot",
     "mechanisms",
