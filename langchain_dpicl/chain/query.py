@@ -44,12 +44,10 @@ from langchain_dpicl.chain.prompting import Question, filter_of, read_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.chain.steps import PreparedQuery, Released, Step, Wording
-from langchain_dpicl.chain.telemetry import amark, mark, report_answer, report_error
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.prompts import FALLBACK_NOTE
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
-    DPError,
     InvalidParameterError,
     PublicCallError,
 )
@@ -166,13 +164,9 @@ class QueryRunner:
     def _steps(
         self, value: Any, run_manager: Any, child: RunnableConfig, *, whole: bool
     ) -> Flow[None]:
-        """Hand on the steps of a query, and report how it ended."""
-        try:
-            asked = self.where(value)
-            yield from asked._ordered(value, run_manager, child, whole=whole)  # noqa: SLF001 - itself, for fewer people
-        except DPError as error:
-            report_error(error)
-            raise
+        """Hand on the steps of a query, of those whom its filter names."""
+        asked = self.where(value)
+        yield from asked._ordered(value, run_manager, child, whole=whole)  # noqa: SLF001 - itself, for fewer people
 
     def _ordered(
         self, value: Any, run_manager: Any, child: RunnableConfig, *, whole: bool
@@ -430,7 +424,6 @@ class QueryRunner:
         record, use = self._part(released).record(released, status), released.asked.use
         if self.private.call_count_is_public:
             record["calls"] = use.calls
-        report_answer(record)
         return AIMessage(
             content=text,
             response_metadata={"privacy": record},
@@ -502,7 +495,6 @@ def _tell(step: Step, child: RunnableConfig) -> AIMessageChunk:
     """Tell the run's callbacks of a step, and return it as a piece of a stream."""
     if _is_heard(child):
         dispatch_custom_event(STEP_EVENT, step.to_dict(), config=child)
-    mark(step, child["callbacks"])
     return _step_chunk(step)
 
 
@@ -510,7 +502,6 @@ async def _atell(step: Step, child: RunnableConfig) -> AIMessageChunk:
     """Tell the run's callbacks of a step; see `_tell`."""
     if _is_heard(child):
         await adispatch_custom_event(STEP_EVENT, step.to_dict(), config=child)
-    await amark(step, child["callbacks"])
     return _step_chunk(step)
 
 
