@@ -23,7 +23,7 @@ ROOT = "langchain_dpicl"
 TOPICS = {
     "chains": (
         "Chains, retrievers, tools",
-        ["chain", "retriever", "tools", "facts", "mcp"],
+        ["chain", "retriever", "tools", "mcp"],
     ),
     "groups": ("Groups and stores", ["groups", "groups.stores", "common.relation"]),
     "parsers": ("Output parsers", ["parsers", "common.outcome"]),

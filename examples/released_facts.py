@@ -9,11 +9,16 @@ replayed, so that this runs without a key and shows what a real model reads.
 from __future__ import annotations
 
 import tempfile
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableBranch, RunnablePassthrough
 
 from langchain_dpicl import (
     DPChain,
-    FactsChain,
     PrivacyBudgetHandler,
     ReleasedCorpus,
     RetrievedGroups,
@@ -23,11 +28,21 @@ from langchain_dpicl.demo import RecordedReader, visit_note_schema, visit_notes
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import GDPTable, TextRows
 
+PROMPT = ChatPromptTemplate.from_template(
+    'Answer from the facts below. If they do not tell, answer "I don\'t know."\n\n'
+    "Facts:\n{context}\n\nQuestion: {question}\nAnswer:"
+)
+WHOLE: Any = RunnablePassthrough()
 QUESTIONS = [
     "Which side effect do patients on lisinopril report most?",
     "Which drug do patients with asthma take most?",
     "Which trigger do patients with hypertension name most?",
 ]
+
+
+def texts(found: list[Document]) -> str:
+    """Return the documents' texts alone."""
+    return "\n\n".join(one.page_content for one in found)
 
 
 def main() -> None:
@@ -66,7 +81,11 @@ def main() -> None:
     budget = PrivacyBudgetHandler(
         epsilon=5, delta=1e-5, queries=10, ledger=":memory:", account="questions"
     )
-    chain = FactsChain(corpus=facts, model=model, k=2) | paid
+    known = {"context": facts.as_retriever(k=2) | texts, "question": WHOLE}
+    chain = {"question": WHOLE, "answer": known | PROMPT | model} | RunnableBranch(
+        (lambda x: "don't know" in x["answer"].text, itemgetter("question") | paid),
+        itemgetter("answer"),
+    )
     for question in QUESTIONS:
         answer = chain.invoke(question, config={"callbacks": [budget]})
         print(f"\n{question}\n  {answer.content}")

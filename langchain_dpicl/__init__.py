@@ -64,7 +64,6 @@ if TYPE_CHECKING:
         UnsealableModelError,
         UnsoundStoreError,
     )
-    from langchain_dpicl.facts import FactsChain
     from langchain_dpicl.groups import (
         GroupSource,
         NoisyThreshold,
@@ -101,7 +100,6 @@ __all__ = [
     "DPRetriever",
     "ESAOutputParser",
     "ErasureCertificate",
-    "FactsChain",
     "GroupCallError",
     "GroupSource",
     "InvalidParameterError",
@@ -150,7 +148,6 @@ _HOMES = {
     "DPRetriever": "retriever",
     "ESAOutputParser": "parsers",
     "ErasureCertificate": "erasure",
-    "FactsChain": "facts",
     "GroupSource": "groups",
     "KSAJointOutputParser": "parsers",
     "KSAPTROutputParser": "parsers",

@@ -109,8 +109,7 @@ def read_question(value: Any, longest: int | None = None) -> Question:
             if isinstance(text, str)
             else "The chain takes a question: a string, or a mapping with one under "
             f"'question', not {type(text).__name__}. Of messages, pass the last one's "
-            "text. Where FactsChain | DPChain stands behind something else, put it in "
-            "parentheses: first | (facts | chain)."
+            "text."
         )
     if longest is not None and (length := _length([text, only, variables])) > longest:
         raise InvalidParameterError(

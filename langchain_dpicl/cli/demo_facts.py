@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -12,8 +13,9 @@ from rich.table import Table
 
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.cli.demo_output import COLORS, RIGHT, SILENT, WRONG
+from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR, FACTS_PROMPT
+from langchain_dpicl.common.replies import answer_of
 from langchain_dpicl.demo import RecordedReader, visit_note_schema, visit_notes
-from langchain_dpicl.facts import FactsChain
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import domain_places
 from langchain_dpicl.released import ReleasedCorpus
@@ -57,9 +59,17 @@ def ask_facts(
         "by another one, whose replies are recorded. One charge of epsilon "
         f"{EPSILON:g}, delta {DELTA:g} released {len(corpus)} documents."
     )
-    chain = FactsChain(corpus=corpus, model=model, k=2)
+    retriever = corpus.as_retriever(k=2)
+
+    def ask(question: str) -> str:
+        found = DOCUMENT_SEPARATOR.join(
+            one.page_content for one in retriever.invoke(question)
+        )
+        asked = FACTS_PROMPT.invoke({"context": found, "question": question})
+        return answer_of(model.invoke(asked)).strip()
+
     answers = [
-        _answered(chain, list(rows), of, by, how, value)
+        _answered(ask, list(rows), of, by, how, value)
         for (of, by, how), values in QUESTIONS.items()
         for value in values
     ]
@@ -77,10 +87,15 @@ def ask_facts(
 
 
 def _answered(
-    chain: FactsChain, rows: list[Any], of: str, by: str, how: str, value: str
+    ask: Callable[[str], str],
+    rows: list[Any],
+    of: str,
+    by: str,
+    how: str,
+    value: str,
 ) -> dict[str, Any]:
     question = f"Which {of} do patients {how.format(value)} most?"
-    answer = str(chain.invoke(question).text)
+    answer = ask(question)
     counts = Counter(row[of] for row in rows if row[by] == value)
     ranked = [name for name, _ in counts.most_common() if name not in ASIDE]
     if "too close" in answer or "too small" in answer:

@@ -25,7 +25,6 @@ NAMES = [
     "DPRetriever",
     "ESAOutputParser",
     "ErasureCertificate",
-    "FactsChain",
     "GroupCallError",
     "GroupSource",
     "InvalidParameterError",
