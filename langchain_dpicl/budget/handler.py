@@ -443,7 +443,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         return self._account.price(template)
 
     def in_memory(self) -> PrivacyBudgetHandler:
-        """Return a new account of the same terms in memory, for a rehearsal."""
+        """Return a new account of the same terms in memory, for an audit."""
         alone = replace(self._terms, corpus=None, period=None)
         return _open_handler(alone, self._queries, open_ledger(":memory:"))
 

@@ -5,7 +5,6 @@ from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.dp_chain import DPChain
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import UnseenLabelsWarning
-from langchain_dpicl.chain.rehearsing import Rehearsal
 
 __all__ = [
     "CheckReport",
@@ -14,6 +13,5 @@ __all__ = [
     "DPChain",
     "Finding",
     "PublicFirstGate",
-    "Rehearsal",
     "UnseenLabelsWarning",
 ]

@@ -29,10 +29,6 @@ FINDINGS: dict[str, tuple[Severity, str]] = {
         "error",
         "Mend the model's _generate, or use one that needs no callbacks or context.",
     ),
-    "boilerplate": (
-        "info",
-        "Pass those of a check() without arguments to parser.without().",
-    ),
     "budget": ("error", "Do what the message says, or open another account."),
     "cost": ("error", "Raise cost_limit=, or ask fewer groups."),
     "no-budget": ("info", "Pass budget= to see what a question would be charged."),
@@ -127,10 +123,6 @@ class CheckReport:
         records_per_group: Made-up records of a group.
         tokens_per_record: Their declared length; None: as they are.
         charge: What one question would be charged, where there is an account.
-        boilerplate: Words of most answers to the library's own question that are in no
-            prompt, record or option, and that answer no question: for the `without` of
-            a keyword parser. Empty of your own questions and records: of these, such a
-            word may be what the model knows.
 
     Example:
         >>> report = CheckReport((Finding.of("cut", "A reply was cut."),), ())
@@ -145,7 +137,6 @@ class CheckReport:
     records_per_group: int = 0
     tokens_per_record: int | None = None
     charge: dict[str, Any] | None = None
-    boilerplate: tuple[str, ...] = ()
     stages: int = 1
 
     @property

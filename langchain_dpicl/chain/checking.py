@@ -46,14 +46,6 @@ from langchain_dpicl.common.replies import usage_of
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.parsers import PublicInput
-from langchain_dpicl.parsers.reading.keywords import (
-    ANSWER_WORDS,
-    MAX_PHRASE,
-    STOP_WORDS,
-    lemma,
-)
-from langchain_dpicl.parsers.reading.refusal import says_nothing
-from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.sealed import sealed
 from langchain_dpicl.sealed.redaction import Written
@@ -97,8 +89,6 @@ class ChainCheck:
         groups: Groups of public records.
         tokens: Declared tokens of a record.
         budget: An account to read, if there is one.
-        teaches: Whether question and records are the library's own, so that what the
-            model adds to them is no answer to anybody's question.
         shown: Whether to draw a progress bar.
         findings: What has been found.
     """
@@ -108,7 +98,6 @@ class ChainCheck:
     groups: Sequence[Sequence[Document]]
     tokens: int | None
     budget: PrivacyBudgetHandler | None
-    teaches: bool
     shown: bool
     findings: dict[Finding, None] = field(default_factory=dict)
 
@@ -121,21 +110,14 @@ class ChainCheck:
         # What `then=` goes on to is asked in words of its own.
         parts = [self.query] + ([replace(self.query, private=second)] if second else [])
         total = len(parts) * len(read) * len(self.groups)
-        checked, known = [], set[str]()
+        checked = []
         asking = [(replace(self, query=part), one) for one in read for part in parts]
         with progress_bar("Checking", total, shown=self.shown) as done:
             for part, question in asking:
-                found, prompts = yield from part._ask(question, done)  # noqa: SLF001 - itself, with the second parser
+                found = yield from part._ask(question, done)  # noqa: SLF001 - itself, with the second parser
                 checked.append(found)
-                known.update((question.text, *found.options))
-                known.update(asked.to_string() for asked in prompts)
-        may_drop = hasattr(self.query.private.parser, "without")
-        often = self._often(checked, known) if may_drop else []
         charge = yield in_thread(self._charge)
-        yield replace(
-            self._report(checked, charge),
-            boilerplate=_boilerplate(often) if self.teaches else (),
-        )
+        yield self._report(checked, charge)
 
     def _limited(self, value: Any, question: Question) -> None:
         """Look at a question's filter and at what it may cost."""
@@ -153,9 +135,7 @@ class ChainCheck:
 
     # -- one question ------------------------------------------------------------------
 
-    def _ask(
-        self, question: Question, done: Advance
-    ) -> Flow[tuple[CheckedQuestion, list[PromptValue]]]:
+    def _ask(self, question: Question, done: Advance) -> Flow[CheckedQuestion]:
         parser = self.query.private.parser
         nothing = CheckedQuestion(question.text, ())
         try:
@@ -164,23 +144,21 @@ class ChainCheck:
             prompts = yield from self._prompts(question)
         except Exception as error:  # noqa: BLE001 - a prompt, a parser, an embedding
             self._found("preparation", _told(error))
-            return nothing, []
+            return nothing
         if prepared is None:
-            return nothing, []
+            return nothing
         options = _options(prepared)
         outcome = parser.public_outcome(prepared)
         if outcome is not None:
             reason = outcome.details.get("reason", "public input decides")
             said = f" It said: {drafted[:500]!r}."
             self._found("no-options", f"{question.text!r}: {reason}.{said}")
-            return replace(nothing, options=options), []
+            return replace(nothing, options=options)
         # Before the sealed calls: a server that keeps prompts counts this one whole.
         message, failure = yield from self._plain(prompts[0], question)
         slots = yield from self._slots(prompts, done)
         yield from self._failures(prompts, slots, failure)
-        return self._read(nothing, options, prepared, slots, prompts[0], message), (
-            prompts
-        )
+        return self._read(nothing, options, prepared, slots, prompts[0], message)
 
     def _prompts(self, question: Question) -> Flow[list[PromptValue]]:
         prompting, redactor = self.query.private.prompting, self.query.private.redactor
@@ -359,26 +337,6 @@ class ChainCheck:
             )
         return found
 
-    def _often(self, checked: list[CheckedQuestion], known: set[str]) -> list[str]:
-        """Find words that come over and over, and that nothing public explains.
-
-        An answer of up to three words counts as its phrase: nothing is dropped of it.
-        """
-        explained = _forms(known) | STOP_WORDS
-        said = [
-            {word for word in tokenize(reply) if not {word, lemma(word)} & explained}
-            for question in checked
-            for reply in question.replies
-            if reply is not None and not says_nothing(reply)
-            if len(tokenize(reply)) > MAX_PHRASE
-        ]
-        counts = Counter(word for words in said for word in words)
-        often = sorted(w for w, n in counts.items() if n >= max(3, len(said) / 2))
-        if often:
-            listed = ", ".join(often)
-            self._found("boilerplate", f"Most replies have the words: {listed}.")
-        return often
-
     # -- what a question costs ---------------------------------------------------------
 
     @property
@@ -443,23 +401,9 @@ class ChainCheck:
         )
 
 
-def _boilerplate(often: Iterable[str]) -> tuple[str, ...]:
-    """Leave out words that answer a question, and numbers."""
-    return tuple(
-        word
-        for word in often
-        if not {word, lemma(word)} & ANSWER_WORDS and not any(map(str.isdigit, word))
-    )
-
-
 def _options(prepared: Any) -> tuple[str, ...]:
     texts = getattr(prepared, "texts", prepared)
     return texts if isinstance(texts, tuple) else ()
-
-
-def _forms(texts: Iterable[str]) -> frozenset[str]:
-    words = {word for text in texts for word in tokenize(text)}
-    return frozenset(words | {lemma(word) for word in words})
 
 
 def _told(error: Exception) -> str:

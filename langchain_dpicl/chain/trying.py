@@ -1,23 +1,20 @@
-"""How a chain is tried out: on made-up records, and on synthetic ones."""
+"""How a chain is tried out, on made-up public records."""
 
 from __future__ import annotations
 
 # ruff: noqa: SLF001 - these are methods of the chain, kept in a file of their own.
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableConfig
 
-from langchain_dpicl.budget import PrivacyBudgetHandler, find_budget
+from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.chain.check_report import CheckReport
 from langchain_dpicl.chain.checking import ChainCheck
 from langchain_dpicl.chain.made_up import QUESTION, made_up_groups
-from langchain_dpicl.chain.rehearsing import Rehearsal, rehearsed, showing
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.release.flow import Do, Flow, aresult, arun, in_thread, result, run
+from langchain_dpicl.release.flow import Flow, arun, run
 
 Questions = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 """One question or several, as `invoke` takes them."""
@@ -80,46 +77,6 @@ class TriedOut:
         report: CheckReport = [item async for item in arun(steps)][-1]
         return report
 
-    def rehearse(
-        self,
-        records: Sequence[Document],
-        questions: Questions,
-        *,
-        budget: PrivacyBudgetHandler | None = None,
-    ) -> list[Rehearsal]:
-        """Run the whole chain on synthetic records, and show what its groups say.
-
-        Args:
-            records: Synthetic records with the chain's unit key. They must not be the
-                chain's own, which can't be told here: what the groups say is shown.
-            questions: One or several.
-            budget: An account with the terms to rehearse with; None: the chain's own.
-                It is neither charged nor read: each question has one in memory.
-
-        Returns:
-            One rehearsal for each question: print it, or look at `group_answers`,
-            `options`, `noisy_counts`, `answer` and `record`.
-
-        Raises:
-            NoBudgetError: If there are no terms.
-            UnitError: If a record has no unit, or there are fewer units than groups.
-            InvalidParameterError: If the group source can't be made of other records.
-
-        Privacy:
-            None: it is for records that everybody may see.
-        """
-        return result(_rehearsing(self, records, questions, budget))
-
-    async def arehearse(
-        self,
-        records: Sequence[Document],
-        questions: Questions,
-        *,
-        budget: PrivacyBudgetHandler | None = None,
-    ) -> list[Rehearsal]:
-        """Run the whole chain on synthetic records; see `rehearse`."""
-        return await aresult(_rehearsing(self, records, questions, budget))
-
 
 def _checking(
     chain: Any,
@@ -146,36 +103,9 @@ def _checking(
         groups,
         tokens,
         account,
-        teaches=questions is None and records is None,
         shown=chain.progress,
     )
     return check.steps(_listed(QUESTION if questions is None else questions))
-
-
-def _rehearsing(
-    chain: Any,
-    records: Sequence[Document],
-    questions: Questions,
-    budget: PrivacyBudgetHandler | None,
-) -> Flow[list[Rehearsal]]:
-    terms = find_budget(budget or chain.budget)
-    source = yield in_thread(partial(chain._query.private.groups.over, records))
-    if source is chain.groups:
-        raise InvalidParameterError("A rehearsal needs records of its own.")
-    rehearsals = []
-    for question in _listed(questions):
-        # An account of its own: no question is refused because of those before it.
-        parts = {"groups": source, "budget": terms.in_memory(), "cache": False}
-        copy = chain.model_copy(update=parts)
-        copy._query, seen = showing(copy._query)
-        # No account of the surrounding run takes part either.
-        alone = RunnableConfig(callbacks=[])
-        message = yield Do(
-            partial(copy.invoke, question, alone),
-            partial(copy.ainvoke, question, alone),
-        )
-        rehearsals.append(rehearsed(question, message, seen))
-    return rehearsals
 
 
 def _listed(questions: Questions) -> list[Any]:

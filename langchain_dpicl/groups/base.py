@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -261,18 +261,6 @@ class GroupSource(ABC):
         raise InvalidParameterError(
             f"{type(self).__name__} can't be limited to some units. Use "
             "RetrievedGroups or SampledGroups."
-        )
-
-    def over(self, documents: Sequence[Document]) -> GroupSource:  # noqa: ARG002
-        """Return a source with these terms over other records, for a rehearsal.
-
-        Raises:
-            UnitError: If a record has no usable unit id, or there are too few units.
-            InvalidParameterError: If this kind of source can't be made of documents.
-        """
-        raise InvalidParameterError(
-            f"{type(self).__name__} can't be made of other records. Rehearse with a "
-            "chain over RetrievedGroups or SampledGroups."
         )
 
     def draw(self, question: str) -> list[list[Document]]:

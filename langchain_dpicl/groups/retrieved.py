@@ -488,11 +488,6 @@ class RetrievedGroups(RetrievingSource):
         self._records.index.where(only)
         return type(self)(self._terms, self._records, self._random, only)
 
-    def over(self, documents: Sequence[Document]) -> RetrievedGroups:
-        """Return groups with these terms over other records; see `GroupSource.over`."""
-        records = EmbeddedRecords.of(documents, self._embedding, self._terms)
-        return RetrievedGroups(self._terms, result(records), only=self._only)
-
     @classmethod
     def load(
         cls,

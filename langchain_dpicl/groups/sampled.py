@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -153,11 +153,6 @@ class SampledGroups(TermedSource):
                 f"over {units} units; it can be 1 at most. Ask for less."
             )
         return rate
-
-    def over(self, documents: Sequence[Document]) -> SampledGroups:
-        """Return groups with these terms over other records; see `GroupSource.over`."""
-        groups = SampledGroups.from_documents(documents, **vars(self._terms))
-        return groups if self._only is None else groups.where(self._only)
 
     def where(self, filter: Mapping[str, Any] | UnitFilter) -> Self:  # noqa: A002  # what LangChain's stores call it
         """Return these groups for only the units that match; see `GroupSource.where`.

@@ -95,9 +95,8 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         """Return a parser that leaves more words out of longer answers.
 
         Privacy:
-            The words must be public, such as those that `DPChain.check` finds in
-            answers over made-up records (`CheckReport.boilerplate`); never words that
-            groups of private records used. They stand in each answer's record.
+            The words must be public; never words that groups of private records used.
+            They stand in each answer's record.
 
         Args:
             words: What the model says whatever it is asked.

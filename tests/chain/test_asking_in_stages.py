@@ -577,18 +577,6 @@ def test_a_check_says_the_calls_at_most() -> None:
     assert "100 group calls and" in at_once
 
 
-async def test_a_rehearsal_shows_all_stages_that_were_asked() -> None:
-    chain = made(model=ScriptedModel(reply=Half()))
-    other = notes(400, "Lisinopril gave a dry cough.")
-    for shown in (
-        chain.rehearse(other, QUESTION),
-        await chain.arehearse(other, QUESTION),
-    ):
-        assert 90 < len(shown[0].group_answers) <= 100
-    clear = made().rehearse(other, [QUESTION, QUESTION])
-    assert all(15 < len(one.group_answers) <= 25 for one in clear)
-
-
 def test_drafted_labels() -> None:
     chain = made(parser=VoteOutputParser(labels="draft"))
     answer = AIMessageChunk(content="")

@@ -74,9 +74,6 @@ class Untouchable(GroupSource):
     def draw_prepared(self, prepared: Any, **_: Any) -> list[list[Document]]:
         self._touched()
 
-    def over(self, documents: Any) -> GroupSource:
-        self._touched()
-
     def _touched(self) -> NoReturn:
         raise AssertionError("a check has looked at the group source")
 
@@ -194,7 +191,6 @@ def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
     if code == "budget":
         spent.charge(VoteOutputParser(labels=["a", "b"]).event_template())
     filled = PromptTemplate.from_template("{context} {question} {tone}")
-    ksa = KSAPTROutputParser(k=1)
     made: dict[str, tuple[DPChain, dict[str, Any]]] = {
         "no-answer": (chain(failing(gone, lambda _: True)), {}),
         "some-failed": (
@@ -213,10 +209,6 @@ def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
         ),
         "preparation": (chain(said("beans"), prompt=filled), {}),
         "sealed": (chain(NeedsCaller(reply=lambda _: "beans")), {}),
-        "boilerplate": (
-            chain(said("Happily sharing insight: beans prevail."), ksa),
-            {},
-        ),
         "budget": (chain(said("beans"), budget=spent), {}),
         "cost": (chain(said("beans"), cost_limit=CostLimit(calls=9)), {}),
         "no-budget": (chain(said("beans")), {}),
@@ -252,7 +244,6 @@ def test_everything_that_can_be_wrong_is_found(
         ("context", "512 tokens"),
         ("some-failed", "no such model"),
         ("preparation", "tone"),
-        ("boilerplate", "happily, insight, prevail, sharing"),
     ],
 )
 def test_the_real_reason_is_shown(code: str, shown: str) -> None:
@@ -284,11 +275,6 @@ def test_a_draft_without_options_is_shown_and_told_to_be_cut() -> None:
     text = str(chain(ScriptedModel(reply=prose), esa).check(QUESTION))
     assert "I would rather not say." in text
     assert "labels=" not in text
-
-
-def test_boilerplate_is_no_matter_of_a_parser_that_drops_no_words() -> None:
-    report = chain(said("Happily sharing insight: it prevails.")).check()
-    assert "boilerplate" not in codes(report)
 
 
 class Short(ScriptedModel):
@@ -327,40 +313,11 @@ def test_an_error_of_made_up_records_is_shown() -> None:
     assert "KeyError: 'Plot'" in str(report)
 
 
-FRAMED = "Happily sharing insight: beans prevail."
-OTHER = "beans", "cough"
-
-
-@pytest.mark.parametrize(
-    ("reply", "learned"),
-    [
-        (FRAMED, ("happily", "insight", "prevail", "sharing")),
-        ("Noted: after 12 plots, seven more and never beans", ("noted",)),
-        ("Runner grapes", ()),
-        ("I don't know.", ()),
-    ],
-    ids=["frame", "words-that-answer", "phrase", "nothing"],
-)
-def test_boilerplate_is_learned_on_made_up_records(
-    reply: str, learned: tuple[str, ...]
-) -> None:
-    report = chain(said(reply), KSAPTROutputParser(k=1)).check()
-    assert report.boilerplate == learned
-    assert report.to_dict()["boilerplate"] == learned
-
-
-@pytest.mark.parametrize(
-    "own", [{"questions": "What helps?"}, {"records": ["Tea helps some of them."]}]
-)
-def test_of_your_own_questions_no_word_is_taken_for_boilerplate(own: Any) -> None:
-    """The model may know the answer: of these, the words are shown alone."""
-    report = chain(said(FRAMED), KSAPTROutputParser(k=1)).check(**own)
-    assert "boilerplate" in codes(report)
-    assert report.boilerplate == ()
+FRAMED = "Happily sharing insight: cough prevails."
 
 
 @pytest.mark.parametrize("kind", [KSAPTROutputParser, KSAThresholdOutputParser])
-def test_what_was_learned_is_not_counted(kind: Any) -> None:
+def test_dropped_words_are_not_counted(kind: Any) -> None:
     records = [
         Document("Dry cough.", metadata={"person": str(person)}) for person in range(80)
     ]
@@ -369,15 +326,12 @@ def test_what_was_learned_is_not_counted(kind: Any) -> None:
         groups=RetrievedGroups.from_documents(
             records, EMBEDDING, unit_key="person", n_groups=40
         ),
-        model=ScriptedModel(
-            reply=lambda text: FRAMED if "Plot" in text else FRAMED.replace(*OTHER)
-        ),
+        model=said(FRAMED),
         parser=kind(),
         budget=budget,
         fallback="refuse",
     )
-    words = learning.check().boilerplate
-    assert "cough" not in words
+    words = ["happily", "insight", "prevail", "sharing"]
     parser = learning.parser.without(words)
     learned = learning.model_copy(update={"parser": parser})
     found = [chain.invoke("Why?") for chain in (learning, learned)]
@@ -385,7 +339,7 @@ def test_what_was_learned_is_not_counted(kind: Any) -> None:
     assert privacy[0]["keywords"] != ["cough"]
     assert privacy[1]["keywords"] == ["cough"]
     assert "dropped_words" not in privacy[0]["parameters"]
-    assert privacy[1]["parameters"]["dropped_words"] == list(words)
+    assert privacy[1]["parameters"]["dropped_words"] == words
 
 
 def test_drafts_are_part_of_the_path() -> None:

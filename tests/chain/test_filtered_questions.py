@@ -255,20 +255,6 @@ def test_sampled_groups_are_filtered_too() -> None:
     assert [chain.invoke(asking(ward)).content for ward in SAID] == ["cough", "rash"]
 
 
-def test_a_rehearsal_filters_its_own_records() -> None:
-    made_up = [
-        Document(one.page_content, metadata={**one.metadata, "patient": f"made-{n}"})
-        for n, one in enumerate(NOTES)
-    ]
-    for asked, chain in (
-        (asking("2"), make()),
-        (QUESTION, make(groups().where({"ward": "2"}), filter_keys=())),
-    ):
-        (found,) = chain.rehearse(made_up, asked)
-        assert found.answer == "rash"
-        assert set(found.group_answers) == {"rash"}
-
-
 def test_a_check_looks_at_the_filter() -> None:
     chain = make()
     assert chain.check(asking("1")).ok

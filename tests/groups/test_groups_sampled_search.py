@@ -163,8 +163,6 @@ def test_the_rate_is_saved_and_told(tmp_path: Any) -> None:
     loaded = RetrievedGroups.load(tmp_path / "shards", groups._embedding)
     assert loaded.description["sampling"] == "shards"
     assert len(loaded._index.shards) == 8
-    over = loaded.over(documents())
-    assert over.sampling_rate == 0.5
 
 
 def test_rates_for_people_per_question() -> None:

@@ -38,15 +38,8 @@ STOP_WORDS: frozenset[str] = word_set(
 )
 """English words that answer no question: of grammar, and of where an answer is from.
 
-Words that can be an answer are not among them; see `ANSWER_WORDS`.
+Words that can be an answer, such as "up" and "none", are not among them.
 """
-
-ANSWER_WORDS: frozenset[str] = word_set(
-    "yes no not none nothing nobody up down on off in out over under before after once "
-    "twice more less most least few never always until without both all half two three "
-    "four five six seven eight nine ten eleven twelve"
-)
-"""Words that answer questions: no stop words, and never taken for boilerplate."""
 
 _SHORT_FORMS = word_set(
     "i'm i'd i'll i've it's that's there's he's she's they're we're you're what's let's"
