@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from langchain_dpicl import PrivacyBudgetHandler, ReleasedExampleSelector
+from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.few_shot import DPFewShotGenerator, ZeroShotGenerator
 from langchain_dpicl.offline import OfflineChatModel, OfflineNextTokenModel
 from langchain_dpicl.released import ReleasedExamples, classification_chain
@@ -83,7 +83,7 @@ def main() -> None:
         file = Path(folder) / "examples.json"
         examples.save(file)
         # Another program, years later: the file says what it is and is checked.
-        selector = ReleasedExampleSelector(ReleasedExamples.load(file))
+        private = ReleasedExamples.load(file)
 
     control = ZeroShotGenerator(
         OfflineNextTokenModel(), INSTRUCTION, labels, max_tokens=12, stop=(".", "\n")
@@ -91,8 +91,8 @@ def main() -> None:
     model = OfflineChatModel()
     print(f"Right, of {len(new)} new tickets:")
     for name, shown in {
-        "examples of the instruction alone": control.generate(per_label=2).selector(),
-        "private examples": selector,
+        "examples of the instruction alone": control.generate(per_label=2),
+        "private examples": private,
     }.items():
         chain = classification_chain(shown, model, labels)
         answers = chain.batch([{"text": one["text"]} for one in new])

@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.released import (
         ReleasedCorpus,
         ReleasedExamples,
-        ReleasedExampleSelector,
     )
     from langchain_dpicl.retriever import DPRetriever
     from langchain_dpicl.rotation import rotate_salt
@@ -117,7 +116,6 @@ __all__ = [
     "PublicFirstGate",
     "Relation",
     "ReleasedCorpus",
-    "ReleasedExampleSelector",
     "ReleasedExamples",
     "RetrievedGroups",
     "SampledGroups",
@@ -159,7 +157,6 @@ _HOMES = {
     "PublicFirstGate": "chain",
     "Relation": "common.relation",
     "ReleasedCorpus": "released",
-    "ReleasedExampleSelector": "released",
     "ReleasedExamples": "released",
     "RetrievedGroups": "groups",
     "SampledGroups": "groups",

@@ -3,11 +3,9 @@
 from langchain_dpicl.released.classifying import classification_chain
 from langchain_dpicl.released.corpus import ReleasedCorpus
 from langchain_dpicl.released.examples import ReleasedExamples
-from langchain_dpicl.released.selector import ReleasedExampleSelector
 
 __all__ = [
     "ReleasedCorpus",
-    "ReleasedExampleSelector",
     "ReleasedExamples",
     "classification_chain",
 ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
-from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
+from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable
 from pydantic import AfterValidator, PrivateAttr
 from typing_extensions import override
@@ -18,8 +18,7 @@ from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers import VoteOutputParser
-from langchain_dpicl.released.examples import ReleasedExamples
-from langchain_dpicl.released.selector import TEXT_KEY, ReleasedExampleSelector
+from langchain_dpicl.released.examples import LABEL_KEY, TEXT_KEY, ReleasedExamples
 
 INSTRUCTION = "Classify the text. Answer with one of the labels and nothing else."
 
@@ -64,7 +63,7 @@ class LabelOutputParser(FrozenModel, BaseOutputParser[str | None]):
 
 
 def classification_chain(
-    examples: ReleasedExampleSelector | ReleasedExamples | str | os.PathLike[str],
+    examples: ReleasedExamples | str | os.PathLike[str],
     model: BaseLanguageModel[Any],
     labels: Sequence[str] | None = None,
     *,
@@ -73,12 +72,10 @@ def classification_chain(
 ) -> Runnable[Any, str | None]:
     """Return a chain that classifies any number of texts by released examples.
 
-    Few-shot prompt, model, label: what anybody would put together from
-    `FewShotPromptTemplate`, with braces in texts taken care of.
+    A prompt that shows all examples, model, label parser.
 
     Args:
-        examples: A selector, or released examples or a file of them (then all are
-            shown). They need a key of a text and one of a label.
+        examples: Released examples, or the path of a file of them.
         model: A chat model or a completion model.
         labels: The public label set; by default the examples' labels, in order of
             appearance.
@@ -91,8 +88,9 @@ def classification_chain(
         `unknown`.
 
     Raises:
-        InvalidParameterError: If the labels can't be told apart, an example's label is
-            none of them, or `unknown` is one.
+        InvalidParameterError: If there are no examples or they have no text or label,
+            the labels can't be told apart, an example's label is none of them, or
+            `unknown` is one.
 
     Privacy:
         Nothing is charged: the examples were paid for when they were released. The
@@ -104,16 +102,16 @@ def classification_chain(
         >>> def classify(examples: ReleasedExamples, text: str) -> str | None:
         ...     return classification_chain(examples, OfflineChatModel()).invoke(text)
     """
-    if not isinstance(examples, ReleasedExampleSelector):
-        # Which refuses what is neither released examples nor a file of them.
-        examples = ReleasedExampleSelector(examples, escape_braces=True)
-    label_key, text_key = examples.label_key, examples.text_key
-    if label_key is None or text_key is None:
+    if isinstance(examples, str | os.PathLike):
+        examples = ReleasedExamples.load(examples)
+    if not isinstance(examples, ReleasedExamples):
         raise InvalidParameterError(
-            "The examples need a text and a label: make a selector with text_key= and "
-            "label_key=."
+            "examples must be ReleasedExamples or the path of a saved file, not "
+            f"{type(examples).__name__}."
         )
-    shown = dict.fromkeys(example[label_key] for example in examples.examples)
+    text_key = examples.key("text_key", TEXT_KEY)
+    label_key = examples.key("label_key", LABEL_KEY)
+    shown = dict.fromkeys(example[label_key] for example in examples)
     parser = LabelOutputParser(
         labels=tuple(shown if labels is None else labels), unknown=unknown
     )
@@ -124,14 +122,11 @@ def classification_chain(
         )
     require_unknown(unknown, parser.labels)
     listed = "\n".join(f"- {label}" for label in parser.labels)
-    prompt = FewShotPromptTemplate(
-        example_selector=examples.replace(escape_braces=True, input_key=None),
-        example_prompt=PromptTemplate.from_template(
-            f"Text: {{{text_key}}}\nLabel: {{{label_key}}}"
-        ),
-        prefix=_literal(f"{instruction}\n\nLabels:\n{listed}"),
-        suffix=f"Text: {{{TEXT_KEY}}}\nLabel:",
-    )
+    shots = [f"Text: {one[text_key]}\nLabel: {one[label_key]}" for one in examples]
+    said = "\n\n".join([f"{instruction}\n\nLabels:\n{listed}", *shots])
+    # Braces in an example are text.
+    literal = said.replace("{", "{{").replace("}", "}}")
+    prompt = PromptTemplate.from_template(f"{literal}\n\nText: {{{TEXT_KEY}}}\nLabel:")
     return prompt | model | parser
 
 
@@ -146,7 +141,3 @@ def require_unknown(unknown: str | None, labels: Sequence[str]) -> None:
             f"unknown={unknown!r} is one of the labels: what the model did not say "
             "could not be told from what it said."
         )
-
-
-def _literal(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

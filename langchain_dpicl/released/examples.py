@@ -1,16 +1,24 @@
-"""Released examples: a list that stays what was paid for, and its record."""
+"""Released examples: a sequence that stays what was paid for, and its record."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NoReturn, overload
 
-from typing_extensions import Self
+from langchain_core.embeddings import Embeddings
+from langchain_core.example_selectors import (
+    BaseExampleSelector,
+    SemanticSimilarityExampleSelector,
+)
+from langchain_core.vectorstores import InMemoryVectorStore
+from typing_extensions import Self, override
 
-from langchain_dpicl.common import file_format
+from langchain_dpicl.common import file_format, parameters
 from langchain_dpicl.common.file_format import EXAMPLES
+from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.released.checking import (
@@ -20,51 +28,15 @@ from langchain_dpicl.released.checking import (
 )
 from langchain_dpicl.released.confirming import require_charged
 
-if TYPE_CHECKING:
-    from langchain_core.embeddings import Embeddings
-
-    from langchain_dpicl.released.selector import ReleasedExampleSelector
+TEXT_KEY, LABEL_KEY = "text", "label"
 
 
-def _refuse(*_: Any, **__: Any) -> NoReturn:
-    raise InvalidParameterError(
-        "Released examples can't be changed: their record would no longer be true of "
-        "them. list(examples) is a copy of your own, and dict(example) one of an "
-        "example; copies have no record and no guarantee."
-    )
-
-
-class ReleasedExample(dict[str, str]):
-    """One example of a release: a dictionary of text that can't be changed.
-
-    Example:
-        >>> dict(ReleasedExample(text="Who won?", label="person"), label="place")
-        {'text': 'Who won?', 'label': 'place'}
-    """
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # Callers keep the signatures of dict.
-        __setitem__ = __delitem__ = __ior__ = _refuse
-        clear = pop = popitem = setdefault = update = _refuse
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (dict(self),)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-
-class ReleasedExamples(list[dict[str, str]]):
+class ReleasedExamples(Frozen, Sequence[Mapping[str, str]]):
     """Examples that a generator released once, and the public record of that release.
 
-    It is a list of example dictionaries, for LangChain and `json` alike. Unlike other
-    lists it can't be changed: an example added later would stand under a guarantee that
-    does not cover it. Slices, sums and `list(examples)` are ordinary lists, without the
-    record.
+    It is a sequence of mappings of text. It can't be changed: an example added later
+    would stand under a guarantee that does not cover it. `list(examples)` is a list of
+    your own, and `dict(example)` a dictionary, without the record.
 
     Generators make it with `of`, and `load` does. `of` is also for generators of your
     own: the record is checked for consistency and believed.
@@ -73,9 +45,7 @@ class ReleasedExamples(list[dict[str, str]]):
         Everything here is the output of a differentially private release (or, with
         status `public`, of no private data at all), so using, saving and sharing it is
         post-processing and costs nothing. Unit, relation, events and epsilon at delta
-        are those of the record. The digest, taken when the object is made, is compared
-        whenever examples or record are handed on: changes that go around this class are
-        noticed there.
+        are those of the record.
 
     Example:
         >>> record = {
@@ -90,31 +60,47 @@ class ReleasedExamples(list[dict[str, str]]):
         ... )
         >>> examples[0]["label"], examples.record["epsilon"]
         ('person', 0.0)
-        >>> examples.append({"text": "What Ann said", "label": "person"})
-        Traceback (most recent call last):
-        langchain_dpicl.errors.InvalidParameterError: Released examples can't ...
+        >>> examples.selector(1).select_examples({"text": "What?"})
+        [{'text': 'Who?', 'label': 'person'}]
     """  # fmt: skip
-
-    __slots__ = ("_digest", "_record")
-
-    _digest: str
-    _record: str
 
     def __init__(
         self, examples: Iterable[Mapping[str, str]], record: Mapping[str, Any]
     ) -> None:
-        if hasattr(self, "_digest"):
-            _refuse()
+        if hasattr(self, "_examples"):
+            raise InvalidParameterError(
+                "Released examples can't be changed: their record would no longer be "
+                "true of them. list(examples) is a copy of your own."
+            )
         plain = checked_examples(examples)
         checked = checked_record(record)
-        super().__init__(map(ReleasedExample, plain))
+        self._examples = tuple(map(MappingProxyType, plain))
         # As text, it can't be changed through a reference to a part of it.
         self._record = json.dumps(checked)
         self._digest = digest_of(plain, checked)
 
-    if not TYPE_CHECKING:  # Callers keep the signatures of list.
-        __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-        append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, str]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Mapping[str, str]]: ...
+
+    @override
+    def __getitem__(
+        self, index: int | slice
+    ) -> Mapping[str, str] | list[Mapping[str, str]]:
+        found = self._examples[index]
+        return list(found) if isinstance(found, tuple) else found
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list | ReleasedExamples):
+            return list(self) == list(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def of(
@@ -177,43 +163,62 @@ class ReleasedExamples(list[dict[str, str]]):
             overwrite: Whether to replace anything else that is there.
 
         Raises:
-            InvalidParameterError: If the examples were changed, something else is
-                there, or the file can't be written.
+            InvalidParameterError: If something else is there, or the file can't be
+                written.
         """
         content = {"record": self.record, "examples": [dict(each) for each in self]}
         file_format.write(path, content, EXAMPLES, overwrite=overwrite)
 
     def selector(
-        self,
-        k: int | None = None,
-        *,
-        embedding: Embeddings | None = None,
-        label_key: str | None = None,
-        text_key: str | None = None,
-        input_key: str | None = None,
-        escape_braces: bool | None = None,
-    ) -> ReleasedExampleSelector:
-        """Return a selector for few-shot prompts; see `ReleasedExampleSelector`."""
-        from langchain_dpicl.released.selector import ReleasedExampleSelector
+        self, k: int | None = None, *, embedding: Embeddings | None = None
+    ) -> BaseExampleSelector:
+        """Return a selector for LangChain's few-shot prompts; selecting is free.
 
-        return ReleasedExampleSelector(
-            self,
-            k=k,
-            embedding=embedding,
-            label_key=label_key,
-            text_key=text_key,
-            input_key=input_key,
-            escape_braces=escape_braces,
+        Args:
+            k: How many; None: all.
+            embedding: Selects the k nearest to the prompt's variable that is called as
+                the examples' text is (`SemanticSimilarityExampleSelector`). The
+                *input* is not protected: its text goes to the embedding model. None:
+                the first k.
+
+        Raises:
+            InvalidParameterError: If `k` is no count, or missing beside `embedding`.
+        """
+        plain = [dict(example) for example in self]
+        if embedding is None:
+            most = len(plain) if k is None else parameters.count(k, "k")
+            return _FirstExamples(plain[:most])
+        if not isinstance(embedding, Embeddings):
+            raise InvalidParameterError(
+                "embedding must be a LangChain Embeddings, not "
+                f"{type(embedding).__name__}."
+            )
+        return SemanticSimilarityExampleSelector.from_examples(
+            plain,
+            embedding,
+            InMemoryVectorStore,
+            k=parameters.count(k, "k"),
+            input_keys=[self.key("text_key", TEXT_KEY)],
         )
+
+    def key(self, name: str, default: str) -> str:
+        """Return the examples' key of the text or the label, as the record names it.
+
+        Args:
+            name: `text_key` or `label_key`.
+            default: The key where the record names none.
+
+        Raises:
+            InvalidParameterError: If the examples have no such key.
+        """
+        key = str(self.record["parameters"].get(name, default))
+        if not self or key not in self[0]:
+            raise InvalidParameterError(f"There are no examples with the key {key!r}.")
+        return key
 
     @property
     def record(self) -> dict[str, Any]:
-        """A copy of the public record.
-
-        Raises:
-            InvalidParameterError: If the examples are not those that were released.
-        """
-        self.verify()
+        """A copy of the public record."""
         record: dict[str, Any] = json.loads(self._record)
         return record
 
@@ -223,7 +228,7 @@ class ReleasedExamples(list[dict[str, str]]):
         return self._digest
 
     def verify(self, ledger: str | Ledger | None = None) -> tuple[str, ...]:
-        """Compare the examples with their digest, and their record with the ledger.
+        """Compare the record with the ledger.
 
         Args:
             ledger: The ledger that was charged, or its URL; None leaves that out.
@@ -233,33 +238,17 @@ class ReleasedExamples(list[dict[str, str]]):
             texts), and fields of the record. Without a ledger: all.
 
         Raises:
-            InvalidParameterError: If the examples are others, the ledger does not have
-                this charge, or what it stored beside it is something else.
+            InvalidParameterError: If the ledger does not have this charge, or what it
+                stored beside it is something else.
             LedgerError: If the ledger can't be used or trusted.
         """
-        try:
-            same = digest_of(self, json.loads(self._record)) == self._digest
-        except (TypeError, ValueError):
-            same = False
-        if not same:
-            raise InvalidParameterError(
-                "These examples are not the ones that were released: somebody went "
-                "around the class and changed them. Load a good copy."
-            )
         record = json.loads(self._record)
         if ledger is None:
             return (*record, "examples")
         return require_charged(record, ledger)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self.verify()
         return type(self), ([dict(example) for example in self], self.record)
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
 
     def __repr__(self) -> str:
         record = json.loads(self._record)
@@ -267,4 +256,21 @@ class ReleasedExamples(list[dict[str, str]]):
             f"{type(self).__name__}({len(self)} examples, {record['mechanism']}, "
             f"epsilon={record['epsilon']:.6g}, delta={record['delta']:g}, "
             f"unit={record['unit']!r})"
+        )
+
+
+class _FirstExamples(BaseExampleSelector):
+    """Examples that are the same for every input."""
+
+    def __init__(self, examples: list[dict[str, str]]) -> None:
+        self._examples = examples
+
+    @override
+    def select_examples(self, input_variables: dict[str, str]) -> list[dict[str, Any]]:
+        return [dict(example) for example in self._examples]
+
+    @override
+    def add_example(self, example: dict[str, str]) -> NoReturn:
+        raise InvalidParameterError(
+            "Adding is refused: the record's guarantee covers what was released."
         )

@@ -1,4 +1,4 @@
-"""From a released table to examples, a selector, and a chain that classifies rows."""
+"""From a released table to examples, and a chain that classifies rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.runnables import Runnable, RunnableLambda
 from typing_extensions import Self
@@ -18,11 +17,10 @@ from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import InvalidParameterError, NoBudgetError, UnitError
 from langchain_dpicl.released import (
     ReleasedExamples,
-    ReleasedExampleSelector,
     classification_chain,
 )
 from langchain_dpicl.released.classifying import LabelOutputParser, require_unknown
-from langchain_dpicl.released.selector import LABEL_KEY, TEXT_KEY
+from langchain_dpicl.released.examples import LABEL_KEY, TEXT_KEY
 from langchain_dpicl.tabular.row_text import RowText
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -59,8 +57,8 @@ class ReleasedTable(Frozen, ABC):
     def release(self, *, resume: bool = False) -> Self:
         """Charge the account and release, once; return this table.
 
-        A second call does nothing. `sample`, `examples`, `selector` and
-        `classification_chain` call it where it was not called.
+        A second call does nothing. `sample`, `examples` and `classification_chain`
+        call it where it was not called.
 
         Args:
             resume: If this account has paid for a release of the same terms, take that
@@ -137,36 +135,6 @@ class ReleasedTable(Frozen, ABC):
     async def aexamples(self, k: int, *, balanced: bool = True) -> ReleasedExamples:
         """Return examples without blocking the event loop; see `examples`."""
         return await asyncio.to_thread(self.examples, k, balanced=balanced)
-
-    def selector(
-        self,
-        k: int,
-        *,
-        of: int | None = None,
-        embedding: Embeddings | None = None,
-        escape_braces: bool | None = None,
-    ) -> ReleasedExampleSelector:
-        """Return a selector of k examples, for any few-shot prompt.
-
-        Args:
-            k: How many to select.
-            of: How many to draw; None: k, which are all selected.
-            embedding: To select the k nearest of them to the input, copies left out.
-            escape_braces: Whether to double braces; see `ReleasedExampleSelector`.
-
-        Raises:
-            InvalidParameterError: If `k` or `of` is no count, or `embedding` is none.
-        """
-        # Before anything is charged.
-        k = parameters.count(k, "k")
-        drawn = k if of is None else parameters.count(of, "of")
-        if embedding is not None and not isinstance(embedding, Embeddings):
-            raise InvalidParameterError(
-                "embedding must be a LangChain Embeddings, not "
-                f"{type(embedding).__name__}."
-            )
-        examples = self.examples(drawn)
-        return examples.selector(k, embedding=embedding, escape_braces=escape_braces)
 
     def classification_chain(
         self,

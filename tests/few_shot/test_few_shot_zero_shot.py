@@ -103,7 +103,7 @@ def test_what_it_releases_can_be_saved_and_loaded(tmp_path: Path) -> None:
 def test_what_it_releases_stands_in_a_few_shot_prompt() -> None:
     made = control(decoder=Greedy(), text_key="sentence", label_key="kind").generate()
     prompt = FewShotPromptTemplate(
-        examples=list(made),
+        examples=[dict(one) for one in made],
         example_prompt=PromptTemplate.from_template("{kind}: {sentence}"),
         suffix="{kind}:",
         input_variables=["kind"],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.example_selectors import BaseExampleSelector
 from langchain_core.language_models import FakeListChatModel, FakeListLLM
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.output_parsers import StrOutputParser
@@ -25,7 +25,6 @@ from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.released import (
     ReleasedExamples,
-    ReleasedExampleSelector,
     classification_chain,
 )
 
@@ -39,13 +38,13 @@ EXAMPLE = PromptTemplate.from_template("Text: {text}\nLabel: {label}")
 BRACES = [*QUESTIONS, {"text": "Who wrote {text} and {other}?", "label": "person"}]
 
 
-def string_prompt(selector: ReleasedExampleSelector) -> FewShotPromptTemplate:
+def string_prompt(selector: BaseExampleSelector) -> FewShotPromptTemplate:
     return FewShotPromptTemplate(
         example_selector=selector, example_prompt=EXAMPLE, suffix="Text: {text}\nLabel:"
     )
 
 
-def template_prompt(selector: ReleasedExampleSelector) -> FewShotPromptWithTemplates:
+def template_prompt(selector: BaseExampleSelector) -> FewShotPromptWithTemplates:
     return FewShotPromptWithTemplates(
         input_variables=["text"],
         example_selector=selector,
@@ -54,7 +53,7 @@ def template_prompt(selector: ReleasedExampleSelector) -> FewShotPromptWithTempl
     )
 
 
-def chat_prompt(selector: ReleasedExampleSelector) -> ChatPromptTemplate:
+def chat_prompt(selector: BaseExampleSelector) -> ChatPromptTemplate:
     shots = FewShotChatMessagePromptTemplate(
         example_selector=selector,
         input_variables=["text"],
@@ -66,23 +65,22 @@ def chat_prompt(selector: ReleasedExampleSelector) -> ChatPromptTemplate:
 
 
 PROMPTS = {
-    "string": (string_prompt, True),
-    "templates": (template_prompt, True),
-    "chat": (chat_prompt, False),
+    "string": string_prompt,
+    "templates": template_prompt,
+    "chat": chat_prompt,
 }
 
 
 @pytest.mark.parametrize("kind", PROMPTS)
 @pytest.mark.parametrize("embedding", [None, HashingEmbeddings()])
 async def test_it_plugs_into_every_few_shot_prompt(kind: str, embedding: Any) -> None:
-    make, escape = PROMPTS[kind]
-    selector = released(BRACES).selector(7, embedding=embedding, escape_braces=escape)
-    prompt = make(selector)
+    selector = released().selector(6, embedding=embedding)
+    prompt = PROMPTS[kind](selector)
     chain = prompt | OfflineChatModel() | StrOutputParser()
     for text, label in ASKED.items():
         shown = prompt.invoke({"text": text}).to_string()
         assert (await prompt.ainvoke({"text": text})).to_string() == shown
-        assert all(example["text"] in shown for example in BRACES)
+        assert all(example["text"] in shown for example in QUESTIONS)
         assert shown.rstrip().endswith(f"Text: {text}\nLabel:")
         assert chain.invoke({"text": text}) == label
         assert await chain.ainvoke({"text": text}) == label
@@ -90,7 +88,7 @@ async def test_it_plugs_into_every_few_shot_prompt(kind: str, embedding: Any) ->
 
 def test_roles_of_their_own_for_text_and_label() -> None:
     shots = FewShotChatMessagePromptTemplate(
-        example_selector=released(BRACES).selector(escape_braces=False),
+        example_selector=released(BRACES).selector(),
         input_variables=["text"],
         example_prompt=ChatPromptTemplate.from_messages(
             [("human", "{text}"), ("ai", "{label}")]
@@ -103,10 +101,21 @@ def test_roles_of_their_own_for_text_and_label() -> None:
     ]
 
 
-def test_unescaped_braces_are_what_would_go_wrong() -> None:
-    prompt = string_prompt(released(BRACES).selector(escape_braces=False))
-    with pytest.raises(KeyError):
-        prompt.invoke({"text": "Who?"})
+def test_the_nearest_the_first_or_all_are_selected() -> None:
+    examples = released()
+    asked = {"text": QUESTIONS[4]["text"]}
+    nearest = examples.selector(2, embedding=HashingEmbeddings())
+    assert nearest.select_examples(asked)[0] == QUESTIONS[4]
+    assert examples.selector(2).select_examples(asked) == QUESTIONS[:2]
+    assert examples.selector().select_examples(asked) == QUESTIONS
+    # What a caller does with a selection is the caller's.
+    examples.selector().select_examples(asked)[0]["text"] = "mine"
+    assert examples.selector().select_examples(asked) == QUESTIONS
+    with pytest.raises(InvalidParameterError, match="Adding is refused"):
+        examples.selector().add_example(QUESTIONS[0])
+    for k, embedding in ((0, None), (None, HashingEmbeddings()), (2, "a name")):
+        with pytest.raises(InvalidParameterError):
+            examples.selector(k, embedding=embedding)  # type: ignore[arg-type]
 
 
 async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
@@ -122,7 +131,7 @@ async def test_a_chain_classifies_and_charges_nothing(tmp_path: Path) -> None:
     released().save(tmp_path / "examples.json")
     loaded = ReleasedExamples.load(tmp_path / "examples.json", ledger=ledger)
     config: Any = {"callbacks": [handler]}
-    for examples in (loaded, loaded.selector(4, embedding=HashingEmbeddings())):
+    for examples in (loaded, tmp_path / "examples.json"):
         chain = classification_chain(examples, OfflineChatModel(), LABELS)
         for text, label in ASKED.items():
             assert chain.invoke(text, config) == label
@@ -145,7 +154,7 @@ def test_the_examples_decide_what_the_model_says() -> None:
 
 def test_the_prompt_names_the_labels_and_escapes_all_braces() -> None:
     chain: Any = classification_chain(
-        released(BRACES).selector(escape_braces=False),
+        released(BRACES),
         OfflineChatModel(),
         ["person", "place", "time {of} day", "time"],
         instruction="Say {which}.",
@@ -160,17 +169,14 @@ def test_the_prompt_names_the_labels_and_escapes_all_braces() -> None:
     assert shown.endswith("Text: What is {this}?\nLabel:")
 
 
-def test_other_keys_and_variables_of_a_selector_do_not_matter() -> None:
+def test_other_keys_are_those_of_the_record() -> None:
     reviews = [{"review": e["text"], "stars": e["label"]} for e in QUESTIONS]
-    selector = released(reviews).selector(
-        3,
-        embedding=HashingEmbeddings(),
-        text_key="review",
-        label_key="stars",
-        input_key="question",
-    )
-    chain = classification_chain(selector, OfflineChatModel())
+    keys = {"text_key": "review", "label_key": "stars"}
+    examples = released(reviews, parameters=keys)
+    chain = classification_chain(examples, OfflineChatModel())
     assert chain.invoke("Where is Mount Etna?") == "place"
+    nearest = examples.selector(1, embedding=HashingEmbeddings())
+    assert nearest.select_examples(reviews[3]) == [reviews[3]]
 
 
 @pytest.mark.parametrize(
@@ -214,12 +220,5 @@ def test_labels_that_do_not_fit_are_refused(
 def test_examples_need_a_text_and_a_label() -> None:
     for key in ("text", "label"):
         plain = ReleasedExamples.of([{key: "x"}, {key: "y"}], record())
-        with pytest.raises(InvalidParameterError, match=r"text_key=.*label_key="):
+        with pytest.raises(InvalidParameterError, match="no examples with the key"):
             classification_chain(plain, OfflineChatModel())
-
-
-def test_loops_share_a_chain() -> None:
-    selector = released().selector(3, embedding=HashingEmbeddings())
-    chain = classification_chain(selector, OfflineChatModel(), LABELS)
-    for text, label in ASKED.items():
-        assert asyncio.run(chain.ainvoke(text)) == label

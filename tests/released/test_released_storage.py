@@ -26,7 +26,7 @@ from langchain_dpicl.accounting import (
     Parallel,
 )
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.released import ReleasedExamples, ReleasedExampleSelector
+from langchain_dpicl.released import ReleasedExamples
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=40)
 EXAMPLES = st.lists(ANY_TEXT.filter(bool), min_size=1, max_size=3, unique=True).flatmap(
@@ -67,7 +67,7 @@ def test_a_file_says_all_there_is_to_know_and_people_can_read_it(path: Path) -> 
     assert again == examples
     assert again.record == examples.record
     assert again.digest == examples.digest
-    assert ReleasedExampleSelector(path).select_examples({}) == examples
+    assert ReleasedExamples.load(path).selector().select_examples({}) == examples
 
 
 @settings(

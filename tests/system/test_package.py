@@ -42,7 +42,6 @@ NAMES = [
     "PublicFirstGate",
     "Relation",
     "ReleasedCorpus",
-    "ReleasedExampleSelector",
     "ReleasedExamples",
     "RetrievedGroups",
     "SampledGroups",

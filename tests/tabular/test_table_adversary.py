@@ -59,9 +59,6 @@ def account(**terms: Any) -> PrivacyBudgetHandler:
         (lambda t: t.classification_chain(OfflineChatModel(), unknown=3), "unknown"),
         (lambda t: t.classification_chain("a model's name"), "model"),
         (lambda t: t.classification_chain(OfflineChatModel(), k=0), "k must"),
-        (lambda t: t.selector(0, of=4), "k must"),
-        (lambda t: t.selector(2, of=0), "of must"),
-        (lambda t: t.selector(2, embedding="a model's name"), "embedding"),
     ],
 )
 def test_public_mistakes_are_refused_before_the_charge(

@@ -510,7 +510,6 @@ def test_examples_without_label_or_feature_are_refused_before_the_charge(
     for show in (
         lambda: table.examples(2),
         lambda: table.classification_chain(OfflineChatModel()),
-        lambda: table.selector(2),
     ):
         with pytest.raises(InvalidParameterError, match="'effect'"):
             show()

@@ -19,7 +19,7 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
-from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
+from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
@@ -177,7 +177,7 @@ def test_a_plan_pays_for_one_release_and_examples_are_free_afterwards() -> None:
 
 def test_a_selector_goes_into_any_few_shot_prompt(exact: GDPTable) -> None:
     prompt = FewShotPromptTemplate(
-        example_selector=exact.selector(2, of=6),
+        example_selector=exact.examples(6).selector(2),
         example_prompt=PromptTemplate.from_template("Text: {text}\nLabel: {label}"),
         suffix="Text: {text}\nLabel:",
     )
@@ -303,15 +303,6 @@ def test_groups_beyond_the_last_are_refused(exact: GDPTable, group: int) -> None
         found.described_group(group)
     with pytest.raises(InvalidParameterError, match="from 0 to 1"):
         found.mean(group, "pay")
-
-
-def test_the_nearest_of_copies_are_not_one_row_many_times() -> None:
-    table = GDPTable(
-        people(600), people_schema(), budget=account(LARGE), group_by=["ill", "job"]
-    )
-    nearest = table.selector(4, of=60, embedding=HashingEmbeddings())
-    found = nearest.select_examples({"text": table.text(people(1)[0])})
-    assert len({example["text"] + example["label"] for example in found}) == 4
 
 
 def test_the_repr_says_what_is_public(exact: GDPTable) -> None:
