@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.common.relation import Relation
     from langchain_dpicl.erasure import ErasureCertificate, aerase, erase
     from langchain_dpicl.errors import (
-        AllowanceExhaustedError,
         BudgetExhaustedError,
         DPError,
         GroupCallError,
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
         RetrievedGroups,
         SampledGroups,
     )
-    from langchain_dpicl.ledger import Allowance, Ledger
+    from langchain_dpicl.ledger import Ledger
     from langchain_dpicl.mcp import create_mcp_server
     from langchain_dpicl.parsers import (
         DPOutputParser,
@@ -89,8 +88,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.tools import create_dp_tool
 
 __all__ = [
-    "Allowance",
-    "AllowanceExhaustedError",
     "BudgetExhaustedError",
     "CostLimit",
     "DPChain",
@@ -139,7 +136,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Allowance": "ledger",
     "CostLimit": "chain",
     "DPChain": "chain",
     "DPOutputParser": "parsers",

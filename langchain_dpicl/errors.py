@@ -6,7 +6,6 @@ DPError
 ├── UnitError                  records without a usable unit id, or too few units
 ├── NoBudgetError              no budget handler was found
 ├── BudgetExhaustedError       the account cannot pay
-│   └── AllowanceExhaustedError the caller has spent its allowance
 ├── LedgerError                the ledger cannot be read, written or trusted
 ├── PlanMismatchError          the account was opened with other terms
 ├── UnsoundStoreError          a store's index ties units together
@@ -24,7 +23,6 @@ wrong argument is a `ValueError`, as everywhere in Python.
 from __future__ import annotations
 
 __all__ = [
-    "AllowanceExhaustedError",
     "BudgetExhaustedError",
     "DPError",
     "GroupCallError",
@@ -69,13 +67,6 @@ class NoBudgetError(DPError):
 
 class BudgetExhaustedError(DPError):
     """The account cannot pay for another release; nothing was released."""
-
-
-class AllowanceExhaustedError(BudgetExhaustedError):
-    """A caller has spent its allowance; the account itself may still pay.
-
-    Give the caller a larger `Allowance`, or wait for the account of the next period.
-    """
 
 
 class LedgerError(DPError):

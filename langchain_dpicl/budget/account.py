@@ -18,7 +18,6 @@ from langchain_dpicl.budget.charge import PaidCharge, require_template
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.errors import (
-    AllowanceExhaustedError,
     BudgetExhaustedError,
     InvalidParameterError,
     PlanMismatchError,
@@ -26,13 +25,10 @@ from langchain_dpicl.errors import (
 from langchain_dpicl.ledger import (
     AccountState,
     AccountTerms,
-    Allowance,
     Charge,
     Ledger,
     Plan,
 )
-from langchain_dpicl.ledger.allowance import CallerLimit
-from langchain_dpicl.ledger.base import NO_LIMIT
 from langchain_dpicl.ledger.charging import is_payable
 
 
@@ -106,14 +102,6 @@ class Account(ABC):
     def _queries_left(self, state: AccountState, queries: int) -> int:
         """Return how many queries are left, where they have an end."""
 
-    @abstractmethod
-    def _most(self, events: tuple[Event, ...], epsilon: float) -> int:
-        """Return the largest sum of losses whose epsilon is within one."""
-
-    @abstractmethod
-    def _queries_in(self, steps: int, queries: int) -> int:
-        """Return how many queries some steps of the limit pay for."""
-
     # -- what they do alike ------------------------------------------------------------
 
     def charge(
@@ -122,7 +110,6 @@ class Account(ABC):
         unit_key: str | None,
         starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None,
         salt: str | None,
-        allowance: Allowance | None = None,
     ) -> PaidCharge[NoiseT]:
         """Charge one release, durably; see `PrivacyBudgetHandler.charge`."""
         name, stored = self.terms.name, self._bound(template, unit_key)
@@ -142,10 +129,8 @@ class Account(ABC):
                 self._collector(charge),
             )
 
-        # A ledger of somebody else's need not know of releases or callers.
+        # A ledger of somebody else's need not know of releases.
         more: dict[str, Any] = {}
-        if allowance is not None:
-            more["within"] = self._limit_of(allowance, expected)
         if starts is not None:
             kind, header = starts
             more["starts"] = (kind, lambda charge: header(paid(charge)))
@@ -162,22 +147,14 @@ class Account(ABC):
         require_template(template)
         return template.read(self.price(template))
 
-    def require_payable(
-        self, template: Template[Any], allowance: Allowance | None = None
-    ) -> None:
+    def require_payable(self, template: Template[Any]) -> None:
         """Refuse what a charge would refuse now; charge nothing."""
         require_template(template)
         state = self._state()
         self._require_room(state)
         self._require_payment(state, template)
-        if allowance is not None:
-            self._require_allowed(allowance, self.price(template))
 
-    def can_afford(
-        self,
-        asked: Template[Any] | Event | Sequence[Event] | None,
-        allowance: Allowance | None = None,
-    ) -> bool:
+    def can_afford(self, asked: Template[Any] | Event | Sequence[Event] | None) -> bool:
         """Return whether the account would pay for one more release.
 
         Raises:
@@ -195,36 +172,7 @@ class Account(ABC):
             self._require_room(state)
         except BudgetExhaustedError:
             return False
-        if allowance is None:
-            return True
-        if wanted is None:
-            return self._spent_by(allowance, state)[1] > 0
-        try:
-            priced = self.price(wanted) if isinstance(wanted, Template) else wanted
-            self._require_allowed(allowance, priced)
-        except AllowanceExhaustedError:
-            return False
         return True
-
-    def spent_by(self, allowance: Allowance) -> BudgetState:
-        """Return the epsilon of a caller's own charges; see `Allowance`."""
-        state = self._state()
-        spent, _ = self._spent_by(allowance, state)
-        return BudgetState(
-            self.epsilon_of(state, spent), delta=self.terms.delta, queries=None
-        )
-
-    def remaining_to(self, allowance: Allowance) -> BudgetState:
-        """Return what is left of an allowance, as far as the account has it."""
-        whole, state = self.remaining(), self._state()
-        spent, left = self._spent_by(allowance, state)
-        epsilon = max(allowance.epsilon - self.epsilon_of(state, spent), 0.0)
-        queries = whole.queries
-        if queries is not None and self.queries is not None:
-            queries = min(queries, self._queries_in(left, self.queries))
-        return BudgetState(
-            min(epsilon, whole.epsilon), delta=self.terms.delta, queries=queries
-        )
 
     def spent(self, paid: PaidCharge[Any] | None = None) -> BudgetState:
         """Return the epsilon of all charges, or of those up to a certain one.
@@ -251,13 +199,6 @@ class Account(ABC):
         epsilon = self._epsilon(events, state.used, state.spent)
         return BudgetState(epsilon, delta=self.terms.delta, queries=state.used)
 
-    def epsilon_of(self, state: AccountState, spent: int) -> float:
-        """Return the epsilon of a caller's charges, given the sum of their losses."""
-        events = state.plan.events if state.plan else ()
-        # The failures count as if the account had spent its part of delta on them.
-        total = Cost(spent, self.terms.limit.failure)
-        return self._epsilon(events, spent, total) if spent else 0.0
-
     def _require_room(self, state: AccountState) -> None:
         """Refuse a first release that the corpus's cap has no room for."""
         if self.terms.corpus is not None and not state.used:
@@ -274,23 +215,6 @@ class Account(ABC):
                 "it can be bound to: use RetrievedGroups, or scope='corpus'."
             )
         self.ledger.bind_salt(self.terms.name, fingerprint)
-
-    def _limit_of(self, allowance: Allowance, events: tuple[Event, ...]) -> CallerLimit:
-        # Then the account's own limit is the only one, also where it has no end.
-        if allowance.epsilon >= self.terms.epsilon:
-            return CallerLimit(allowance, NO_LIMIT)
-        return CallerLimit(allowance, self._most(events, allowance.epsilon))
-
-    def _require_allowed(self, allowance: Allowance, events: tuple[Event, ...]) -> None:
-        name, limit = self.terms.name, self._limit_of(allowance, events)
-        spent = self.ledger.caller_spent(name, allowance.caller)
-        limit.after(name, spent, self.terms.cost(events, Plan({}, events)).loss)
-
-    def _spent_by(self, allowance: Allowance, state: AccountState) -> tuple[int, int]:
-        """Return what a caller has spent and has left, in steps of the limit."""
-        events = state.plan.events if state.plan else ()
-        spent = self.ledger.caller_spent(self.terms.name, allowance.caller)
-        return spent, max(self._limit_of(allowance, events).most - spent, 0)
 
     def _state(self) -> AccountState:
         return self.ledger.state(self.terms.name)

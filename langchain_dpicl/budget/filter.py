@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from bisect import bisect_right
 from typing import Any
 
 from langchain_dpicl.accounting import BUDGET_UNITS, Cost, Event, PrivacyFilter
@@ -74,21 +72,5 @@ class AccountFilter(Account):
         left = BUDGET_UNITS - state.spent.loss
         if self._filter.delta0_share:
             left = min(left, BUDGET_UNITS - state.spent.failure)
-        return self._queries_in(left, queries)
-
-    def _most(self, events: tuple[Event, ...], epsilon: float) -> int:  # noqa: ARG002  # a sum of losses says it all
-        return _loss_within(self._filter, epsilon)
-
-    def _queries_in(self, steps: int, queries: int) -> int:
         # At least one step each: `terms` allows no more queries than there are steps.
-        return steps // (BUDGET_UNITS // queries)
-
-
-@functools.lru_cache(maxsize=1024)
-def _loss_within(limit: PrivacyFilter, epsilon: float) -> int:
-    """Return the largest loss of an epsilon at most, whatever failures came with it."""
-    return bisect_right(
-        range(1, BUDGET_UNITS + 1),
-        epsilon,
-        key=lambda loss: limit.epsilon_spent(Cost(loss, BUDGET_UNITS)),
-    )
+        return left // (BUDGET_UNITS // queries)

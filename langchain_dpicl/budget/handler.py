@@ -28,12 +28,8 @@ from langchain_dpicl.budget.terms import (
     described,
 )
 from langchain_dpicl.common.frozen import Frozen
-from langchain_dpicl.errors import (
-    InvalidParameterError,
-)
 from langchain_dpicl.ledger import (
     AccountTerms,
-    Allowance,
     CorpusTerms,
     Ledger,
     open_ledger,
@@ -184,74 +180,17 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             self._ledger.create_corpus(corpus)
         self._ledger.open(self._terms)
         self._account = account_of(self._terms, self._queries, self._ledger)
-        # Of a caller's handler: what it may spend, and whose part it is.
-        self._allowance: Allowance | None = None
-        self._whole: PrivacyBudgetHandler | None = None
 
     def __repr__(self) -> str:
-        caller = f", caller={self._allowance.caller!r}" if self._allowance else ""
         return (
             f"PrivacyBudgetHandler({described(self._terms, self._queries)}, "
-            f"ledger={self._ledger!r}{caller})"
+            f"ledger={self._ledger!r})"
         )
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         on_low = self._low and self._low.on_low
-        opened = (self._terms, self._queries, self._ledger, on_low, self._allowance)
+        opened = (self._terms, self._queries, self._ledger, on_low)
         return (_open_handler, opened)
-
-    def for_caller(self, allowance: Allowance) -> PrivacyBudgetHandler:
-        """Return this account as one caller may spend it: for one request, say.
-
-        What is charged through it is charged to the account in full, in the same
-        transaction to the caller's allowance, and refused if it passes either. Answers
-        that are taken from a cache, or from a release that is paid for, cost neither.
-        It reads nothing and writes nothing by itself. The allowance is what is passed:
-        the ledger keeps what a caller has spent, and a larger allowance is a matter of
-        passing one. The account of the next period begins with nothing spent.
-
-        Args:
-            allowance: Who asks, and the epsilon that the caller may spend. `spent()`
-                and `remaining()` then tell the caller's.
-
-        Raises:
-            InvalidParameterError: If it is no `Allowance`, or this handler is a
-                caller's already.
-
-        Privacy:
-            See `ledger.Allowance`: it protects nobody, and is no access control. The
-            account's (epsilon, delta) holds against all callers together.
-
-        Example:
-            >>> budget = PrivacyBudgetHandler(
-            ...     epsilon=8, delta=1e-6, queries=20, ledger=":memory:"
-            ... )
-            >>> alice = budget.for_caller(Allowance("alice", 2.0))
-            >>> alice.remaining().epsilon, budget.remaining().epsilon
-            (2.0, 8.0)
-        """
-        if not isinstance(allowance, Allowance):
-            raise InvalidParameterError(
-                "for_caller() takes an Allowance, such as Allowance('alice', 1.0)."
-            )
-        if self._allowance is not None:
-            raise InvalidParameterError(
-                f"This budget is for caller {self._allowance.caller!r} already: call "
-                "for_caller() of the account's own handler."
-            )
-        found = object.__new__(type(self))
-        vars(found).update(vars(self), _allowance=allowance, _whole=self)
-        return found
-
-    def narrows(self, other: PrivacyBudgetHandler) -> bool:
-        """Return whether this is a caller's part of the account that `other` is."""
-        same = self._account is other._account
-        return same and self._allowance is not None and other._allowance is None
-
-    @property
-    def allowance(self) -> Allowance | None:
-        """What the caller may spend; None for the account's own handler."""
-        return self._allowance
 
     @property
     def account(self) -> str:
@@ -338,16 +277,14 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             PlanMismatchError: If the account's plan is for another kind of release, or
                 can't be made, or its filter can't add up such a release; or if its
                 corpus protects another kind of unit, or it is bound to another salt.
-            AllowanceExhaustedError: If the caller's allowance is spent; nothing is
-                charged then.
             BudgetExhaustedError: If the account can't pay, its period is not now, or
                 it is the first charge and the corpus's cap has no room left.
             LedgerError: If the ledger can't be used or the account is closed.
         """
         require_possible(self._terms, template, unit_key, charges_units=charges_units)
-        paid = self._account.charge(template, unit_key, starts, salt, self._allowance)
+        paid = self._account.charge(template, unit_key, starts, salt)
         if self._low is not None:
-            self._low.look(self._whole or self, self._terms, paid)
+            self._low.look(self, self._terms, paid)
         return paid
 
     async def acharge(
@@ -373,14 +310,11 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Under a plan the figure is tight for what was charged: after the last query it
         equals the account's epsilon up to the calibration's slack. In a per-unit
         account it is what a unit has spent that took part in every query, an upper
-        bound for all of them: what a unit has really spent is private. Of a caller's
-        handler it is the epsilon of the caller's own releases.
+        bound for all of them: what a unit has really spent is private.
 
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        if self._allowance is not None:
-            return self._account.spent_by(self._allowance)
         return self._account.spent()
 
     def remaining(self) -> BudgetState:
@@ -389,14 +323,11 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         Epsilon does not add up: the difference is what is left of the total, not the
         cost of the remaining queries alone. The number of queries is None where it is
         not fixed: under a filter without `queries=`, and in a per-unit account, which
-        does not end. Of a caller's handler it is what both have left, the allowance and
-        the account.
+        does not end.
 
         Raises:
             LedgerError: If the ledger can't be read.
         """
-        if self._allowance is not None:
-            return self._account.remaining_to(self._allowance)
         return self._account.remaining()
 
     def can_afford(
@@ -412,14 +343,14 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             True if `charge` would charge it now. A per-unit account always pays for
             what a unit could pay out of a full balance; how many can is private.
         """
-        return self._account.can_afford(event, self._allowance)
+        return self._account.can_afford(event)
 
     def require_payable(self, template: Template[Any]) -> None:
         """Refuse what `charge` would refuse now; charge nothing.
 
         It saves the public calls of a question that can't be paid for; raises the same.
         """
-        self._account.require_payable(template, self._allowance)
+        self._account.require_payable(template)
 
     def quote(self, template: Template[NoiseT]) -> NoiseT:
         """Return the noise that `charge` would pay for; charge nothing.
@@ -486,9 +417,8 @@ def _open_handler(
     queries: int | None,
     ledger: Ledger,
     on_low: OnLow | None = None,
-    allowance: Allowance | None = None,
 ) -> PrivacyBudgetHandler:
-    opened = PrivacyBudgetHandler(
+    return PrivacyBudgetHandler(
         epsilon=terms.epsilon,
         delta=terms.delta,
         ledger=ledger,
@@ -504,4 +434,3 @@ def _open_handler(
         people_at_most=1,  # Delta was compared when the account was first opened.
         on_low=on_low,
     )
-    return opened if allowance is None else opened.for_caller(allowance)

@@ -34,8 +34,7 @@ def find_budget(
         callbacks: A run manager, a callback manager, a list of handlers, or None.
 
     Returns:
-        The handler. Of an account and a caller's part of it (`for_caller`) it is the
-        caller's.
+        The handler.
 
     Raises:
         NoBudgetError: If there is none, or there are several different accounts:
@@ -52,8 +51,6 @@ def find_budget(
     for handler in _handlers(callbacks):
         if isinstance(handler, PrivacyBudgetHandler) and handler not in found:
             found.append(handler)
-    # A chain that has the account, asked by a caller with a part of it.
-    found = [one for one in found if not any(other.narrows(one) for other in found)]
     if not found:
         raise NoBudgetError(
             "No privacy budget: nothing was asked of the model and nothing was "
@@ -61,17 +58,12 @@ def find_budget(
             "with .with_config(callbacks=[...]), or give the runnable budget=."
         )
     if len(found) > 1:
-        names = ", ".join(map(_named, found))
+        names = ", ".join(repr(one.account) for one in found)
         raise NoBudgetError(
             f"{len(found)} privacy budgets apply to this run ({names}); a release "
             "charges exactly one. Pass only one of them."
         )
     return found[0]
-
-
-def _named(handler: PrivacyBudgetHandler) -> str:
-    caller = handler.allowance and f" for caller {handler.allowance.caller!r}"
-    return f"{handler.account!r}{caller or ''}"
 
 
 def _handlers(callbacks: Any) -> Iterable[Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from bisect import bisect_right
 from typing import Any
 
 from langchain_dpicl import accounting
@@ -96,15 +94,6 @@ class AccountPlan(Account):
     def _queries_left(self, state: AccountState, queries: int) -> int:
         return queries - state.used
 
-    def _most(self, events: tuple[Event, ...], epsilon: float) -> int:
-        # Before the first charge nothing is planned, and nobody has spent anything.
-        if not events:
-            return self._n
-        return _uses_within(events, self._n, epsilon, self.terms.delta)
-
-    def _queries_in(self, steps: int, queries: int) -> int:
-        return min(steps, queries)
-
     def _can_plan(self, template: Template[Any]) -> bool:
         try:
             self._planned(template)
@@ -123,18 +112,6 @@ class AccountPlan(Account):
                 queries=self._n,
             )
         return found
-
-
-@functools.lru_cache(maxsize=1024)
-def _uses_within(
-    events: tuple[Event, ...], queries: int, epsilon: float, delta: float
-) -> int:
-    """Return how many of a plan's uses compose to an epsilon at most."""
-    return bisect_right(
-        range(1, queries + 1),
-        epsilon,
-        key=lambda uses: accounting.spent(events, uses, delta),
-    )
 
 
 def _is_planned(template: Template[Any], stored: Plan) -> bool:

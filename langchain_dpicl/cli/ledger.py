@@ -87,48 +87,18 @@ def _export(options: argparse.Namespace, ledger: Ledger) -> int:
 
 def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     summary = _summary(ledger, options.account)
-    records = ledger.charges(options.account)
-    charges, callers = [_charge(record) for record in records], {}
-    if any(record.charge.caller for record in records):
-        callers = _callers(ledger, options.account, records)
+    charges = [_charge(record) for record in ledger.charges(options.account)]
     if options.json:
-        found = {**summary, "callers": callers, "charges": charges}
-        _print(json.dumps(found, indent=2))
+        _print(json.dumps({**summary, "charges": charges}, indent=2))
         return 0
     _list(options, [summary])
-    table = Table("query", "charged at (UTC)", "events", *["caller"] * bool(callers))
+    table = Table("query", "charged at (UTC)", "events")
     for charge in charges:
         at = charge["at"].partition(".")[0].replace("T", " ")
         events = escape(short_events(charge["events"]))
-        who = [escape(charge.get("caller") or "")] * bool(callers)
-        table.add_row(str(charge["sequence"]), at, events, *who)
+        table.add_row(str(charge["sequence"]), at, events)
     Console().print(table)
-    if callers:
-        table = Table("caller", "queries", "epsilon spent by its own charges")
-        for caller, spent in callers.items():
-            figures = f"{spent['queries_spent']}", f"{spent['epsilon_spent']:.3f}"
-            table.add_row(escape(caller), *figures)
-        Console().print(table)
     return 0
-
-
-def _callers(
-    ledger: Ledger, name: str, records: list[ChargeRecord]
-) -> dict[str, dict[str, Any]]:
-    """Return what each caller with an allowance has spent of an account."""
-    state = ledger.state(name)
-    account = account_of(state.terms, state.terms.queries, ledger)
-    losses: dict[str, list[int]] = {}
-    for record in records:
-        if (caller := record.charge.caller) is not None:
-            losses.setdefault(caller, []).append(record.charge.cost.loss)
-    return {
-        caller: {
-            "queries_spent": len(own),
-            "epsilon_spent": account.epsilon_of(state, sum(own)),
-        }
-        for caller, own in sorted(losses.items())
-    }
 
 
 def _verify(options: argparse.Namespace, ledger: SQLLedger) -> int:
@@ -271,7 +241,6 @@ def _charge(record: ChargeRecord) -> dict[str, Any]:
         "at": record.at.isoformat(timespec="microseconds"),
         "events": [event_to_dict(event) for event in charge.events],
         "cost": charge.cost._asdict(),
-        **({} if charge.caller is None else {"caller": charge.caller}),
         "digest": record.digest,
     }
 

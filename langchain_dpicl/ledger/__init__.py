@@ -12,7 +12,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl.ledger.allowance import Allowance
 from langchain_dpicl.ledger.base import (
     AccountState,
     AccountTerms,
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AccountState",
     "AccountTerms",
-    "Allowance",
     "Charge",
     "CorpusState",
     "CorpusTerms",

@@ -42,13 +42,11 @@ from langchain_dpicl.ledger.periods import Period, parse_period
 from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
 
 if TYPE_CHECKING:
-    from langchain_dpicl.ledger.allowance import CallerLimit
     from langchain_dpicl.ledger.corpus import CorpusState, CorpusTerms
 
 NAME_LIMIT = 200
 
 NOTHING = Cost(0, 0)
-NO_LIMIT = 2**62  # More than the losses of any account add up to.
 PLAN_USE = Cost(1, 0)  # One use of a plan, whose limit counts uses.
 Filter = Literal["zcdp", "gdp", "renyi", "pure"]
 Accounting = Literal["plan", "zcdp", "gdp", "renyi", "pure"]
@@ -263,8 +261,6 @@ class Charge:
         sequence: 1 for the account's first charge, and so on without gaps.
         events: What this release may spend.
         cost: The same, in steps of the account's limit.
-        caller: Whose allowance it was charged to as well; None for nobody's.
-        caller_spent: The losses of that caller's charges up to this one.
         spent: The costs of all charges up to this one; None where nobody asked.
     """
 
@@ -272,8 +268,6 @@ class Charge:
     sequence: int
     events: tuple[Event, ...]
     cost: Cost = PLAN_USE
-    caller: str | None = None
-    caller_spent: int | None = None
     spent: Cost | None = field(default=None, compare=False)
 
 
@@ -368,7 +362,6 @@ class Ledger(ReleaseStore):
         events: Sequence[Event] | None = None,
         *,
         starts: Starts | None = None,
-        within: CallerLimit | None = None,
     ) -> Charge:
         """Charge one release, durably, or raise.
 
@@ -381,12 +374,8 @@ class Ledger(ReleaseStore):
             starts: The release that the charge starts: its kind, and its header given
                 the charge. Both are written together or not at all; see
                 `start_release`.
-            within: What its caller may spend of the account. The account is charged in
-                full, and the caller's sum is kept in the same row of the journal.
 
         Raises:
-            AllowanceExhaustedError: If the caller would spend more than it may; nothing
-                is charged then.
             BudgetExhaustedError: If the account can't pay, its period is over or has
                 not begun, or it is the first charge and the cap of the account's corpus
                 has no room left.
@@ -420,15 +409,6 @@ class Ledger(ReleaseStore):
         Raises:
             LedgerError: If the ledger can't be used or has no such account.
         """
-
-    def caller_spent(self, name: str, caller: str) -> int:
-        """Return the sum of the losses of a caller's charges, in steps of the limit.
-
-        Raises:
-            LedgerError: If the ledger can't be used or has no such account.
-        """
-        charges = (record.charge for record in self.charges(name))
-        return sum(one.cost.loss for one in charges if one.caller == caller)
 
     @abstractmethod
     def close_account(self, name: str) -> None:

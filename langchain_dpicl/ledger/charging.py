@@ -15,24 +15,18 @@ from langchain_dpicl.errors import (
     LedgerError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.base import NAME_LIMIT, AccountState, Charge
 
 
 def charged(
-    state: AccountState,
-    events: Sequence[Event] | None,
-    within: CallerLimit | None = None,
-    caller_spent: int = 0,
+    state: AccountState, events: Sequence[Event] | None
 ) -> tuple[AccountState, Charge]:
     """Return an account after one more release, and the charge for it.
 
     A pure function: whoever calls it writes both, in one transaction, or neither.
-    Events of None are one use of the plan. `caller_spent` is what the caller that
-    `within` names has spent before.
+    Events of None are one use of the plan.
 
     Raises:
-        AllowanceExhaustedError: If the caller would spend more than it may.
         BudgetExhaustedError: If the account can't pay.
         PlanMismatchError: If the events are not the plan's.
         LedgerError: If the account is closed, has no plan, or can't add up the events.
@@ -55,12 +49,6 @@ def charged(
     if terms.scope == "corpus" and not fits(total, terms.limit):
         raise _exhausted(state)
     charge = Charge(terms.name, state.used + 1, paid, cost, spent=total)
-    if within is not None:
-        charge = replace(
-            charge,
-            caller=within.allowance.caller,
-            caller_spent=within.after(terms.name, caller_spent, cost.loss),
-        )
     return replace(state, used=charge.sequence, spent=total), charge
 
 

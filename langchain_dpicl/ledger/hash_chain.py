@@ -128,8 +128,6 @@ def after_charge(
     events: str,
     cost: Cost,
     at: datetime,
-    caller: str | None = None,
-    caller_spent: int | None = None,
 ) -> str:
     """Return the digest after one more charge, whose events are given as stored.
 
@@ -142,8 +140,6 @@ def after_charge(
     return _entry(
         *(last, "charge", name, sequence, events),
         *(cost.loss, cost.failure, _moment(at)),
-        # Nothing for a charge without an allowance: older chains have none.
-        *((caller, caller_spent) if (caller, caller_spent) != (None, None) else ()),
     )
 
 

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import clock
-from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import (
     UnitBalances,
     UnitRows,
@@ -76,7 +75,6 @@ class MemoryLedger(Ledger):
         self._accounts: dict[str, AccountState] = {}
         self._corpora: dict[str, tuple[CorpusTerms, datetime]] = {}
         self._journal: dict[str, list[ChargeRecord]] = {}
-        self._callers: dict[tuple[str, str], int] = {}
         self._releases: dict[str, dict[int, StoredRelease]] = {}
         self._rows = UnitRows()
         self._balances: dict[str, UnitBalances] = {}
@@ -157,7 +155,6 @@ class MemoryLedger(Ledger):
         events: Sequence[Event] | None = None,
         *,
         starts: Starts | None = None,
-        within: CallerLimit | None = None,
     ) -> Charge:
         """Charge one release, or raise."""
         with self._lock:
@@ -165,16 +162,11 @@ class MemoryLedger(Ledger):
             require_unit_known(held)
             if held.terms.corpus is not None and not held.used:
                 self._corpus(held.terms.corpus).require_room_for_first(held)
-            before = 0
-            if within is not None:
-                before = self._callers.get((name, within.allowance.caller), 0)
-            state, charge = charged(held, events, within, before)
+            state, charge = charged(held, events)
             if starts is not None:
                 found = StoredRelease(charge.sequence, starts[0], starts[1](charge))
                 self._releases[name][charge.sequence] = found
             self._accounts[name] = state
-            if charge.caller is not None and charge.caller_spent is not None:
-                self._callers[name, charge.caller] = charge.caller_spent
             journal = self._journal[name]
             now = self._noted(state) or datetime.now(timezone.utc)
             at = max(now, journal[-1].at) if journal else now
@@ -197,12 +189,6 @@ class MemoryLedger(Ledger):
         """Return an account's state."""
         with self._lock:
             return self._account(name)
-
-    def caller_spent(self, name: str, caller: str) -> int:
-        """Return the sum of the losses of a caller's charges."""
-        with self._lock:
-            self._account(name)
-            return self._callers.get((name, caller), 0)
 
     def close_account(self, name: str) -> None:
         """Close an account for good."""

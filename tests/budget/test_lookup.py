@@ -12,7 +12,7 @@ from langchain_core.callbacks import (
     CallbackManagerForChainRun,
 )
 
-from langchain_dpicl import Allowance, NoBudgetError, PrivacyBudgetHandler
+from langchain_dpicl import NoBudgetError, PrivacyBudgetHandler
 from langchain_dpicl.budget import find_budget
 
 
@@ -66,17 +66,3 @@ def test_several_accounts_are_named_and_none_is_taken() -> None:
             find_budget(None, callbacks)
     with pytest.raises(NoBudgetError, match=r"^3 .* \('three', 'one', 'two'\)"):
         find_budget(three, [one, two, one])
-
-
-def test_a_caller_has_a_part_of_its_own_account_alone() -> None:
-    one, two = handler("one"), handler("two")
-    alice, bob = (one.for_caller(Allowance(name, 1)) for name in ("alice", "bob"))
-    assert alice.narrows(one)
-    for wide, narrow in ((alice, one), (one, one), (alice, bob), (alice, alice)):
-        assert not narrow.narrows(wide)
-    assert not alice.narrows(two)
-    assert find_budget(one, [alice, one]) is alice
-    assert find_budget(None, [one, alice, alice]) is alice
-    said = r"^2 .* \('two', 'one' for caller 'alice'\)"
-    with pytest.raises(NoBudgetError, match=said):
-        find_budget(two, [alice, one])

@@ -14,14 +14,13 @@ from support.release_templates import template
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.errors import (
-    AllowanceExhaustedError,
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,
     LedgerError,
     PlanMismatchError,
 )
-from langchain_dpicl.ledger import Allowance, Ledger, open_ledger
+from langchain_dpicl.ledger import Ledger, open_ledger
 
 VOTE = template("vote", (GaussianPart(),))
 TOO_DEAR = template("vote", (GaussianPart(0.01),))
@@ -57,10 +56,6 @@ ATTEMPTS: dict[str, tuple[type[DPError], Attempt]] = {
     "a period to come": (
         BudgetExhaustedError,
         lambda opened: opened(period="2027-03").charge(VOTE, **KEY),
-    ),
-    "a small allowance": (
-        AllowanceExhaustedError,
-        lambda opened: opened().for_caller(Allowance("a", 0.001)).charge(VOTE, **KEY),
     ),
     "unnamed units": (
         InvalidParameterError,

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from support.ledgers import (
     FILTERED,
-    NOISY,
     PLANNED,
     UNIT_FILTERED,
     UNIT_PLANNED,
@@ -21,8 +20,7 @@ from support.ledgers import (
 )
 
 from langchain_dpicl.cli import main
-from langchain_dpicl.ledger import AccountTerms, Allowance, SQLLedger
-from langchain_dpicl.ledger.allowance import CallerLimit
+from langchain_dpicl.ledger import AccountTerms, SQLLedger
 from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
 
 KINDS = {
@@ -286,35 +284,6 @@ def test_a_step_that_was_edited_is_found_by_verify(url: str, run: Run) -> None:
     status, text = run("verify", "filter", "--json")
     assert status == 1
     assert "Noise is drawn once" in json.loads(text)[0]["damage"]
-
-
-def test_show_says_what_each_caller_has_spent(url: str, run: Run) -> None:
-    status, text = run("show", "plan")
-    assert status == 0
-    assert "caller" not in text
-    ledger = SQLLedger(url)
-    within = CallerLimit(Allowance("[b]alice", 1.0), 2**40)
-    for name in ("plan", "filter"):
-        events = None if name == "plan" else NOISY
-        for _ in range(2):
-            ledger.charge(name, events, within=within)
-    ledger.dispose()
-    for name in ("plan", "filter"):
-        assert "[b]alice" in run("show", name)[1]
-        shown = json.loads(run("show", name, "--json")[1])
-        ((caller, spent),) = shown["callers"].items()
-        assert caller == "[b]alice"
-        assert spent["queries_spent"] == 2
-        assert 0 < spent["epsilon_spent"] < shown["epsilon_spent"]
-        exported = lines(run("export", name)[1])
-        assert [line.get("caller") for line in exported[1:]] == [
-            *(None, None, None, "[b]alice", "[b]alice")
-        ]
-    assert run("verify")[0] == 0
-    execute(url, "UPDATE dpicl_charge SET caller = 'bob' WHERE caller IS NOT NULL")
-    status, text = run("verify", "plan")
-    assert status == 1
-    assert "damaged at charge 4" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ import langchain_dpicl
 from langchain_dpicl import errors
 
 NAMES = [
-    "Allowance",
-    "AllowanceExhaustedError",
     "BudgetExhaustedError",
     "CostLimit",
     "DPChain",

@@ -27,7 +27,6 @@ from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
-from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import unit_tag
 from langchain_dpicl.ledger.base import (
     AccountState,
@@ -66,7 +65,6 @@ from langchain_dpicl.ledger.sql.rows import (
     Last,
     Opening,
     bind_salt,
-    caller_spent,
     close_account,
     corpus_of,
     find_account,
@@ -255,7 +253,6 @@ class SQLLedger(Ledger):
         events: Sequence[Event] | None = None,
         *,
         starts: Starts | None = None,
-        within: CallerLimit | None = None,
     ) -> Charge:
         """Charge one release; the charge is on disk when this returns."""
         self._check_first(name)
@@ -263,7 +260,7 @@ class SQLLedger(Ledger):
 
         def write(connection: Connection) -> Charge:
             held = self._with_room(connection, name)
-            charge = write_charge(connection, *held, events, within)
+            charge = write_charge(connection, *held, events)
             if starts is not None:
                 account, last = self._locked(connection, name)
                 kind, header = starts[0], starts[1](charge)
@@ -276,7 +273,7 @@ class SQLLedger(Ledger):
             connection: Connection, begun: Callable[[], None]
         ) -> Charge | None:
             return postgres_pipeline.charge(
-                connection, name, self._checked[name], events, within, begun
+                connection, name, self._checked[name], events, begun
             )
 
         if self._database.engine.dialect.name == "sqlite":
@@ -359,23 +356,12 @@ class SQLLedger(Ledger):
                         whole(row.sequence),
                         read_events(row.events),
                         Cost(whole(row.cost_loss), whole(row.cost_failure)),
-                        None if row.caller is None else text(row.caller),
-                        None if row.caller is None else whole(row.caller_spent),
                     ),
                     hash_chain.utc(row.charged_at),
                     text(row.digest),
                 )
                 for row in rows
             ]
-
-        return self._database.run(read, mode=Mode.READ)
-
-    def caller_spent(self, name: str, caller: str) -> int:
-        """Return the sum of the losses of a caller's charges."""
-
-        def read(connection: Connection) -> int:
-            account, _ = read_account(connection, name)
-            return caller_spent(connection, account, caller)
 
         return self._database.run(read, mode=Mode.READ)
 

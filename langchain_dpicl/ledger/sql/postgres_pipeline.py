@@ -20,7 +20,6 @@ from sqlalchemy.sql import ClauseElement
 
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.ledger import clock
-from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.base import Charge
 from langchain_dpicl.ledger.sql import corpus_rows, statements
 from langchain_dpicl.ledger.sql.engine import POSTGRES_BEGIN, Mode
@@ -33,7 +32,6 @@ from langchain_dpicl.ledger.sql.rows import (
     end_of,
     next_charge,
     require_counted,
-    spent_of,
 )
 from langchain_dpicl.ledger.sql.standbys import require_confirmed
 
@@ -43,7 +41,6 @@ def charge(
     name: str,
     opening: Opening,
     events: Sequence[Event] | None,
-    within: CallerLimit | None,
     begun: Callable[[], None],
 ) -> Charge | None:
     """Charge one release, durably, if all is as it was when the journal was checked.
@@ -64,12 +61,10 @@ def charge(
         with driver.pipeline():
             for statement in POSTGRES_BEGIN[Mode.CHARGE]:
                 driver.execute(statement)
-            found = _read(driver, name, opening, within, begun)
+            found = _read(driver, name, opening, begun)
             if found is None:
                 return None
-            paid, values = next_charge(
-                found.account, found.last, events, within, found.spent
-            )
+            paid, values = next_charge(found.account, found.last, events)
             if found.kept is not None:
                 driver.execute(*_bound(corpus_rows.KEEP_TIME, found.kept))
             counted = driver.execute(*_bound(statements.COUNT_AND_WRITE_CHARGE, values))
@@ -93,13 +88,11 @@ def charge(
 class _Found:
     """What the first exchange has locked and read.
 
-    `spent` is what the caller has spent before, and `kept` what `KEEP_TIME` binds; None
-    for an account without a corpus.
+    `kept` is what `KEEP_TIME` binds; None for an account without a corpus.
     """
 
     account: Account
     last: Last
-    spent: int
     kept: dict[str, Any] | None
 
 
@@ -107,7 +100,6 @@ def _read(
     driver: Any,
     name: str,
     opening: Opening,
-    within: CallerLimit | None,
     begun: Callable[[], None],
 ) -> _Found | None:
     from psycopg.rows import namedtuple_row
@@ -120,10 +112,7 @@ def _read(
     row = asked(statements.LOCK_ACCOUNT, name=name)
     # It sees what was committed before it began: after the wait for the row.
     last = asked(statements.LAST_CHARGE_OF, name=name)
-    spent = corpus = time = None
-    if within is not None:
-        caller = within.allowance.caller
-        spent = asked(statements.CALLER_SPENT_OF, name=name, caller=caller)
+    corpus = time = None
     if (known_as := corpus_of(opening)) is not None:
         corpus = asked(corpus_rows.LOCK_CORPUS, corpus=known_as)
         time = driver.execute(clock.SERVER_TIME)
@@ -135,7 +124,6 @@ def _read(
     if known_as is not None and not account.state.used:
         return None
     end, kept = end_of(account, last.fetchone()), None
-    before = 0 if spent is None else spent_of(account, spent.fetchone())
     if corpus is not None and time is not None:
         if (held := corpus.fetchone()) is None:
             return None
@@ -143,7 +131,7 @@ def _read(
         now = max(whole.at, clock.server_time(time.fetchone()))
         account = replace(account, state=replace(account.state, at=now))
         kept = corpus_rows.kept_time(whole, now)
-    return _Found(account, end, before, kept)
+    return _Found(account, end, kept)
 
 
 def _bound(

@@ -20,7 +20,6 @@ from langchain_dpicl.accounting import Cost, event_from_dict
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
-from langchain_dpicl.ledger.allowance import CallerLimit
 from langchain_dpicl.ledger.balances import KEY_BYTES, new_key
 from langchain_dpicl.ledger.base import AccountState, AccountTerms, Charge, Plan
 from langchain_dpicl.ledger.charging import (
@@ -265,36 +264,13 @@ def write_charge(
     account: Account,
     last: Last,
     events: Sequence[Event] | None,
-    within: CallerLimit | None = None,
 ) -> Charge:
     """Check, count and write one charge; the commit is the caller's."""
-    before = 0
-    if within is not None:
-        before = caller_spent(connection, account, within.allowance.caller)
-    charge, values = next_charge(account, last, events, within, before)
+    charge, values = next_charge(account, last, events)
     counted = connection.execute(statements.COUNT_CHARGE, values).rowcount
     require_counted(charge, counted)
     connection.execute(statements.WRITE_CHARGE, values)
     return charge
-
-
-def caller_spent(connection: Connection, account: Account, caller: str) -> int:
-    """Return what a caller has spent of an account."""
-    values = {"number": account.number, "caller": caller}
-    row = connection.execute(statements.CALLER_SPENT, values).one_or_none()
-    return spent_of(account, row)
-
-
-def spent_of(account: Account, row: Any) -> int:
-    """Return what a caller has spent, given the row of its last charge or None."""
-    spent = 0 if row is None else row[0]
-    if type(spent) is not int or not 0 <= spent <= account.state.spent.loss:
-        raise damaged(
-            account.state.terms.name,
-            "in its callers' sums",
-            "one of them is not what a caller can have spent",
-        )
-    return spent
 
 
 def require_counted(charge: Charge, rows: int) -> None:
@@ -306,26 +282,18 @@ def require_counted(charge: Charge, rows: int) -> None:
 
 
 def next_charge(
-    account: Account,
-    last: Last,
-    events: Sequence[Event] | None,
-    within: CallerLimit | None = None,
-    before: int = 0,
+    account: Account, last: Last, events: Sequence[Event] | None
 ) -> tuple[Charge, dict[str, Any]]:
-    """Return the next charge of an account, and the values that its statements bind.
-
-    `before` is what the caller that `within` names has spent.
-    """
+    """Return the next charge of an account, and the values that its statements bind."""
     require_unit_known(account.state)
-    state, charge = charged(account.state, events, within, before)
+    state, charge = charged(account.state, events)
     written = _events_text(charge.events)
     # Several hosts have several clocks; their order is that of the charges.
     now = account.state.at or datetime.now(timezone.utc)
     at = now if last.at is None else max(now, last.at)
     name = state.terms.name
     digest = hash_chain.after_charge(
-        *(last.digest, name, charge.sequence, written, charge.cost, at),
-        *(charge.caller, charge.caller_spent),
+        last.digest, name, charge.sequence, written, charge.cost, at
     )
     return charge, {
         "number": account.number,
@@ -338,8 +306,6 @@ def next_charge(
         "cost_loss": charge.cost.loss,
         "cost_failure": charge.cost.failure,
         "charged_at": at,
-        "caller": charge.caller,
-        "caller_spent": charge.caller_spent,
     }
 
 

@@ -17,7 +17,6 @@ from sqlalchemy import (
     Column,
     DateTime,
     ForeignKey,
-    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -29,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 2
 SQLITE_APPLICATION_ID = 0x6470_6963  # "dpic": tells our files from foreign ones
 # What comes of a value that a column can't hold, or that no ledger wrote there. SQLite
 # keeps words, blobs and floats in a column of integers, and the other way round. Only
@@ -164,22 +163,9 @@ charge_table = Table(
     Column("cost_failure", BigInteger, nullable=False),
     Column("charged_at", DateTime(timezone=True), nullable=False),
     Column("digest", String(64), nullable=False),
-    # Whose allowance paid too, and the losses of that caller's charges up to this one.
-    Column("caller", String(200), nullable=True),
-    Column("caller_spent", BigInteger, nullable=True),
     # Two writers that both believe to be query number n can't both be right: the
     # database itself refuses the second, whatever the isolation level.
     UniqueConstraint("account_id", "sequence", name="dpicl_charge_once"),
-)
-
-# A charge without an allowance writes nothing here.
-Index(
-    "dpicl_charge_caller",
-    charge_table.c.account_id,
-    charge_table.c.caller,
-    charge_table.c.sequence,
-    sqlite_where=charge_table.c.caller.is_not(None),
-    postgresql_where=charge_table.c.caller.is_not(None),
 )
 
 unit_table = Table(

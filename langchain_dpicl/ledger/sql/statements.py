@@ -56,26 +56,6 @@ LAST_CHARGE_OF = (
     .order_by(charge_table.c.sequence.desc())
     .limit(1)
 )
-# What `caller` has spent of account `number`, in the row of its last charge.
-CALLER_SPENT = (
-    select(charge_table.c.caller_spent)
-    .where(
-        charge_table.c.account_id == bindparam("number"),
-        charge_table.c.caller == bindparam("caller"),
-    )
-    .order_by(charge_table.c.sequence.desc())
-    .limit(1)
-)
-# The same, of the account called `name`.
-CALLER_SPENT_OF = (
-    select(charge_table.c.caller_spent)
-    .where(
-        charge_table.c.account_id == _number_of_name,
-        charge_table.c.caller == bindparam("caller"),
-    )
-    .order_by(charge_table.c.sequence.desc())
-    .limit(1)
-)
 # Count the charge `now` of account `number`; write the new sums and head.
 COUNT_CHARGE = (
     update(account_table)
@@ -99,8 +79,6 @@ _WRITTEN = {
     "cost_failure": bindparam("cost_failure", type_=BigInteger),
     "charged_at": bindparam("charged_at", type_=DateTime(timezone=True)),
     "digest": bindparam("digest", type_=String),
-    "caller": bindparam("caller", type_=String),
-    "caller_spent": bindparam("caller_spent", type_=BigInteger),
 }
 
 # Write the same charge into the journal.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -58,7 +57,6 @@ def require_chain(connection: Connection, account: Account) -> None:
     state = account.state
     name, span = state.terms.name, state.terms.span
     costs: dict[str, Cost] = {}
-    callers: dict[str, int] = {}
     head, at = account.start, None
     sequence = loss = failure = 0
     with connection.execute(
@@ -73,8 +71,7 @@ def require_chain(connection: Connection, account: Account) -> None:
                 cost = costs.get(row.events) or _cost(state, row.events)
                 stored = Cost(int(row.cost_loss), int(row.cost_failure))
                 head = hash_chain.after_charge(
-                    *(head, name, sequence, row.events, stored, row.charged_at),
-                    *(row.caller, row.caller_spent),
+                    head, name, sequence, row.events, stored, row.charged_at
                 )
             except (LedgerError, InvalidParameterError, TypeError, ValueError) as error:
                 raise damaged(name, where, f"it can't be read ({error})") from None
@@ -84,7 +81,6 @@ def require_chain(connection: Connection, account: Account) -> None:
             if len(costs) < _KEPT_COSTS:
                 costs[row.events] = cost
             _require_paid(state, where, cost, stored)
-            _require_sum(name, where, row, callers)
             at = _require_later(name, where, at, row.charged_at)
             if span is not None and not span.start <= at < span.end:
                 raise damaged(name, where, "it is not within the account's period")
@@ -156,14 +152,6 @@ def _require_paid(state: AccountState, where: str, cost: Cost, stored: Cost) -> 
         raise damaged(
             state.terms.name, where, "it was charged for less than its events cost"
         )
-
-
-def _require_sum(name: str, where: str, row: Any, callers: dict[str, int]) -> None:
-    """Check what a charge says that its caller has spent; keep the caller's sum."""
-    if row.caller is not None:
-        callers[row.caller] = callers.get(row.caller, 0) + row.cost_loss
-    if row.caller_spent != callers.get(row.caller):
-        raise damaged(name, where, "its caller's sum was edited")
 
 
 def _require_later(

@@ -24,13 +24,10 @@ from langchain_dpicl.accounting import Gaussian, GaussianPart
 from langchain_dpicl.errors import BudgetExhaustedError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
-    Allowance,
     CorpusTerms,
     Ledger,
     SQLLedger,
 )
-from langchain_dpicl.ledger.allowance import CallerLimit
-from langchain_dpicl.ledger.base import NO_LIMIT
 
 NASTY: tuple[Any, ...] = (
     *(None, 0, 1, -1, 2**63 - 1, -(2**63), 10**9, 0.5, float("inf")),
@@ -57,14 +54,13 @@ ACCOUNTS = {
 }
 FULL = CorpusTerms("full", None, PLANNED.epsilon, PLANNED.delta, window_days=30)
 """A cap that one account has used up."""
-ALICE = CallerLimit(Allowance("alice", 1.0), NO_LIMIT)
 Work = Callable[[], Any]
 
 
 def pay(ledger: Ledger, terms: AccountTerms) -> bool:
     """Charge one release; return whether anybody has paid for it."""
     events = None if terms.accounting == "plan" else (Gaussian(1.1),)
-    charge = ledger.charge(terms.name, events, within=ALICE)
+    charge = ledger.charge(terms.name, events)
     return terms.scope == "corpus" or any(ledger.charge_units(charge, ["ann", "bob"]))
 
 

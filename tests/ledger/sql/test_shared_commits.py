@@ -19,15 +19,11 @@ from sqlalchemy.engine import Engine
 from support.ledgers import MANY, PLANNED, made, opened
 
 from langchain_dpicl.errors import (
-    AllowanceExhaustedError,
     BudgetExhaustedError,
     LedgerError,
 )
-from langchain_dpicl.ledger import Allowance, Charge, SQLLedger
-from langchain_dpicl.ledger.allowance import CallerLimit
+from langchain_dpicl.ledger import Charge, SQLLedger
 from langchain_dpicl.ledger.sql import shared_commits
-
-POOR = CallerLimit(Allowance("eve", 1.0), 1)
 
 
 class Stopped(BaseException):
@@ -97,7 +93,6 @@ def test_a_refusal_is_its_own_and_leaves_nothing(ledger: SQLLedger) -> None:
     calls: list[Callable[[], Charge]] = [
         lambda: ledger.charge("notes"),
         *[lambda: ledger.charge("small")] * 5,
-        *[lambda: ledger.charge("notes", within=POOR)] * 3,
         lambda: ledger.charge("nobody's"),
         lambda: ledger.charge("notes", starts=("kind", fail)),
         lambda: ledger.charge("notes", starts=("kind", str)),
@@ -106,11 +101,10 @@ def test_a_refusal_is_its_own_and_leaves_nothing(ledger: SQLLedger) -> None:
     found = together(ledger, calls)
     kinds = [type(one).__name__ for one in found]
     assert sorted(kinds[1:6]) == ["BudgetExhaustedError"] * 2 + ["Charge"] * 3
-    assert sorted(kinds[6:9]) == ["AllowanceExhaustedError"] * 2 + ["Charge"]
-    assert kinds[0::9] == ["Charge", "LedgerError"]
-    assert str(found[10]) == "no header"
-    assert (ledger.verify("notes").used, ledger.verify("small").used) == (4, 3)
-    assert [r.charge for r in ledger.releases("notes")] == [found[11].sequence]
+    assert kinds[0::6] == ["Charge", "LedgerError"]
+    assert str(found[7]) == "no header"
+    assert (ledger.verify("notes").used, ledger.verify("small").used) == (3, 3)
+    assert [r.charge for r in ledger.releases("notes")] == [found[8].sequence]
 
 
 def test_an_account_that_can_not_be_read_fails_alone(ledger: SQLLedger) -> None:
@@ -202,8 +196,8 @@ def test_threads_of_several_accounts_never_overspend(ledger: SQLLedger) -> None:
     def spend() -> None:
         for name in ("small", "notes") * 5:
             try:
-                ledger.charge(name, within=CallerLimit(Allowance(name, 1.0), 30))
-            except (BudgetExhaustedError, AllowanceExhaustedError) as error:
+                ledger.charge(name)
+            except BudgetExhaustedError as error:
                 refused.append(error)
 
     threads = [threading.Thread(target=spend) for _ in range(8)]
@@ -211,8 +205,8 @@ def test_threads_of_several_accounts_never_overspend(ledger: SQLLedger) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (ledger.verify("small").used, ledger.verify("notes").used) == (20, 31)
-    assert len(refused) == 80 - 20 - 30
+    assert (ledger.verify("small").used, ledger.verify("notes").used) == (20, 41)
+    assert len(refused) == 80 - 20 - 40
 
 
 def test_a_thread_that_is_stopped_while_it_waits_stops_nobody_else(

@@ -18,8 +18,7 @@ from support.corpora import CLINIC
 from support.ledgers import PLAN, PLANNED, Database, opened, spend, sqlite_database
 
 from langchain_dpicl.errors import LedgerError
-from langchain_dpicl.ledger import Allowance, SQLLedger, upgrade_ledger
-from langchain_dpicl.ledger.allowance import CallerLimit
+from langchain_dpicl.ledger import SQLLedger, upgrade_ledger
 from langchain_dpicl.ledger.sql import creation, migrations
 from langchain_dpicl.ledger.sql import upgrade as upgrading
 from langchain_dpicl.ledger.sql.creation import create_ledger, record_version
@@ -142,33 +141,10 @@ def test_an_upgrade_loses_nothing_and_is_made_once(
     assert ledger.charge("notes").sequence == 4
 
 
-def without_callers(database: Database) -> None:
-    database.execute("DROP INDEX dpicl_charge_caller")
-    for column in ("caller", "caller_spent"):
-        database.execute(f"ALTER TABLE dpicl_charge DROP COLUMN {column}")
-    database.execute("UPDATE dpicl_schema SET version = 2")
-
-
-def test_a_ledger_of_schema_2_goes_on_and_gets_callers(
-    database: Database, connect: Connect
-) -> None:
-    digest = spend(opened(connect())) and connect().charges("notes")[0].digest
-    without_callers(database)
-    assert upgrade_ledger(database.url) == 2
-    assert in_database(database, differences) == []
-    ledger = connect()
-    assert ledger.verify("notes").used == 1
-    assert ledger.charges("notes")[0].digest == digest
-    within = CallerLimit(Allowance("alice", 1.0), 1)
-    assert ledger.charge("notes", within=within).caller == "alice"
-    assert connect().verify("notes").used == 2
-
-
 def test_a_ledger_of_schema_1_goes_on_and_gets_corpora(
     database: Database, connect: Connect
 ) -> None:
     spend(opened(connect()))
-    without_callers(database)
     for column in ("corpus", "period", "purpose", "closed_at", "salt"):
         database.execute(f"ALTER TABLE dpicl_account DROP COLUMN {column}")
     database.execute("DROP TABLE dpicl_corpus")
