@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.budget import PrivacyBudgetHandler
     from langchain_dpicl.chain import (
-        CostLimit,
         DPChain,
         PublicFirstGate,
     )
@@ -89,7 +88,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetExhaustedError",
-    "CostLimit",
     "DPChain",
     "DPError",
     "DPOutputParser",
@@ -136,7 +134,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CostLimit": "chain",
     "DPChain": "chain",
     "DPOutputParser": "parsers",
     "DPRetriever": "retriever",

@@ -82,57 +82,6 @@ class Cost:
     total_price: float | None
 
 
-def cost_of(  # noqa: PLR0913 - the public parameters of `Forecast.cost`, all by name
-    groups: float,
-    calls: float,
-    queries: int,
-    *,
-    records_per_group: int,
-    tokens_per_record: int,
-    tokens_per_prompt: int = PROMPT_TOKENS,
-    tokens_per_answer: int = ANSWER_TOKENS,
-    price_in: float | None = None,
-    price_out: float | None = None,
-) -> Cost:
-    """Return what questions take of so many groups and calls; see `Forecast.cost`.
-
-    Args:
-        groups: Groups that are asked for a question; on average, where it varies.
-        calls: Model calls of a question, those of the groups included.
-        queries: The number of questions.
-        records_per_group: See `Forecast.cost`, as for what follows.
-        tokens_per_record: The same.
-        tokens_per_prompt: The same.
-        tokens_per_answer: The same.
-        price_in: The same.
-        price_out: The same.
-
-    Raises:
-        InvalidParameterError: If a number is out of its range.
-    """
-    records, record, prompt, answer = (
-        parameters.count(value, name, minimum=least)
-        for value, name, least in (
-            (records_per_group, "records_per_group", 1),
-            (tokens_per_record, "tokens_per_record", 1),
-            (tokens_per_prompt, "tokens_per_prompt", 0),
-            (tokens_per_answer, "tokens_per_answer", 0),
-        )
-    )
-    sent = round(calls * prompt + groups * (records * record))
-    back = round(calls * answer)
-    price: float | None = None
-    if price_in is not None or price_out is not None:
-        into, out = (
-            parameters.extended(name, value)
-            for name, value in (("price_in", price_in), ("price_out", price_out))
-        )
-        price = (sent * into + back * out) / 1e6
-        parameters.finite("price", price * queries)
-    total = None if price is None else price * queries
-    return Cost(sent, back, price, sent * queries, back * queries, total)
-
-
 @dataclass(frozen=True)
 class Forecast:
     """What each query of a plan can do.
@@ -195,17 +144,28 @@ class Forecast:
             >>> found.cost(records_per_group=8, tokens_per_record=50).input_tokens
             60000
         """
-        return cost_of(
-            self.groups,
-            self.calls_per_query,
-            self.queries,
-            records_per_group=records_per_group,
-            tokens_per_record=tokens_per_record,
-            tokens_per_prompt=tokens_per_prompt,
-            tokens_per_answer=tokens_per_answer,
-            price_in=price_in,
-            price_out=price_out,
+        records, record, prompt, answer = (
+            parameters.count(value, name, minimum=least)
+            for value, name, least in (
+                (records_per_group, "records_per_group", 1),
+                (tokens_per_record, "tokens_per_record", 1),
+                (tokens_per_prompt, "tokens_per_prompt", 0),
+                (tokens_per_answer, "tokens_per_answer", 0),
+            )
         )
+        sent = round(self.calls_per_query * prompt + self.groups * (records * record))
+        back = round(self.calls_per_query * answer)
+        price: float | None = None
+        if price_in is not None or price_out is not None:
+            into, out = (
+                parameters.extended(name, value)
+                for name, value in (("price_in", price_in), ("price_out", price_out))
+            )
+            price = (sent * into + back * out) / 1e6
+            parameters.finite("price", price * self.queries)
+        n = self.queries
+        total = None if price is None else price * n
+        return Cost(sent, back, price, sent * n, back * n, total)
 
     def advice(self) -> str:
         """Return what the numbers mean, in a sentence."""

@@ -1,7 +1,6 @@
 """The runnable that applications use."""
 
 from langchain_dpicl.chain.check_report import CheckedQuestion, CheckReport, Finding
-from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.dp_chain import DPChain
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import UnseenLabelsWarning
@@ -9,7 +8,6 @@ from langchain_dpicl.chain.prompting import UnseenLabelsWarning
 __all__ = [
     "CheckReport",
     "CheckedQuestion",
-    "CostLimit",
     "DPChain",
     "Finding",
     "PublicFirstGate",

@@ -30,7 +30,6 @@ FINDINGS: dict[str, tuple[Severity, str]] = {
         "Mend the model's _generate, or use one that needs no callbacks or context.",
     ),
     "budget": ("error", "Do what the message says, or open another account."),
-    "cost": ("error", "Raise cost_limit=, or ask fewer groups."),
     "no-budget": ("info", "Pass budget= to see what a question would be charged."),
     "group-size": ("info", "Let tokens_per_record= stand for larger groups."),
     "record-length": ("info", "Declare your longest records: tokens_per_record=."),

@@ -36,11 +36,11 @@ from langchain_dpicl.chain.check_report import (
     Finding,
     Severity,
 )
-from langchain_dpicl.chain.cost_limit import most_calls
 from langchain_dpicl.chain.made_up import CHARACTERS
 from langchain_dpicl.chain.prompting import Question, read_question
 from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.chain.query import QueryRunner
+from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.replies import usage_of
 from langchain_dpicl.common.slots import Slot
@@ -104,8 +104,8 @@ class ChainCheck:
     def steps(self, questions: Sequence[Any]) -> Flow[None]:
         """Ask the questions; hand on the report."""
         read = [read_question(value, self.query.longest) for value in questions]
-        for value, question in zip(questions, read, strict=True):
-            self._limited(value, question)
+        for value in questions:
+            self.query.where(value)
         second = self.query.private.second
         # What `then=` goes on to is asked in words of its own.
         parts = [self.query] + ([replace(self.query, private=second)] if second else [])
@@ -118,17 +118,6 @@ class ChainCheck:
                 checked.append(found)
         charge = yield in_thread(self._charge)
         yield self._report(checked, charge)
-
-    def _limited(self, value: Any, question: Question) -> None:
-        """Look at a question's filter and at what it may cost."""
-        self.query.where(value)
-        if self.query.cost_limit is None:
-            return
-        scope = "corpus" if self.budget is None else self.budget.scope
-        try:
-            self.query.cost_limit.require(self.query.private, question, scope)
-        except InvalidParameterError as error:
-            self._found("cost", str(error))
 
     def _found(self, code: str, what: str, severity: Severity | None = None) -> None:
         self.findings.setdefault(Finding.of(code, what, severity))
@@ -399,6 +388,30 @@ class ChainCheck:
             charge=charge,
             stages=private.stages.count if private.stages else 1,
         )
+
+
+def most_calls(private: SealedQuery, scope: str | None) -> tuple[int, int]:
+    """Return the calls of one question at most: of groups, and without records.
+
+    Args:
+        private: The chain's private parts.
+        scope: The scope of the account that pays, if it is known.
+    """
+    second = private.second
+    # A gate and the release share their answers unless units pay or are sampled.
+    twice = private.gate is not None and (
+        private.groups.sampling_rate < 1 or scope == "unit"
+    )
+    groups = private.groups.n_groups * (1 + twice + (second is not None))
+    zero_shot = max(private.parser.zero_shot_answers, int(private.gate is not None), 1)
+    parsers = [private.parser]
+    if second is not None:
+        parsers.append(second.parser)
+        more = second.parser.zero_shot_answers
+        zero_shot += more if more > zero_shot else 0
+    drafts = sum(one.draft_prompt is not None for one in parsers)
+    words = any(one.rewrite_prompt is not None for one in parsers)
+    return groups, zero_shot + drafts + words
 
 
 def _options(prepared: Any) -> tuple[str, ...]:

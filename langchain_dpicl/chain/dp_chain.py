@@ -17,7 +17,6 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, check_budget
-from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
@@ -76,7 +75,6 @@ class DPChain(
         stop_at: By how many standard deviations a lead is clear.
         filter_keys: What a question's `filter` may say about who takes part.
         redact: What each record goes through on its way into a prompt.
-        cost_limit: What a question may take of the model, at most.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -229,10 +227,6 @@ class DPChain(
     record fails abstains. It is no part of the guarantee. What a Runnable stores by
     itself, such as a model's own cache, is not sealed."""
 
-    cost_limit: SkipValidation[CostLimit | None] = Field(default=None, repr=False)
-    """What a question may take of the model, at most: it is refused before the charge
-    where the public number of calls, or their price, may be more."""
-
     _query: QueryRunner = PrivateAttr()
 
     if not TYPE_CHECKING:  # A type checker makes a constructor of the fields above.
@@ -287,8 +281,6 @@ class DPChain(
             if self.redact is None
             else Redactor(self.redact, self.max_concurrency),
         )
-        if self.cost_limit is not None:
-            CostLimit.check(self.cost_limit, private)
         self._query = QueryRunner(
             private=private,
             public=PublicModel(self.model),
@@ -298,7 +290,6 @@ class DPChain(
             cache=bool(self.cache),
             longest=self.max_question_chars,
             filter_keys=self.filter_keys,
-            cost_limit=self.cost_limit,
         )
 
     @property

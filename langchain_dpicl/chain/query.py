@@ -39,7 +39,6 @@ from langchain_dpicl.chain.answers import (
     remember,
     wording_of,
 )
-from langchain_dpicl.chain.cost_limit import CostLimit
 from langchain_dpicl.chain.prompting import Question, filter_of, read_question
 from langchain_dpicl.chain.public_model import PublicModel, Use
 from langchain_dpicl.chain.sealed_query import SealedQuery
@@ -72,7 +71,6 @@ class QueryRunner:
         cache: Whether answers that were paid for are stored and given again.
         longest: Most characters of an input; None: any number.
         filter_keys: What a question may filter people by.
-        cost_limit: What a question may take of the model, at most.
     """
 
     private: SealedQuery
@@ -83,7 +81,6 @@ class QueryRunner:
     cache: bool
     longest: int | None = None
     filter_keys: tuple[str, ...] = ()
-    cost_limit: CostLimit | None = None
 
     def where(self, value: Any) -> QueryRunner:
         """Return the same for only the people whom an input's filter names.
@@ -230,8 +227,6 @@ class QueryRunner:
     def _ask(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
         private, first = self.private, self.private.templates(asked.budget)[0]
-        if self.cost_limit is not None:
-            self.cost_limit.require(private, asked.question, asked.budget.scope)
         if self._asks_first(private):
             try:
                 yield in_thread(partial(asked.budget.require_payable, first))

@@ -19,7 +19,6 @@ from support.check_types import ROOT
 from support.fakes import AsyncScriptedModel, ScriptedModel
 
 from langchain_dpicl import (
-    CostLimit,
     DPChain,
     ESAOutputParser,
     GroupSource,
@@ -210,7 +209,6 @@ def broken(code: str) -> tuple[DPChain, dict[str, Any]]:
         "preparation": (chain(said("beans"), prompt=filled), {}),
         "sealed": (chain(NeedsCaller(reply=lambda _: "beans")), {}),
         "budget": (chain(said("beans"), budget=spent), {}),
-        "cost": (chain(said("beans"), cost_limit=CostLimit(calls=9)), {}),
         "no-budget": (chain(said("beans")), {}),
         "group-size": (chain(said("beans")), {}),
         "record-length": (chain(said("beans")), {}),

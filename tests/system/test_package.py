@@ -16,7 +16,6 @@ from langchain_dpicl import errors
 
 NAMES = [
     "BudgetExhaustedError",
-    "CostLimit",
     "DPChain",
     "DPError",
     "DPOutputParser",
