@@ -11,7 +11,6 @@ from langchain_core.prompt_values import PromptValue
 
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
-from langchain_dpicl.release.flow import Flow
 
 Place = tuple[int, str]
 """A slot's number, or 0 where it keeps no place, and its prompt. Private."""
@@ -30,7 +29,7 @@ class Prompts:
         self._texts: dict[Any, str] = {}
         self.known: dict[str, PromptValue | None] = {UNWRITTEN: None}
 
-    def places(self, drawn: Sequence[Sequence[Document]]) -> Flow[Places]:
+    def places(self, drawn: Sequence[Sequence[Document]]) -> Places:
         """Return the places of a draw that hold records, each with its prompt."""
         keys = [_key(documents) for documents in drawn]
         new = {
@@ -39,7 +38,7 @@ class Prompts:
             if documents and key not in self._texts
         }
         if new:
-            written = yield from self._private.written(list(new.values()))
+            written = self._private.written(list(new.values()))
             prompting = self._private.prompting
             made = GroupPrompts(written, prompting, self._question, pad_to=0).prompts
             for key, prompt in zip(new, made, strict=True):

@@ -223,7 +223,7 @@ class Snapshot:
         index, others = self.worlds.pairs()
         prompts = Prompts(self.query, asked)
         drawn = yield self.worlds.draw(index, asked.embedded)
-        base = yield from prompts.places(drawn)
+        base = prompts.places(drawn)
         answers = yield from self._answers(prompts, [*base.elements()], 0, done)
         said: dict[Place, list[Slot]] = {}
         for place, slot in zip(base.elements(), answers, strict=True):
@@ -231,7 +231,7 @@ class Snapshot:
         differing: list[tuple[str, Places, Places, bool]] = []
         for canary, other, is_in in others:
             drawn = yield self.worlds.draw(other, asked.embedded)
-            places = yield from prompts.places(drawn)
+            places = prompts.places(drawn)
             gone, come = base - places, places - base
             found = self.found[canary.name]
             if not gone and not come:

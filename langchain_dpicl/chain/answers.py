@@ -16,12 +16,11 @@ Privacy:
     failed: asking for that again is worth its price. Both follow from what was
     released.
 
-    The key is made of public things only: the input, the prompts, the names of model
-    and redactor, the parameters of the parser and of the group source, a question's
-    filter among them, and whether noise is secure. It
-    does not know the records, so an answer may be older than the corpus. A model is its
-    class and name: bound arguments, temperature and address are left out, so that an
-    answer may have been made with others.
+    The key is made of public things only: the input, the prompts, the model's name, the
+    parameters of the parser and of the group source, a question's filter among them,
+    and whether noise is secure. It does not know the records, so an answer may be older
+    than the corpus. A model is its class and name: bound arguments, temperature and
+    address are left out, so that an answer may have been made with others.
 """
 
 from __future__ import annotations
@@ -55,7 +54,6 @@ from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.owner import Owner
 from langchain_dpicl.release.purchase import Purchase, Waiting
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged, read
-from langchain_dpicl.sealed.redaction import Redactor
 
 FIRST, SECOND = "answer", "answer/then"
 """What makes stored answers: a parser, and its `second` where it is charged alone."""
@@ -73,7 +71,6 @@ def answer_key(
     model: Any,
     gate: PublicFirstGate | None = None,
     stages: Stages | None = None,
-    redactor: Redactor | None = None,
 ) -> str:
     """Return the key under which a question's answer is stored.
 
@@ -102,8 +99,6 @@ def answer_key(
         public["gate"] = gate.public_parameters()
     if stages is not None:
         public["stages"] = stages.public_parameters()
-    if redactor is not None:
-        public["redact"] = redactor.name
     try:
         text = json.dumps(public, sort_keys=True)
     except (TypeError, ValueError):

@@ -24,7 +24,7 @@ FINDINGS: dict[str, tuple[Severity, str]] = {
         "error",
         "Name the possible answers yourself, or ask for one that a few words can say.",
     ),
-    "preparation": ("error", "Mend the prompt, the parser, its embedding or redact=."),
+    "preparation": ("error", "Mend the prompt, the parser or its embedding."),
     "sealed": (
         "error",
         "Mend the model's _generate, or use one that needs no callbacks or context.",

@@ -44,11 +44,10 @@ from langchain_dpicl.chain.sealed_query import SealedQuery
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.replies import usage_of
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.errors import DPError, InvalidParameterError
+from langchain_dpicl.errors import DPError
 from langchain_dpicl.parsers import PublicInput
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.sealed import sealed
-from langchain_dpicl.sealed.redaction import Written
 
 _TOO_LONG = re.compile(
     r"context[ _-]?(length|window|size)|maximum context|max_model_len|n_ctx|"
@@ -130,7 +129,7 @@ class ChainCheck:
         try:
             prepared, drafted = yield from self._prepared(question)
             question = replace(question, instructions=parser.instructions(prepared))
-            prompts = yield from self._prompts(question)
+            prompts = self._prompts(question)
         except Exception as error:  # noqa: BLE001 - a prompt, a parser, an embedding
             self._found("preparation", _told(error))
             return nothing
@@ -149,19 +148,11 @@ class ChainCheck:
         yield from self._failures(prompts, slots, failure)
         return self._read(nothing, options, prepared, slots, prompts[0], message)
 
-    def _prompts(self, question: Question) -> Flow[list[PromptValue]]:
-        prompting, redactor = self.query.private.prompting, self.query.private.redactor
-        if redactor is not None:
-            yield redactor.probe()
-        texts = [prompting.texts(group) for group in self.groups]
-        written: list[Written] = [*texts]
-        if redactor is not None:
-            written = yield redactor.each(written)
-            if None in written:
-                failed = partial(redactor.failure, texts[written.index(None)])
-                why = yield in_thread(failed)
-                raise InvalidParameterError(f"redact= failed on made-up records: {why}")
-        return [prompting.group(question, texts or ()) for texts in written]
+    def _prompts(self, question: Question) -> list[PromptValue]:
+        prompting = self.query.private.prompting
+        return [
+            prompting.group(question, prompting.texts(group)) for group in self.groups
+        ]
 
     def _prepared(self, question: Question) -> Flow[tuple[Any, str]]:
         """Do the public part; return it, and what the model said for it.

@@ -35,7 +35,6 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser, PublicInput, VoteOutputParser
 from langchain_dpicl.sealed import SealedModel
-from langchain_dpicl.sealed.redaction import Redact, Redactor
 
 _INSTEAD = {
     "groups": "Make one with RetrievedGroups.from_vectorstore(store, unit_key=..., "
@@ -74,7 +73,6 @@ class DPChain(
         stages: In how many parts the groups are asked, until one answer leads clearly.
         stop_at: By how many standard deviations a lead is clear.
         filter_keys: What a question's `filter` may say about who takes part.
-        redact: What each record goes through on its way into a prompt.
 
     Raises:
         InvalidParameterError: If the parts do not fit together.
@@ -217,16 +215,6 @@ class DPChain(
     ward 3. See `GroupSource.where` for a filter that holds for every question. What a
     caller may see is not decided here: it is access control, and yours."""
 
-    redact: SkipValidation[Redact | None] = Field(
-        default=None, exclude=True, repr=False
-    )
-    """A function from text to text, or a Runnable, that each record goes through before
-    the model's provider sees it. It is called in the sealed region, with one record at
-    a time (or one message of it), and has to depend on that text alone: see
-    `sealed.redaction`. A group whose
-    record fails abstains. It is no part of the guarantee. What a Runnable stores by
-    itself, such as a model's own cache, is not sealed."""
-
     _query: QueryRunner = PrivateAttr()
 
     if not TYPE_CHECKING:  # A type checker makes a constructor of the fields above.
@@ -277,9 +265,6 @@ class DPChain(
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),
             stages=stages,
-            redactor=None
-            if self.redact is None
-            else Redactor(self.redact, self.max_concurrency),
         )
         self._query = QueryRunner(
             private=private,

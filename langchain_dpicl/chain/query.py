@@ -261,9 +261,6 @@ class QueryRunner:
     ) -> Flow[PreparedQuery]:
         """Hand on the public steps before the first charge; return the question."""
         groups, text = self.private.groups, asked.question.text
-        if self.private.redactor is not None:
-            # One that fails would fail in every group, and be paid for.
-            yield self.private.redactor.probe()
         embedded = yield Do(
             partial(groups.prepare, text), partial(groups.aprepare, text)
         )
@@ -325,7 +322,6 @@ class QueryRunner:
             model=self.private.sealed.model,
             gate=self.private.gate,
             stages=self.private.stages,
-            redactor=self.private.redactor,
         )
         parser = self.private.parser
         goes_on = None if parser.second is None else parser.goes_on

@@ -49,7 +49,6 @@ from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import Hidden, SealedModel, attempt, sealed
-from langchain_dpicl.sealed.redaction import Redactor, Written
 
 T = TypeVar("T")
 
@@ -67,7 +66,6 @@ class SealedQuery:
         pad_calls: Whether empty groups make a call too.
         progress: Shows how far the group calls are.
         stages: In how many blocks the groups are asked; None: all at once.
-        redactor: Redacts each record that a prompt is made of, if there is one.
     """
 
     groups: GroupSource
@@ -78,7 +76,6 @@ class SealedQuery:
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
     stages: Stages | None = None
-    redactor: Redactor | None = None
 
     @cached_property
     def second(self) -> SealedQuery | None:
@@ -379,14 +376,9 @@ class SealedQuery:
         payment.require_made(self.groups, most=1)
         return drawn
 
-    def written(self, drawn: Sequence[Sequence[Document]]) -> Flow[list[Written]]:
+    def written(self, drawn: Sequence[Sequence[Document]]) -> list[list[str] | None]:
         """Return groups' records as their prompts have them. For the sealed region."""
-        found: list[Written] = [
-            attempt(partial(self.prompting.texts, documents)) for documents in drawn
-        ]
-        if self.redactor is not None:
-            found = yield self.redactor.each(found)
-        return found
+        return [attempt(partial(self.prompting.texts, docs)) for docs in drawn]
 
     def ask_groups(
         self, asked: PreparedQuery, drawn: Sequence[Sequence[Document]], places: range
@@ -399,7 +391,7 @@ class SealedQuery:
             places: Their public places, to which the calls are padded.
         """
         pad_to = len(places) if self.pad_calls else 0
-        written = yield from self.written(drawn)
+        written = self.written(drawn)
         prompts = GroupPrompts(written, self.prompting, asked.question, pad_to=pad_to)
         with self.progress.asking(prompts.calls, len(places)) as done:
             answers = yield Do(

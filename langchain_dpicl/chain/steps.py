@@ -18,7 +18,6 @@ from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.parsers.reading.wording import keeps
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
-from langchain_dpicl.sealed.redaction import Written
 
 if TYPE_CHECKING:
     from langchain_dpicl.chain.answers import Answers, Bought
@@ -164,7 +163,7 @@ class GroupPrompts:
 
     def __init__(
         self,
-        written: Sequence[Written],
+        written: Sequence[list[str] | None],
         prompting: Prompting,
         question: Question,
         *,

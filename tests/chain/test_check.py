@@ -303,14 +303,6 @@ async def test_a_model_is_called_in_a_group_as_langchain_calls_it() -> None:
     assert "_generate(messages, stop=..., run_manager=..., **bound)" in sealed.what
 
 
-def test_an_error_of_made_up_records_is_shown() -> None:
-    def redact(text: str) -> str:
-        return text if "public sentence" in text else text + {}["Plot"]  # type: ignore[index]
-
-    report = chain(said("beans"), redact=redact).check()
-    assert "KeyError: 'Plot'" in str(report)
-
-
 FRAMED = "Happily sharing insight: cough prevails."
 
 
