@@ -19,7 +19,6 @@ from typing_extensions import override
 from langchain_dpicl.accounting import Event
 from langchain_dpicl.accounting.template import NoiseT, Template
 from langchain_dpicl.budget.charge import PaidCharge, require_possible
-from langchain_dpicl.budget.low_balance import LowBalance, OnLow
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.budget.terms import (
     account_of,
@@ -84,8 +83,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             people (units) than that. Delta is compared with it, here and nowhere else:
             it is no term of the account, and is never compared with the records.
             Without it a delta above 1e-5 is warned of.
-        on_low: A share and a function, such as `(0.2, tell)`: the function is called
-            with the handler, once, when a charge leaves less than that share.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, neither `queries`
@@ -151,12 +148,10 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         period: str | None = None,
         purpose: str | None = None,
         people_at_most: int | None = None,
-        on_low: OnLow | None = None,
     ) -> None:
         super().__init__()
         known_as = corpus.name if isinstance(corpus, CorpusTerms) else corpus
         named = "/".join(part for part in (known_as, period) if part) or "default"
-        self._low = None if on_low is None else LowBalance(on_low)
         self._terms, self._queries = account_terms(
             name=named if account is None else account,
             epsilon=epsilon,
@@ -188,9 +183,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         )
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        on_low = self._low and self._low.on_low
-        opened = (self._terms, self._queries, self._ledger, on_low)
-        return (_open_handler, opened)
+        return (_open_handler, (self._terms, self._queries, self._ledger))
 
     @property
     def account(self) -> str:
@@ -282,10 +275,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
             LedgerError: If the ledger can't be used or the account is closed.
         """
         require_possible(self._terms, template, unit_key, charges_units=charges_units)
-        paid = self._account.charge(template, unit_key, starts, salt)
-        if self._low is not None:
-            self._low.look(self, self._terms, paid)
-        return paid
+        return self._account.charge(template, unit_key, starts, salt)
 
     async def acharge(
         self,
@@ -416,7 +406,6 @@ def _open_handler(
     terms: AccountTerms,
     queries: int | None,
     ledger: Ledger,
-    on_low: OnLow | None = None,
 ) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(
         epsilon=terms.epsilon,
@@ -432,5 +421,4 @@ def _open_handler(
         period=terms.period,
         purpose=terms.purpose,
         people_at_most=1,  # Delta was compared when the account was first opened.
-        on_low=on_low,
     )

@@ -302,26 +302,19 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             "--units what each unit has spent; close it for good; clear-cache lets "
             "no cached answer (of any account, if none is named) be given again; "
             "corpora shows each corpus's cap and what counts for it; renew opens an "
-            "account for the next period; alert ends with status 3 if an account (or "
-            "any, if none is named) has less left than --below; "
+            "account for the next period; "
             "create makes a ledger; backup copies a SQLite ledger, while it is in use, "
             "to the new file TO; upgrade a ledger that an older version wrote."
         ),
     )
     actions = ["list", "show", "verify", "export", "close", "clear-cache"]
-    actions += ["corpora", "renew", "alert", "create", "backup", "upgrade"]
+    actions += ["corpora", "renew", "create", "backup", "upgrade"]
     parser.add_argument("action", choices=actions)
     parser.add_argument(
         "account",
         nargs="?",
         metavar="ACCOUNT | TO",
         help="the account; for backup the copy; for create and upgrade none",
-    )
-    parser.add_argument(
-        "--below",
-        default="20%",
-        metavar="SHARE",
-        help="for alert: the share of a budget below which it is low (default 20%%)",
     )
     parser.add_argument(
         "--units",

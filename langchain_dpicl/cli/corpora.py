@@ -1,4 +1,4 @@
-"""`dpicl ledger corpora`, `renew` and `alert`: caps, next periods, low balances."""
+"""`dpicl ledger corpora` and `renew`: caps and next periods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import CorpusState, Ledger
-from langchain_dpicl.ledger.charging import is_payable
 from langchain_dpicl.ledger.corpus import renewed
 
-LOW = 3  # The exit status of `alert` when a balance is low.
 _NEVER = "for ever"
 
 
@@ -74,32 +71,6 @@ def renew(options: argparse.Namespace, ledger: Ledger) -> int:
     return 0
 
 
-def alert(options: argparse.Namespace, ledger: Ledger) -> int:
-    """Show what is left of each account that still pays; tell whether one is low."""
-    below = _share(options.below)
-    names = [options.account] if options.account else ledger.accounts()
-    states = [ledger.state(name) for name in names]
-    rows: list[dict[str, Any]] = [
-        {
-            "account": state.terms.name,
-            "share_left": round(state.left, 6),
-            "low": state.left < below,
-        }
-        for state in states
-        # What is over needs no alert, unless it is asked for by name.
-        if options.account or is_payable(state)
-    ]
-    if options.json:
-        _print(json.dumps(rows, indent=2))
-    else:
-        table = Table("account", "left", "")
-        for row in rows:
-            low = f"below {below:.0%}" if row["low"] else ""
-            table.add_row(escape(row["account"]), f"{row['share_left']:.1%}", low)
-        Console().print(table)
-    return LOW if any(row["low"] for row in rows) else 0
-
-
 def _corpus(corpus: CorpusState) -> dict[str, Any]:
     terms = corpus.terms
     epsilon, delta = corpus.committed
@@ -124,19 +95,6 @@ def _corpus(corpus: CorpusState) -> dict[str, Any]:
             for until in [corpus.counts_until(account)]
         ],
     }
-
-
-def _share(text: str) -> float:
-    number, percent, rest = text.partition("%")
-    try:
-        share = float(number) / (100 if percent else 1)
-    except ValueError:
-        share = -1.0
-    if rest or not 0 < share <= 1:
-        raise InvalidParameterError(
-            f"--below takes a share such as 20% or 0.2, not {text[:40]!r}."
-        )
-    return share
 
 
 def _print(text: str) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.chain.answers import forget
-from langchain_dpicl.cli.corpora import alert, renew, show_corpora
+from langchain_dpicl.cli.corpora import renew, show_corpora
 from langchain_dpicl.cli.loading import read_text
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
@@ -53,7 +53,6 @@ def _act(options: argparse.Namespace, ledger: SQLLedger) -> int:
         "verify": _verify,
         "clear-cache": _clear_cache,
         "corpora": show_corpora,
-        "alert": alert,
     }
     if options.action in of_all:
         return of_all[options.action](options, ledger)

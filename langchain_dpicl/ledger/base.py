@@ -236,21 +236,6 @@ class AccountState:
     salt: str | None = None
     at: datetime | None = field(default=None, compare=False)
 
-    @property
-    def left(self) -> float:
-        """The share of the budget that is left, from 1 to 0.
-
-        In a per-unit account it is that of a unit that took part every time.
-        """
-        return share_left(self.terms, self.spent)
-
-
-def share_left(terms: AccountTerms, spent: Cost) -> float:
-    """Return the share of an account's limit that is left, from 1 to 0."""
-    pairs = zip(spent, terms.limit, strict=True)
-    left = min((limit - cost) / limit if limit else 1.0 for cost, limit in pairs)
-    return max(0.0, left)
-
 
 @dataclass(frozen=True)
 class Charge:

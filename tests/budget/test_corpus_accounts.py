@@ -100,34 +100,10 @@ def test_a_per_unit_account_of_a_corpus_wants_one_salt(ledger: MemoryLedger) -> 
     alone.charge(VOTE, salt="bb", **named)
 
 
-def test_a_low_balance_is_told_once(ledger: MemoryLedger) -> None:
-    told: list[int] = []
-    budget = handler(ledger, on_low=(0.2, lambda low: told.append(low.spent().queries)))
-    for _ in range(10):
-        budget.charge(VOTE, **KEY)
-    assert told == [9]
-
-
-def test_a_function_that_fails_loses_no_charge(ledger: MemoryLedger) -> None:
-    def fail(_: object) -> None:
-        raise RuntimeError("secret")
-
-    budget = handler(ledger, on_low=(1.0, fail))
-    with pytest.warns(UserWarning, match="failed with a RuntimeError") as caught:
-        assert budget.charge(VOTE, **KEY).sequence == 1
-    assert "secret" not in str(caught[0].message)
-
-
-@pytest.mark.parametrize("on_low", [0.2, (0.2,), (0.2, None), (0, print), ("x", print)])
-def test_on_low_is_a_share_and_a_function(ledger: MemoryLedger, on_low: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="on_low"):
-        handler(ledger, on_low=on_low)
-
-
 def test_a_handler_travels_with_its_corpus(clock: Clock, tmp_path: Path) -> None:
     assert clock
     ledger = SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    budget = handler(ledger, on_low=(0.2, print))
+    budget = handler(ledger)
     there = pickle.loads(pickle.dumps(budget))
     assert there.charge(VOTE, **KEY).sequence == 1
     assert there.account == "clinic/2026-12"

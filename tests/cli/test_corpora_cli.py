@@ -1,4 +1,4 @@
-"""`dpicl ledger corpora`, `renew` and `alert`."""
+"""`dpicl ledger corpora` and `renew`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from support.corpora import (
     CLINIC,
-    DECEMBER,
     FOR_EVER,
     PER_UNIT,
     Clock,
@@ -18,7 +17,7 @@ from support.corpora import (
     opened_in,
     pay,
 )
-from support.ledgers import PLANNED, opened, spend
+from support.ledgers import PLANNED, opened
 
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import SQLLedger
@@ -111,41 +110,3 @@ def test_what_has_no_period_is_not_renewed(run: Run, ledger: SQLLedger) -> None:
         assert status == 1
         assert "has no period" in text
     assert run("renew")[0] == 1
-
-
-def test_an_alert_ends_with_a_status_of_its_own(run: Run, ledger: SQLLedger) -> None:
-    opened(ledger, PLANNED)
-    assert run("alert")[0] == 0
-    for _ in range(4):
-        spend(ledger)
-    # One of five queries is left: not below 20 percent.
-    assert run("alert", "notes", "--below", "20%")[0] == 0
-    status, text = run("alert", "--below", "0.21", "--json")
-    assert status == 3
-    rows = {row["account"]: row for row in json.loads(text)}
-    assert rows["notes"] == {"account": "notes", "share_left": 0.2, "low": True}
-    assert not rows["clinic/2026-12"]["low"]
-    assert run("alert", "clinic/2026-12", "--below", "21%")[0] == 0
-    assert "below 21%" in run("alert", "--below", "21%")[1]
-
-
-def test_accounts_that_are_over_give_no_alert(
-    run: Run, ledger: SQLLedger, clock: Clock
-) -> None:
-    for _ in range(20):
-        pay(ledger)
-    opened(ledger, PLANNED)
-    for _ in range(5):
-        spend(ledger)
-    assert run("alert")[0] == 3
-    clock.set("2027-01-01")
-    ledger.close_account("notes")
-    assert run("alert")[0] == 0
-    assert run("alert", DECEMBER.name)[0] == 3
-
-
-@pytest.mark.parametrize("share", ["", "0", "101%", "-1", "20%%", "much", "nan"])
-def test_a_share_is_a_share(run: Run, share: str) -> None:
-    status, text = run("alert", f"--below={share}")
-    assert status == 1
-    assert "--below takes a share" in text

@@ -36,7 +36,7 @@ def test_a_spent_account_is_renewed_as_the_page_says(
         env={**os.environ, "PATH": path, "COLUMNS": "200"},
     )
     assert done.returncode == 0, done.stderr
-    assert "an account is low" in done.stdout
+    assert '"queries_spent": 2' in done.stdout
     assert f"There is already account '{after}'" in done.stdout
     assert "epsilon 20, delta 5e-06 within any 90 days" in done.stdout
     assert "epsilon 4, delta 1e-06" in done.stdout
