@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.common.outcome import Outcome, Status
     from langchain_dpicl.common.relation import Relation
-    from langchain_dpicl.erasure import ErasureCertificate, aerase, erase
+    from langchain_dpicl.erasure import ErasureCertificate, erase
     from langchain_dpicl.errors import (
         BudgetExhaustedError,
         DPError,
@@ -121,7 +121,6 @@ __all__ = [
     "VoteOutputParser",
     "__version__",
     "accounting",
-    "aerase",
     "create_dp_tool",
     "create_mcp_server",
     "erase",
@@ -155,7 +154,6 @@ _HOMES = {
     "SampledGroups": "groups",
     "Status": "common.outcome",
     "VoteOutputParser": "parsers",
-    "aerase": "erasure",
     "create_dp_tool": "tools",
     "create_mcp_server": "mcp",
     "erase": "erasure",

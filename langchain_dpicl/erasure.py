@@ -25,14 +25,12 @@ Privacy:
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,35 +201,6 @@ def erase(  # noqa: PLR0913  # what is erased where
     if certificate is not None:
         made.save(certificate)
     return made
-
-
-@hiding
-async def aerase(  # noqa: PLR0913  # as `erase`
-    unit_id: str | int,
-    *,
-    index: str | os.PathLike[str],
-    ledger: Ledger | str | None = None,
-    accounts: Sequence[str] = (),
-    corpus: str | None = None,
-    certificate: str | os.PathLike[str] | None = None,
-    clear_cache: bool = False,
-    cipher: Cipher | None = None,
-    progress: bool = False,
-) -> ErasureCertificate:
-    """Erase a person from a saved index; the async twin of `erase`."""
-    call = partial(
-        erase,
-        unit_id,
-        index=index,
-        ledger=ledger,
-        accounts=accounts,
-        corpus=corpus,
-        certificate=certificate,
-        clear_cache=clear_cache,
-        cipher=cipher,
-        progress=progress,
-    )
-    return await asyncio.to_thread(call)
 
 
 def _erased(

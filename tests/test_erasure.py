@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import stat
 from dataclasses import replace
@@ -26,7 +25,6 @@ from langchain_dpicl import (
     PrivacyBudgetHandler,
     RetrievedGroups,
     UnitError,
-    aerase,
     erase,
     rotate_salt,
 )
@@ -219,7 +217,6 @@ def test_no_frame_of_an_error_names_the_person(
         next(index.glob("vectors-*")).unlink()
     for use in (
         lambda: erase(unit, index=index),
-        lambda: asyncio.run(aerase(unit, index=index)),
         lambda: (
             load(tmp_path / "one") if cause == "broken" else erase(unit, index=index)
         ),
@@ -234,7 +231,7 @@ def test_no_frame_of_an_error_names_the_person(
 
 
 @pytest.mark.parametrize("shown", [False, True])
-async def test_long_work_shows_how_far_it_is(
+def test_long_work_shows_how_far_it_is(
     shown: bool, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Two accounts whose tags are rotated, and documents beyond a bar's step.
@@ -250,18 +247,11 @@ async def test_long_work_shows_how_far_it_is(
 
     erase("p-3", index=big, progress=shown)
     assert ("Documents read and written 4,199" in heard()) == shown
-    await aerase("p-4", index=big, progress=shown)
-    assert ("Documents read and written 4,197" in heard()) == shown
     rotate_salt(index=big, ledger=ledger, progress=shown)
     said = heard()
-    assert ("Documents read and written 4,196" in said) == shown
+    assert ("Documents read and written 4,198" in said) == shown
     assert ("2/2" in said) == shown
     assert "p-3" not in said
-
-
-async def test_it_can_be_awaited(index: Path) -> None:
-    made = await aerase(PERSON, index=index)
-    assert made.index["documents_erased"] == ERASED
 
 
 def test_a_fresh_salt_deals_afresh_and_loses_nobody(

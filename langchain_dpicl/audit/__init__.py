@@ -5,6 +5,6 @@ stands in no ledger, and callers see nothing of it. A report's repr is its verdi
 """
 
 from langchain_dpicl.audit.report import AuditReport
-from langchain_dpicl.audit.snapshots import asnapshot, snapshot
+from langchain_dpicl.audit.snapshots import snapshot
 
-__all__ = ["AuditReport", "asnapshot", "snapshot"]
+__all__ = ["AuditReport", "snapshot"]

@@ -40,7 +40,7 @@ from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.release.flow import Do, Flow, arun, in_thread, run
+from langchain_dpicl.release.flow import Do, Flow, in_thread, run
 from langchain_dpicl.sealed import sealed
 
 Questions = Sequence[str | Mapping[str, Any]]
@@ -122,23 +122,6 @@ def snapshot(
     """
     steps = _audit(chain, canaries, questions, repeats, delta, budget, shown=progress)
     report: AuditReport = list(run(steps))[-1]
-    return report
-
-
-@hiding
-async def asnapshot(
-    chain: DPChain,
-    canaries: Canaries,
-    questions: Questions,
-    *,
-    repeats: int = 1,
-    delta: float | None = None,
-    budget: PrivacyBudgetHandler | None = None,
-    progress: bool = True,
-) -> AuditReport:
-    """Measure what each of some people would lose; see `snapshot`."""
-    steps = _audit(chain, canaries, questions, repeats, delta, budget, shown=progress)
-    report: AuditReport = [item async for item in arun(steps)][-1]
     return report
 
 

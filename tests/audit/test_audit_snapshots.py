@@ -22,7 +22,7 @@ from support.audit_chains import (
     people,
 )
 from support.curve_audit import Law, delta, product
-from support.fakes import AsyncScriptedModel, ScriptedModel
+from support.fakes import ScriptedModel
 
 from langchain_dpicl import (
     DPChain,
@@ -38,7 +38,7 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.accounting import Gaussian, compose
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
-from langchain_dpicl.audit import AuditReport, asnapshot, snapshot
+from langchain_dpicl.audit import AuditReport, snapshot
 from langchain_dpicl.audit.losses import gaussian_loss
 from langchain_dpicl.audit.snapshots import Found
 from langchain_dpicl.common.outcome import Outcome, Status
@@ -394,16 +394,6 @@ def test_the_calls_are_counted(terms: dict[str, Any]) -> None:
     reached = sum(int(row[1] or 0) for row in report.rows)
     assert extra <= reached <= 13 * len(QUESTIONS)
     assert extra > 0
-
-
-async def test_async_finds_the_same() -> None:
-    models = (ScriptedModel, AsyncScriptedModel, AsyncScriptedModel)
-    parsers = (vote(), KSAPTROutputParser(k=1), PARSERS["esa"])
-    for parser, kind in zip(parsers, models, strict=True):
-        chain = chain_of(parser, model=kind(reply=majority))
-        found = await asnapshot(chain, [*UNITS, NEW], QUESTIONS, progress=False)
-        assert found.rows == audit(chain).rows
-        assert found.parameters == audit(chain).parameters
 
 
 def test_nothing_of_a_person_is_logged(caplog: pytest.LogCaptureFixture) -> None:

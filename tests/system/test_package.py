@@ -49,7 +49,6 @@ NAMES = [
     "VoteOutputParser",
     "__version__",
     "accounting",
-    "aerase",
     "create_dp_tool",
     "create_mcp_server",
     "erase",
