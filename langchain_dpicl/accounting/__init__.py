@@ -24,7 +24,6 @@ from langchain_dpicl.accounting.events import (
     Parallel,
     PlainEvent,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
     merge,
     repeat,
@@ -42,8 +41,6 @@ from langchain_dpicl.accounting.gaussian import (
 )
 from langchain_dpicl.accounting.orders import best_order
 from langchain_dpicl.accounting.parts import (
-    CurvePart,
-    Divergence,
     ExponentialPart,
     GaussianPart,
     PurePart,
@@ -57,8 +54,6 @@ __all__ = [
     "BUDGET_UNITS",
     "Cost",
     "CrossCheck",
-    "CurvePart",
-    "Divergence",
     "Event",
     "EventTemplate",
     "Exponential",
@@ -72,7 +67,6 @@ __all__ = [
     "PrivacyFilter",
     "Pure",
     "PurePart",
-    "RenyiEvent",
     "Template",
     "ZCDPEvent",
     "best_order",

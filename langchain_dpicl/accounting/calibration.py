@@ -25,7 +25,6 @@ from langchain_dpicl.accounting.events import (
     Event,
     Failure,
     Gaussian,
-    RenyiEvent,
     repeat,
     total_delta0,
 )
@@ -93,7 +92,7 @@ def calibrate(
     Returns:
         t with `spent(events_at(t), uses, delta) <= epsilon`, at most a thousandth above
         the smallest such scale (a billionth if all events are Gaussians without
-        sampling, or there is a `RenyiEvent`); 1e-6 if every scale will do.
+        sampling); 1e-6 if every scale will do.
 
     Raises:
         InvalidParameterError: If an argument is out of its range, or no scale up to 1e6
@@ -120,8 +119,7 @@ def calibrate(
         loss = bound(events, delta, resolution)
         return math.log(loss / target) if loss > 0 else -math.inf
 
-    is_renyi = any(isinstance(event, RenyiEvent) for event in last)
-    if is_renyi or all(_closed_form(event) for event in last):
+    if all(_closed_form(event) for event in last):
         # Resolutions are those of loss distributions, and none is computed.
         stages = [(FINE, EXACT_TOLERANCE)]
     else:

@@ -11,7 +11,6 @@ of events alone:
     ... and exponential, pure events    loss distribution, Renyi, sum of the epsilons
                                         added to the Gaussians' bound
     ... and zCDP events                 Renyi
-    ... and Renyi events                Renyi, at orders up to the least of theirs
     ... and parallel events             the largest over their branches (`parallel`)
 
 The failure probabilities of `Failure`s are subtracted from delta first.
@@ -42,7 +41,6 @@ from langchain_dpicl.accounting.events import (
     Gaussian,
     Parallel,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
     merge,
     repeat,
@@ -191,7 +189,7 @@ def _plain_bound(events: Sequence[Event], rest: float, resolution: float) -> flo
     gaussians = [e for e in events if isinstance(e, kinds)]
     selections = [e for e in events if isinstance(e, (Exponential, Pure))]
     # What no loss distribution is known of.
-    others = [e for e in events if isinstance(e, (ZCDPEvent, RenyiEvent))]
+    others = [e for e in events if isinstance(e, ZCDPEvent)]
     sampled = any(event.sampling_rate < 1 for event in gaussians)
     if not (gaussians or selections or others):
         return 0.0

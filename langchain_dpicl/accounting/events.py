@@ -214,42 +214,6 @@ class ZCDPEvent:
 
 
 @dataclasses.dataclass(frozen=True)
-class RenyiEvent:
-    """A mechanism of which one Renyi divergence is known, `count` times.
-
-    One use: the Renyi divergence of order a = `order` between the outputs of two
-    neighbors, in both orders of the two, is at most `divergence`. Nothing is known
-    at orders above a. At orders below it the same bound holds, as the divergence
-    grows with its order (van Erven, Harremoes 2014, Theorem 3). Sampling, where there
-    was any, is inside.
-
-    Where a `Failure` stands beside it, the two outputs are (1 - delta0) G + delta0 F
-    and (1 - delta0) G' + delta0 F', and the divergence is that of G and G'.
-
-    Example:
-        >>> RenyiEvent(order=8.0, divergence=0.25)
-        RenyiEvent(order=8.0, divergence=0.25, count=1)
-    """
-
-    kind: ClassVar[str] = "renyi"
-
-    order: float
-    """a: the order; above 1, at most 1e6."""
-
-    divergence: float
-    """Bound on the Renyi divergence of one use; above 0."""
-
-    count: int = 1
-    """Number of uses."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "order", parameters.renyi_order(self.order))
-        divergence = parameters.positive("divergence", self.divergence)
-        object.__setattr__(self, "divergence", divergence)
-        object.__setattr__(self, "count", _count(self.count))
-
-
-@dataclasses.dataclass(frozen=True)
 class Failure:
     """An additive failure probability, `count` times.
 
@@ -301,13 +265,7 @@ class Failure:
 
 
 PlainEvent: TypeAlias = (
-    Gaussian
-    | FixedSampleGaussianEvent
-    | Exponential
-    | Pure
-    | ZCDPEvent
-    | RenyiEvent
-    | Failure
+    Gaussian | FixedSampleGaussianEvent | Exponential | Pure | ZCDPEvent | Failure
 )
 """What every unit takes part in alike, or may."""
 
@@ -317,7 +275,6 @@ PLAIN_TYPES = (
     Exponential,
     Pure,
     ZCDPEvent,
-    RenyiEvent,
     Failure,
 )
 

@@ -35,9 +35,6 @@ Privacy:
       tables) no other filter does better; for many small ones all of them do.
     * Failures are added by a union bound, which doesn't care how they were chosen.
 
-    A `RenyiEvent` costs its divergence at its own order and below. Only a `renyi`
-    filter can add it up: of the orders that the others look at it says nothing.
-
     A `Parallel` costs the largest loss of its branches and the largest failure
     probability of its branches. A unit takes part in one of them, whose loss at the
     filter's order is at most the largest; so what a unit has lost after any number of
@@ -84,10 +81,9 @@ from langchain_dpicl.accounting.events import (
     Parallel,
     PlainEvent,
     Pure,
-    RenyiEvent,
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
-from langchain_dpicl.accounting.renyi import RENYI_ONLY, zcdp_epsilon
+from langchain_dpicl.accounting.renyi import zcdp_epsilon
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
 
@@ -339,8 +335,6 @@ def _loss(account: PrivacyFilter, event: PlainEvent) -> Fraction:
     """Return the loss of one use, never below the true one."""
     if account.order is not None:
         return limits.renyi_loss(event, account.order)
-    if isinstance(event, RenyiEvent):
-        raise InvalidParameterError(RENYI_ONLY)
     if account.method == "zcdp":
         return limits.exact_rho(event)
     if account.method == "pure":

@@ -25,11 +25,10 @@ from langchain_dpicl.accounting.events import (
     FixedSampleGaussianEvent,
     Gaussian,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
 )
 from langchain_dpicl.accounting.gaussian import gaussian_epsilon
-from langchain_dpicl.accounting.renyi import RENYI_ONLY, divergence
+from langchain_dpicl.accounting.renyi import divergence
 from langchain_dpicl.errors import InvalidParameterError
 
 # Covers the rounding of a sum of logarithms, in proportion to its terms: each has at
@@ -53,8 +52,6 @@ def exact_rho(event: Event) -> Fraction:
         return Fraction(event.epsilon) ** 2 / 2
     if isinstance(event, ZCDPEvent):
         return Fraction(event.rho)
-    if isinstance(event, RenyiEvent):
-        raise InvalidParameterError(RENYI_ONLY)
     raise InvalidParameterError(
         f"A {type(event).__name__} has no loss that can be added up."
     )
@@ -64,16 +61,8 @@ def renyi_loss(event: Event, order: float) -> Fraction:
     """Return the Renyi divergence of one use, rounded up.
 
     It is never above order * rho, which is exact; what sampling, or a bound on the
-    loss, saves is a float. A `RenyiEvent` of a lower order is a
-    `InvalidParameterError`: nothing is known of it.
+    loss, saves is a float.
     """
-    if isinstance(event, RenyiEvent):
-        if order > event.order:
-            raise InvalidParameterError(
-                f"Nothing is known of {event!r} at order {order!r}, at which the "
-                "account adds up. Give accounting='renyi' no higher order."
-            )
-        return Fraction(event.divergence)
     line = Fraction(order) * exact_rho(event)
     if isinstance(event, ZCDPEvent):
         return line

@@ -33,9 +33,8 @@ from langchain_dpicl.accounting.discretization import (
     grid_step,
     one_use,
 )
-from langchain_dpicl.accounting.events import Event, RenyiEvent, ZCDPEvent
+from langchain_dpicl.accounting.events import Event, ZCDPEvent
 
-_UNKNOWN = (ZCDPEvent, RenyiEvent)  # Only bounds on Renyi divergences are known.
 _TAIL = 1e-16
 _MAX_STEP = 16.0
 _TOLERATED_NOISE = 3e-3
@@ -77,7 +76,7 @@ def loss_epsilon(
         >>> round(loss_epsilon([event], 1 / 835), 2)
         0.95
     """
-    if any(isinstance(event, _UNKNOWN) for event in events):
+    if any(isinstance(event, ZCDPEvent) for event in events):
         return math.inf
     if sum(event.count for event in events) > MAX_USES:
         return math.inf

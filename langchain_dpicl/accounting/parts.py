@@ -15,7 +15,6 @@ from langchain_dpicl.accounting.events import (
     Gaussian,
     PlainEvent,
     Pure,
-    RenyiEvent,
 )
 from langchain_dpicl.accounting.sampling import sampled_epsilon, unsampled_epsilon
 from langchain_dpicl.common import parameters
@@ -116,64 +115,7 @@ class ExponentialPart:
         return PurePart().read(event, rate)
 
 
-@dataclass(frozen=True)
-class Divergence:
-    """What a `RenyiEvent` has paid for: what a `CurvePart` reads.
-
-    Attributes:
-        order: The order.
-        divergence: The bound on the divergence of that order of one release.
-        sampling_rate: The rate of the Poisson sample of units that it sees.
-    """
-
-    order: float
-    divergence: float
-    sampling_rate: float
-
-
-@dataclass(frozen=True)
-class CurvePart:
-    """A release by a curve of probabilities, of which one Renyi divergence is known.
-
-    `order=None` leaves the order to the account (`at_order`), `divergence=None` the
-    divergence. At a scale t that is q^2 order / (2 t^2), near that of a Gaussian with
-    noise multiplier t on a sample of rate q. Sampling is the release's own: its curve
-    is built for the rate, and the event is what the sampled release costs.
-    """
-
-    order: float | None = None
-    divergence: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.order is not None:
-            parameters.renyi_order(self.order)
-        if self.divergence is not None:
-            parameters.positive("divergence", self.divergence)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether nothing is left to the account."""
-        return self.order is not None and self.divergence is not None
-
-    def event(self, scale: float, rate: float, uses: int) -> PlainEvent:
-        """Return what `uses` such releases are charged at a scale."""
-        if self.order is None:
-            raise InvalidParameterError(
-                "A release curve's order is chosen by its account."
-            )
-        loss = self.divergence
-        if loss is None:
-            loss = self.order * (rate / scale) ** 2 / 2
-        return RenyiEvent(self.order, loss, uses)
-
-    def read(self, event: Event, rate: float) -> Divergence:
-        """Return the order and the divergence that an event has paid for."""
-        if not isinstance(event, RenyiEvent):
-            raise misfit()
-        return Divergence(event.order, event.divergence, rate)
-
-
-Part: TypeAlias = GaussianPart | ExponentialPart | PurePart | CurvePart
+Part: TypeAlias = GaussianPart | ExponentialPart | PurePart
 
 
 def misfit() -> InvalidParameterError:

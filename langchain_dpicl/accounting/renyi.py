@@ -18,7 +18,6 @@ smallest epsilon over all orders may be taken. R of one use:
     pure                    log((exp(a eps) + exp((1 - a) eps)) / (1 + exp(eps)))
                             / (a - 1)  (that of randomized response)
     zCDP                    a rho
-    Renyi of order b        its divergence up to a = b, nothing above
     parallel                the largest of the branches' sums, at each order by itself
 
 A unit takes part in one branch of a parallel event, so that the largest bounds it,
@@ -42,7 +41,6 @@ from langchain_dpicl.accounting.events import (
     Gaussian,
     Parallel,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
 )
 from langchain_dpicl.accounting.fixed_sample import further_moments
@@ -51,13 +49,6 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
 
 Floats = npt.NDArray[np.float64]
-
-RENYI_ONLY = (
-    "Of a release curve one Renyi divergence is known, which only a plan (queries= "
-    "without accounting=) or accounting='renyi' adds up. Use mechanism='gaussian' "
-    "with the parser, or open such an account."
-)
-"""Why an account can't add up a `RenyiEvent`, and the way out."""
 
 # The integer orders at which a sampled Gaussian is computed; between them it is
 # interpolated, above them sampling is ignored.
@@ -99,8 +90,6 @@ def rho(events: Iterable[Event]) -> float:
             total += event.count * event.rho
         elif isinstance(event, Parallel):
             total += event.count * max(map(rho, event.branches))
-        elif isinstance(event, RenyiEvent):
-            raise InvalidParameterError(RENYI_ONLY)
         elif not isinstance(event, Failure):
             raise InvalidParameterError(f"Not a privacy event: {type(event).__name__}.")
     return total
@@ -191,9 +180,6 @@ def divergence(event: Event, x: Floats) -> Floats:
         return np.where(order <= _INTEGERS[-1], np.minimum(bent, plain), plain)
     if isinstance(event, ZCDPEvent):
         return order * event.rho
-    if isinstance(event, RenyiEvent):
-        # The difference is exact for every double above 1: none is rounded up.
-        return np.where(x <= event.order - 1, event.divergence, np.inf)
     if isinstance(event, Parallel):
         branches = dict.fromkeys(event.branches)
         sums = (_branch_divergence(branch, x) for branch in branches)
@@ -242,22 +228,9 @@ def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
             value = total + shift - price + slack
         return np.where(np.isfinite(value), value, np.inf)
 
-    # Where orders end, the last one is often the best.
-    grid = np.unique([*_GRID, *(order - 1 for order in _last_orders(events))])
-    coarse = bounds(grid)
+    coarse = bounds(_GRID)
     best = int(np.argmin(coarse))
-    low, high = max(best - 1, 0), min(best + 1, len(grid) - 1)
-    fine = bounds(np.geomspace(grid[low], grid[high], _REFINED))
+    low, high = max(best - 1, 0), min(best + 1, len(_GRID) - 1)
+    fine = bounds(np.geomspace(_GRID[low], _GRID[high], _REFINED))
     smallest = float(min(coarse[best], fine.min()))
     return max(0.0, smallest)
-
-
-def _last_orders(events: Iterable[Event]) -> set[float]:
-    """Return the orders above which nothing is known of an event."""
-    found: set[float] = set()
-    for event in events:
-        if isinstance(event, Parallel):
-            found.update(*map(_last_orders, event.branches))
-        elif isinstance(event, RenyiEvent):
-            found.add(event.order)
-    return found

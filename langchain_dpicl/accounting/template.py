@@ -11,8 +11,7 @@ Privacy:
     charged, after sampling. A Poisson-sampled Gaussian keeps its sampling rate in the
     event. A pure epsilon (and an exponential mechanism, which is one) under sampling
     rate q is charged as log(1 + q (exp(epsilon) - 1)), and a failure probability
-    delta0 as q delta0 (Balle, Barthe, Gaboardi, 2018, Theorem 8). A release curve is
-    built for its rate, so that its event is that of the sampled release. Sampling is
+    delta0 as q delta0 (Balle, Barthe, Gaboardi, 2018, Theorem 8). Sampling is
     amplified only for a *single* part: two mechanisms on one and the same sample are
     not two independently sampled ones, so such a template is refused.
 """
@@ -23,7 +22,7 @@ import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
@@ -35,9 +34,8 @@ from langchain_dpicl.accounting.events import (
     FixedSampleGaussianEvent,
     Gaussian,
     PlainEvent,
-    RenyiEvent,
 )
-from langchain_dpicl.accounting.parts import ROUNDING, CurvePart, Part, misfit
+from langchain_dpicl.accounting.parts import ROUNDING, Part, misfit
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
 
@@ -46,32 +44,13 @@ NoiseT = TypeVar("NoiseT", covariant=True, default=Any)  # noqa: PLC0105  # as i
 DELTA0_SHARE = 0.5
 """The part of delta that a plan sets aside for the releases' own delta0."""
 
-CURVE_DELTA0_SHARE = 0.25
-"""The same for release curves, which start at delta0 and leave it behind quickly: their
-lead is least for a share of 0.2 without sampling and 0.4 with it, and nearly as small
-anywhere between."""
-
 
 EventsAt: TypeAlias = Callable[[float], tuple[Event, ...]]
 """The events of a release at a scale."""
 
 
-class Lead(Protocol):
-    """The lead at which a noise releases something in 95 % of cases."""
-
-    def __call__(self, noise: Any, *, is_rough: bool) -> float:
-        """Return the lead; see `Template.lead_of`."""
-
-
 class NoiseRule(Protocol):
     """How an account sets what a template leaves open."""
-
-    def order(self, shape: Template[Any]) -> float:
-        """Return the order of a shape's release curves, where it leaves that open.
-
-        Raises:
-            DPError: If the account can't add up release curves.
-        """
 
     def delta0(self, template: EventTemplate[Any], sharing: int) -> float:
         """Return the delta0 of each use, where `sharing` templates share the failures.
@@ -101,41 +80,9 @@ class Template(ABC, Generic[NoiseT]):
     def is_fixed(self) -> bool:
         """Whether nothing is left to the account."""
 
-    @property
-    def shapes(self) -> tuple[Template[NoiseT], ...]:
-        """The ways to make the release, of which the account takes one."""
-        return (self,)
-
-    def shape_of(self, events: tuple[Event, ...]) -> Template[NoiseT]:  # noqa: ARG002 - overridden
-        """Return the shape that was charged."""
-        return self
-
-    def name_of(self, noise: object) -> str:  # noqa: ARG002 - overridden
-        """Return the public name of the release that a noise is of."""
-        return self.mechanism
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether an order of release curves is left to the account."""
-        return False
-
-    def at_order(self, order: float) -> Template[NoiseT]:  # noqa: ARG002 - overridden
-        """Return the template with the order that was left open."""
-        return self
-
-    def lead_of(self, noise: Any, *, is_rough: bool = False) -> float:  # noqa: ARG002 - overridden
-        """Return the lead at which a noise releases: the smaller, the better.
-
-        A rough one is quick, and goes on between two whole leads: it is for a search.
-        """
-        return 0.0
-
     @abstractmethod
     def filled(self, rule: NoiseRule) -> tuple[Event, ...]:
-        """Return what one shape is charged, with what is open set by a rule.
-
-        Of several shapes it is the first: `budget.choosing` tries them all.
-        """
+        """Return what the release is charged, with what is open set by a rule."""
 
     @abstractmethod
     def read(self, events: tuple[Event, ...]) -> NoiseT:
@@ -172,12 +119,6 @@ class EventTemplate(Template[NoiseT]):
             sample of its own (of few-shot generation: once a token). What is left open
             is the noise of each of them.
         is_fixed_size: Whether the sample is one of fixed size, and no Poisson sample.
-        delta0_share: The part of delta that a plan sets aside for the delta0 of all
-            uses, where the user fixed none.
-        instead: Another shape, by release curves, that the account may take, and takes
-            where its lead is smaller. It has as many events, and another class of
-            noise.
-        lead: The lead at which a noise releases, by a public rule.
 
     Raises:
         InvalidParameterError: If a fixed value is out of range, or several parts would
@@ -201,9 +142,6 @@ class EventTemplate(Template[NoiseT]):
     share: float = 1.0
     uses: int = 1
     is_fixed_size: bool = False
-    delta0_share: float = DELTA0_SHARE
-    instead: EventTemplate[Any] | None = None
-    lead: Lead | None = None
 
     def __post_init__(self) -> None:
         parameters.sampling_rate(self.sampling_rate)
@@ -216,8 +154,7 @@ class EventTemplate(Template[NoiseT]):
             isinstance(part, Part) for part in self.parts
         ):
             raise InvalidParameterError(
-                "parts must be a tuple of GaussianPart, ExponentialPart, PurePart and "
-                "CurvePart."
+                "parts must be a tuple of GaussianPart, ExponentialPart and PurePart."
             )
         if self.sampling_rate < 1 and len(self.parts) > 1:
             raise InvalidParameterError(
@@ -231,46 +168,6 @@ class EventTemplate(Template[NoiseT]):
         """Whether nothing is left to the account."""
         has_delta0 = self.delta0 is not None or not self.needs_delta0
         return has_delta0 and all(part.is_fixed for part in self.parts)
-
-    @property
-    def shapes(self) -> tuple[EventTemplate[NoiseT], ...]:
-        """The release as it is, and the other one, if there is one."""
-        if self.instead is None:
-            return (self,)
-        # How the units are sampled is the group source's, of both.
-        other = replace(self.instead, is_fixed_size=self.is_fixed_size)
-        return (replace(self, instead=None), other)
-
-    def shape_of(self, events: tuple[Event, ...]) -> EventTemplate[NoiseT]:
-        """Return the shape that was charged."""
-        is_curve = any(isinstance(event, RenyiEvent) for event in events)
-        return self.shapes[-1 if is_curve else 0]
-
-    def name_of(self, noise: object) -> str:
-        """Return the public name of the release that a noise is of."""
-        if self.instead is None or not isinstance(self.noise, type):
-            return self.mechanism
-        is_own = isinstance(noise, self.noise)
-        return self.mechanism if is_own else self.instead.mechanism
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether the order of a release curve is left to the account."""
-        return any(isinstance(p, CurvePart) and p.order is None for p in self.parts)
-
-    def at_order(self, order: float) -> EventTemplate[NoiseT]:
-        """Return the template with the order that was left open."""
-        parts = tuple(
-            replace(part, order=order)
-            if isinstance(part, CurvePart) and part.order is None
-            else part
-            for part in self.parts
-        )
-        return replace(self, parts=parts)
-
-    def lead_of(self, noise: Any, *, is_rough: bool = False) -> float:
-        """Return the lead at which a noise releases; 0 where none is given."""
-        return 0.0 if self.lead is None else self.lead(noise, is_rough=is_rough)
 
     @property
     def n_events(self) -> int:
@@ -288,7 +185,7 @@ class EventTemplate(Template[NoiseT]):
         if self.delta0 is not None:
             return self.delta0
         uses = queries * self.uses
-        return min(self.delta0_share * delta / (uses * self.sampling_rate), 0.5)
+        return min(DELTA0_SHARE * delta / (uses * self.sampling_rate), 0.5)
 
     def events(self, scale: float, delta0: float) -> tuple[PlainEvent, ...]:
         """Return what the release is charged at a scale."""
@@ -308,8 +205,6 @@ class EventTemplate(Template[NoiseT]):
 
     def read(self, events: tuple[Event, ...]) -> NoiseT:
         """Return the noise that spends exactly `events`; see `Template.read`."""
-        if self.instead is not None:
-            return self.shape_of(events).read(events)
         rate = self.sampling_rate
         if len(events) != self.n_events:
             raise misfit()
@@ -347,7 +242,6 @@ def _of_fixed_size(event: PlainEvent) -> PlainEvent:
     """Return what a release on a Poisson sample costs on one of fixed size.
 
     A pure epsilon is amplified to the same: both curves are 0 where the mechanism's is.
-    So is a release curve: its pairs of worlds are the same.
     """
     if isinstance(event, Gaussian):
         return FixedSampleGaussianEvent(**dataclasses.asdict(event))

@@ -37,10 +37,8 @@ from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.mechanisms import (
     GaussianNoise,
-    PTRCurve,
     PTRNoise,
     PureNoise,
-    ThresholdCurve,
     ThresholdNoise,
 )
 from langchain_dpicl.mechanisms.sensitivity import keyword_l2, noise_scale
@@ -146,9 +144,9 @@ class Laws:
         ):
             return list(self._sums(pairs))
         law: Callable[[Sequence[Slot]], Mapping[Hashable, float]]
-        if isinstance(noise, ThresholdNoise | ThresholdCurve):
+        if isinstance(noise, ThresholdNoise):
             return [self._words(pair) for pair in pairs]
-        if isinstance(noise, PTRNoise | PTRCurve):
+        if isinstance(noise, PTRNoise):
             first, last = (k,) * 2 if isinstance(k := self._parser.k, int) else k
             if last - first >= _MOST_CHOICES:
                 return [None for _ in pairs]
@@ -203,16 +201,14 @@ class Laws:
             if (without := laws[0].get(word, _NEVER))
             != (own := laws[1].get(word, _NEVER))
         ]
-        counted: list[Loss] = []
-        if isinstance(noise := self._noise, ThresholdNoise):
-            # A word of both worlds shows its noisy count, which one slot moves by 1.
-            new = [(a, b) for a, b in differing if not (a.get("1") and b.get("1"))]
-            shown, differing = len(differing) - len(new), new
-            sensitivity = keyword_l2(self._relation, self._parser.items_per_answer)
-            distance = math.sqrt(shown) / noise_scale(
-                noise.noise_multiplier, sensitivity
-            )
-            counted = gaussian_loss(distance, self._rate)
+        # A word of both worlds shows its noisy count, which one slot moves by 1.
+        new = [(a, b) for a, b in differing if not (a.get("1") and b.get("1"))]
+        shown, differing = len(differing) - len(new), new
+        sensitivity = keyword_l2(self._relation, self._parser.items_per_answer)
+        distance = math.sqrt(shown) / noise_scale(
+            self._noise.noise_multiplier, sensitivity
+        )
+        counted = gaussian_loss(distance, self._rate)
         if self._rate == 1:
             words = [loss for pair in differing for loss in finite_loss(*pair, 1.0)]
             return [*counted, *words]
@@ -231,7 +227,7 @@ class Laws:
 
     def _set(self, slots: Sequence[Slot]) -> dict[Hashable, float]:
         """Return the law of a set that comes out as a whole, for a k that is chosen."""
-        if getattr(self._noise, "selection_epsilon", None) is None:
+        if self._noise.selection_epsilon is None:
             return self._one_set(slots, 1.0)
         law: dict[Hashable, float] = {}
         for place, chance in enumerate(self._chosen(slots)):
@@ -284,8 +280,6 @@ class Laws:
 
     def _word(self, rank: int) -> int:
         """Return the words in the order in which more and more comes out."""
-        if isinstance(self._noise, PTRCurve | ThresholdCurve):
-            return _WORDS - 1 - rank
         # From the least noise to the most: by the sign, then by the size.
         return rank - _HALF if rank >= _HALF else _WORDS - 1 - rank
 

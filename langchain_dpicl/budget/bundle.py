@@ -16,14 +16,13 @@ Privacy:
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import Event, Parallel
 from langchain_dpicl.accounting.events import MAX_BRANCHES, require_partition
-from langchain_dpicl.accounting.parts import CurvePart, misfit
+from langchain_dpicl.accounting.parts import misfit
 from langchain_dpicl.accounting.template import (
     EventTemplate,
     NoiseRule,
@@ -31,9 +30,6 @@ from langchain_dpicl.accounting.template import (
     Template,
 )
 from langchain_dpicl.errors import InvalidParameterError
-
-CURVE_WEIGHT = 1.2
-"""Scale of a release curve over that of a Gaussian release beside it."""
 
 
 @dataclass(frozen=True)
@@ -99,55 +95,9 @@ class Bundle(Template[tuple[NoiseT, ...]]):
         sqrt(q sqrt(n)). One noise for all would be that of the label with the largest
         rate, which is the rarest: of TREC's six labels at epsilon 1 it is 11.7 for all,
         and with weights 13.8 for the rarest and 3.6 to 4.4 for the others.
-        A release curve is composed at Renyi orders, and everything beside it with it.
-        Its weight makes up for that, so that the others get no more noise than beside
-        a Gaussian in its place.
         """
-        each = [
-            math.sqrt(t.sampling_rate * math.sqrt(t.uses))
-            * (CURVE_WEIGHT if any(isinstance(p, CurvePart) for p in t.parts) else 1)
-            for t in self.templates
-        ]
+        each = [math.sqrt(t.sampling_rate * math.sqrt(t.uses)) for t in self.templates]
         return tuple(weight / max(each) for weight in each)
-
-    @property
-    def shapes(self) -> tuple[Bundle[NoiseT], ...]:
-        """The releases in all combinations of their shapes.
-
-        On samples of units a release costs little by its loss distribution and much at
-        one Renyi order. A curve would put all of them at one order, so each has its
-        first shape. Disjoint ones are as given.
-        """
-        if self.disjoint:
-            return (self,)
-        if any(template.sampling_rate < 1 for template in self.templates):
-            first: Any = tuple(template.shapes[0] for template in self.templates)
-            return (replace(self, templates=first),)
-        each: Any = itertools.product(*(one.shapes for one in self.templates))
-        return tuple(replace(self, templates=templates) for templates in each)
-
-    def shape_of(self, events: tuple[Event, ...]) -> Bundle[NoiseT]:
-        """Return the combination that was charged."""
-        if self.disjoint:
-            return self
-        pieces = zip(self.templates, self._pieces(events), strict=True)
-        charged = tuple(one.shape_of(piece) for one, piece in pieces)
-        return replace(self, templates=charged)
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether an order of release curves is left to the account."""
-        return any(template.needs_order for template in self.templates)
-
-    def at_order(self, order: float) -> Bundle[NoiseT]:
-        """Return the bundle with one order for all of its release curves."""
-        each = tuple(template.at_order(order) for template in self.templates)
-        return replace(self, templates=each)
-
-    def lead_of(self, noise: Any, *, is_rough: bool = False) -> float:
-        """Return the sum of the releases' leads."""
-        each = zip(self.templates, noise, strict=True)
-        return math.fsum(one.lead_of(own, is_rough=is_rough) for one, own in each)
 
     def filled(self, rule: NoiseRule) -> tuple[Event, ...]:
         """Return what the releases are charged together: disjoint ones in parallel."""

@@ -22,10 +22,8 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
     ExponentialNoise,
     GaussianNoise,
-    PTRCurve,
     PTRNoise,
     PureNoise,
-    ThresholdCurve,
     ThresholdNoise,
     VectorNoise,
     sensitivity,
@@ -46,15 +44,7 @@ UNSEEN = (
 )
 """What every forecast leaves open."""
 
-CountNoise = (
-    GaussianNoise
-    | ExponentialNoise
-    | PureNoise
-    | PTRNoise
-    | ThresholdNoise
-    | PTRCurve
-    | ThresholdCurve
-)
+CountNoise = GaussianNoise | ExponentialNoise | PureNoise | PTRNoise | ThresholdNoise
 """The noise of releases that choose by counts of groups."""
 
 THRESHOLD = "ksa/threshold"
@@ -261,17 +251,6 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
             relation=relation,
             pass_rate=PASS_RATE,
         )
-    elif isinstance(found, ThresholdCurve):
-        lead = mechanisms.curve_count(
-            **vars(found),
-            items_per_answer=items_per_answer,
-            relation=relation,
-            pass_rate=PASS_RATE,
-        )
-    elif isinstance(found, PTRCurve):
-        lead = mechanisms.curve_gap(
-            **vars(found), relation=relation, pass_rate=PASS_RATE
-        )
     elif isinstance(found, PTRNoise):
         noise = found.noise_multiplier * sensitivity.keyword_gap(relation)
         lead = mechanisms.required_gap(
@@ -298,7 +277,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         odds = others * PASS_RATE / (1 - PASS_RATE)
         lead = 2 * moved / found.epsilon * math.log(odds)
     return Forecast(
-        mechanism=template.shape_of(events).mechanism,
+        mechanism=template.mechanism,
         noise_multiplier=getattr(found, "noise_multiplier", None),
         epsilon=getattr(found, "epsilon", getattr(found, "selection_epsilon", None)),
         delta0=getattr(found, "delta0", None),

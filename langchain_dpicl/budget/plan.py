@@ -52,7 +52,7 @@ class AccountPlan(Account):
 
     def _first(self, template: Template[Any], unit_key: str | None) -> Plan:
         events = self._planned(template)
-        asked = {**template.shape_of(events).to_dict(), "unit_key": unit_key}
+        asked = {**template.to_dict(), "unit_key": unit_key}
         return Plan(template=asked, events=events)
 
     def _events(self, template: Template[Any], stored: Plan) -> tuple[Event, ...]:
@@ -116,4 +116,4 @@ class AccountPlan(Account):
 
 def _is_planned(template: Template[Any], stored: Plan) -> bool:
     known = {key: value for key, value in stored.template.items() if key != "unit_key"}
-    return any(known == shape.to_dict() for shape in template.shapes)
+    return known == template.to_dict()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl import accounting
@@ -13,21 +11,14 @@ from langchain_dpicl.accounting import (
     Event,
     FixedSampleGaussianEvent,
     Gaussian,
-    RenyiEvent,
     repeat,
     unsampled_epsilon,
 )
 from langchain_dpicl.accounting.parts import PurePart
 from langchain_dpicl.accounting.template import EventsAt, EventTemplate, Template
 from langchain_dpicl.budget.charge import require_template
-from langchain_dpicl.budget.choosing import chosen, least
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
-
-# Between which multiples of the order that is best for many Gaussian releases (less
-# one) the best order of a release curve is looked for, and what can be computed twice.
-_BELOW_BEST, _ABOVE_BEST = 16, 16
-_LEAST_EXCESS, _LARGEST_EXCESS = 0.03, math.log(4_000.0)
 
 
 def plan_queries(
@@ -56,11 +47,10 @@ def plan_queries(
         All releases are fixed before the first is made, so any composition theorem
         for non-adaptive events applies: closed form for unsampled Gaussians (Balle and
         Wang 2018), privacy loss distributions for sampled ones, Renyi curves where an
-        exponential mechanism takes part, and Renyi orders up to that of a release
-        curve where one does. A sampled plan is computed twice, by dp-accounting and by
-        prv-accountant, and one with a release curve by our own conversion and by
-        dp-accounting's; where the two contradict each other it is refused. Where the
-        second can't judge a case a warning says so: the first is an upper bound.
+        exponential mechanism takes part. A sampled plan is computed twice, by
+        dp-accounting and by prv-accountant; where the two contradict each other it is
+        refused. Where the second can't judge a case a warning says so: the first is an
+        upper bound.
 
     Raises:
         PlanMismatchError: If no noise, or not the fixed one, keeps within the budget,
@@ -81,7 +71,7 @@ def plan_queries(
         parameters.delta(delta),
         parameters.count(queries, "queries"),
     )
-    return chosen(template, rule)
+    return template.filled(rule)
 
 
 @dataclass(frozen=True)
@@ -91,12 +81,6 @@ class _Plan:
     epsilon: float
     delta: float
     queries: int
-    is_search: bool = False
-    """Whether this is one of many tries, which are not computed twice."""
-
-    def order(self, shape: Template[Any]) -> float:
-        """Return the order at which the shape's lead is least; see `_best_order`."""
-        return _best_order(replace(self, is_search=True), shape)
 
     def delta0(self, template: EventTemplate[Any], sharing: int) -> float:
         delta, uses = self.delta, self.queries * template.uses
@@ -131,8 +115,7 @@ class _Plan:
                     f"queries within epsilon {epsilon:g} and delta {delta:g} ({error})."
                 ) from None
             events = events_at(min(scale, self._pure_scale(template, scale)))
-        if not self.is_search:
-            _require_second_opinion(events, delta, queries)
+        _require_second_opinion(events, delta, queries)
         return events
 
     def _pure_scale(self, template: Template[Any], scale: float) -> float:
@@ -156,41 +139,14 @@ class _Plan:
         return found if fits else scale
 
 
-@functools.lru_cache(maxsize=256)
-def _best_order(plan: _Plan, shape: Template[Any]) -> float:
-    """Return the order at which a plan of a shape has the least lead.
-
-    A public function of the plan's terms and the shape. Too low an order leaves nothing
-    of epsilon, and the higher it is, the less a given epsilon buys: between the two
-    there is one valley. It lies below the order that is best for many Gaussian
-    releases, or above it where there are one or two releases.
-    """
-
-    def lead_at(log_excess: float) -> float:
-        at_order = shape.at_order(1 + math.exp(log_excess))
-        try:
-            noise = at_order.read(at_order.filled(plan))
-        except (PlanMismatchError, InvalidParameterError):
-            return math.inf
-        return shape.lead_of(noise, is_rough=True)
-
-    best = accounting.PrivacyFilter("renyi", plan.epsilon, plan.delta).order or 2.0
-    lowest = math.log(max((best - 1) / _BELOW_BEST, _LEAST_EXCESS))
-    highest = math.log(max((best - 1) * _ABOVE_BEST, 2 * _LEAST_EXCESS))
-    return 1 + math.exp(min(least(lead_at, lowest, highest), _LARGEST_EXCESS))
-
-
 def _require_second_opinion(
     events: tuple[Event, ...], delta: float, queries: int
 ) -> None:
     in_doubt = [
         event
         for event in events
-        if isinstance(event, RenyiEvent)
-        or (
-            isinstance(event, Gaussian | FixedSampleGaussianEvent)
-            and event.sampling_rate < 1
-        )
+        if isinstance(event, Gaussian | FixedSampleGaussianEvent)
+        and event.sampling_rate < 1
     ]
     if not in_doubt:
         return

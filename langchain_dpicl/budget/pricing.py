@@ -13,19 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import BUDGET_UNITS, Event, PrivacyFilter
-from langchain_dpicl.accounting.parts import CurvePart, GaussianPart
-from langchain_dpicl.accounting.renyi import RENYI_ONLY
+from langchain_dpicl.accounting.parts import GaussianPart
 from langchain_dpicl.accounting.template import EventsAt, EventTemplate, Template
 from langchain_dpicl.budget.charge import require_template
-from langchain_dpicl.budget.choosing import chosen
 from langchain_dpicl.common.parameters import MAX_NOISE_MULTIPLIER, MIN_NOISE_MULTIPLIER
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
 
 _HALVINGS = 60
-_TERM_OF = {
-    GaussianPart: "noise_multiplier=",
-    CurvePart: "mechanism='gaussian' and noise_multiplier=",
-}
 _BELOW = 1.0 - 1e-9
 """Keeps a share's delta0 off the next step, whatever its rounding."""
 
@@ -72,7 +66,7 @@ def price_release(
             "the budget queries=: how many such releases it should last for."
         )
     share = int(BUDGET_UNITS * template.share) // (queries or 1)
-    return chosen(template, _Share(budget, share))
+    return template.filled(_Share(budget, share))
 
 
 @dataclass(frozen=True)
@@ -86,15 +80,6 @@ class _Share:
 
     budget: PrivacyFilter
     units: int
-
-    def order(self, shape: Template[Any]) -> float:
-        """Return the filter's own order, the only one that it adds up."""
-        if self.budget.order is None:
-            raise PlanMismatchError(
-                f"An account by {self.budget.method} can't pay for a "
-                f"{shape.mechanism} release. {RENYI_ONLY}"
-            )
-        return self.budget.order
 
     def delta0(self, template: EventTemplate[Any], sharing: int) -> float:
         if template.delta0 is not None:
@@ -128,7 +113,9 @@ def _terms_of(template: Template[Any]) -> str:
     """Return the arguments that fix a release's noise."""
     alone: Any = getattr(template, "templates", (template,))
     names = {
-        _TERM_OF.get(type(part), "epsilon=") for one in alone for part in one.parts
+        "noise_multiplier=" if isinstance(part, GaussianPart) else "epsilon="
+        for one in alone
+        for part in one.parts
     }
     failing = ["delta0="] if any(one.needs_delta0 for one in alone) else []
     return ", ".join([*sorted(names, reverse=True), *failing])

@@ -334,8 +334,9 @@ class ChainCheck:
             if len(templates) > 1:
                 budget.require_filter("A chain with a gate or a noisy threshold")
             budget.require_payable(templates[0])
-            priced = [(template, budget.price(template)) for template in templates]
-            events = [event for _, own in priced for event in own]
+            events = [
+                event for template in templates for event in budget.price(template)
+            ]
             left = budget.remaining()
             epsilon = accounting.spent(events, 1, budget.delta)
         except DPError as error:
@@ -343,7 +344,7 @@ class ChainCheck:
             return None
         return {
             "account": budget.account,
-            "mechanisms": [one.shape_of(own).mechanism for one, own in priced],
+            "mechanisms": [template.mechanism for template in templates],
             "events": [str(event) for event in events],
             "epsilon": epsilon,
             "epsilon_left": left.epsilon,

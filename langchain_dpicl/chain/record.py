@@ -46,17 +46,13 @@ def privacy_record(
     # Two releases of one charge are charged once.
     different = {paid.sequence: paid for paid in charges}.values()
     last = charges[-1] if charges else None
-    template = groups.charged(parser.event_template)
-    name = template.mechanism
     if last is not None:
-        # Where the account could choose, the noise says what it has chosen.
-        name = template.name_of(last.noise)
         noise = asdict(last.noise)
         parameters.update({k: v for k, v in noise.items() if v is not None})
     return release_record(
         kind="answer",
         status=status.value,
-        mechanism=mechanism or name,
+        mechanism=mechanism or groups.charged(parser.event_template).mechanism,
         parameters=parameters,
         unit=f"all records with the same {groups.unit_key!r}",
         unit_key=groups.unit_key,

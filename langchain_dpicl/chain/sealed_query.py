@@ -462,7 +462,7 @@ def _owned(
 
 
 def _charged(template: Template[Any], paid: PaidCharge[Any]) -> Step:
-    details = {"mechanism": template.name_of(paid.noise), "charge": paid.sequence}
+    details = {"mechanism": template.mechanism, "charge": paid.sequence}
     return Step("charged", details)
 
 

@@ -13,7 +13,6 @@ from langchain_dpicl.errors import InvalidParameterError
 
 MIN_NOISE_MULTIPLIER = 1e-6
 MAX_NOISE_MULTIPLIER = 1e6
-MAX_RENYI_ORDER = 1e6
 MAX_INTEGER = 2**63 - 1
 """Largest count: what an index, a column of a database or an array can still hold."""
 
@@ -90,16 +89,6 @@ def sampling_rate(value: Any, name: str = "sampling_rate") -> float:
     if not 0 < number <= 1:
         raise InvalidParameterError(
             f"{name} must be greater than 0 and at most 1, not {number:g}."
-        )
-    return number
-
-
-def renyi_order(value: Any, name: str = "order") -> float:
-    """Return an order of a Renyi divergence: above 1, at most 1e6."""
-    number = finite(name, value)
-    if not 1 < number <= MAX_RENYI_ORDER:
-        raise InvalidParameterError(
-            f"{name} must be above 1 and at most {MAX_RENYI_ORDER:g}, not {number:g}."
         )
     return number
 

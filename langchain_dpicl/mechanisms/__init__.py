@@ -11,9 +11,7 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `noisy_sum` | `sum_template` | `embedding.py` |
 | `ptr_top_k` | `ptr_template` | `keyword_ptr.py` |
 | `choose_k`, then `ptr_top_k` | `ptr_range_template` | `keyword_ptr.py` |
-| `curve_top_k` | `ptr_curve_template` | `ptr_curve.py` |
 | `threshold_words` | `threshold_template` | `keyword_threshold.py` |
-| `curve_words` | `threshold_curve_template` | `threshold_curve.py` |
 | `joint_top_k` | `joint_template` | `keyword_joint.py` |
 | `exceeds` | `agreement_template` | `agreement.py` |
 | `permute_and_flip` | `flip_template` | `selection.py` |
@@ -24,9 +22,8 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `randomize` | `reports_template` | `randomized_response.py` |
 
 They share one table of sensitivities (`sensitivity.py`), one source of random bits
-(`source.py`), one way to draw Gaussian noise (`rounded_gaussian.py`), one to draw
-Laplace noise (`discrete_laplace.py`), and one table for what comes out or does not
-(`release_curve.py`); all draws are exact, so no error term has to be
+(`source.py`), one way to draw Gaussian noise (`rounded_gaussian.py`) and one to draw
+Laplace noise (`discrete_laplace.py`); all draws are exact, so no error term has to be
 added to a delta or an epsilon.
 """
 
@@ -77,14 +74,6 @@ from langchain_dpicl.mechanisms.noise import (
     PureNoise,
     VectorNoise,
 )
-from langchain_dpicl.mechanisms.ptr_curve import (
-    PTRCurve,
-    curve_gap,
-    curve_gap_pass_rate,
-    curve_top_k,
-    gap_lead,
-    ptr_curve_template,
-)
 from langchain_dpicl.mechanisms.randomized_response import (
     randomize,
     reports_template,
@@ -105,14 +94,6 @@ from langchain_dpicl.mechanisms.table_statistics import (
     noisy_tallies,
     tallies_template,
 )
-from langchain_dpicl.mechanisms.threshold_curve import (
-    ThresholdCurve,
-    WordLead,
-    curve_count,
-    curve_count_pass_rate,
-    curve_words,
-    threshold_curve_template,
-)
 from langchain_dpicl.mechanisms.voting import (
     lead_over_a_tie,
     least_votes,
@@ -126,28 +107,18 @@ __all__ = [
     "DiscreteLaplace",
     "ExponentialNoise",
     "GaussianNoise",
-    "PTRCurve",
     "PTRNoise",
     "PureNoise",
     "SecureRandom",
     "SeededRandom",
-    "ThresholdCurve",
     "ThresholdNoise",
     "VectorNoise",
-    "WordLead",
     "agreement_template",
     "choose_k",
     "clear_first",
-    "curve_count",
-    "curve_count_pass_rate",
-    "curve_gap",
-    "curve_gap_pass_rate",
-    "curve_top_k",
-    "curve_words",
     "exceeds",
     "exceeds_pass_rate",
     "flip_template",
-    "gap_lead",
     "histograms_template",
     "joint_template",
     "joint_top_k",
@@ -163,7 +134,6 @@ __all__ = [
     "noisy_sum",
     "noisy_tallies",
     "permute_and_flip",
-    "ptr_curve_template",
     "ptr_pass_rate",
     "ptr_range_template",
     "ptr_template",
@@ -177,7 +147,6 @@ __all__ = [
     "sum_template",
     "system_random",
     "tallies_template",
-    "threshold_curve_template",
     "threshold_pass_rate",
     "threshold_template",
     "threshold_words",

@@ -149,17 +149,6 @@ def new_keywords(relation: Relation | str, items_per_answer: int) -> int:
     return int(_by_relation(relation, words, words))
 
 
-def keyword_bits(relation: Relation | str, items_per_answer: int) -> int:
-    """Return how many words' counts can move at once: c or 2c.
-
-    Example:
-        >>> keyword_bits(Relation.REPLACE, items_per_answer=2)
-        4
-    """
-    words = _checked_words(items_per_answer)
-    return int(_by_relation(relation, words, 2 * words))
-
-
 def agreement_count(relation: Relation | str) -> int:
     """Return how far the number of slots that agree with something public moves: 1."""
     return int(_by_relation(relation, 1, 1))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import Self, override
 
-from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS
 from langchain_dpicl.common.slots import Slot
@@ -31,9 +29,6 @@ from langchain_dpicl.parsers.words import (
     tokenize,
 )
 
-KeywordMechanism = Literal["curve", "gaussian"]
-"""How words are released: by a table of probabilities, or by noise on counts."""
-
 
 class KeywordOutputParser(DPOutputParser[NoiseT]):
     """Base of the parsers whose words come from the answers, not from a list.
@@ -43,9 +38,6 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     counts, by its lemma, except stop words and the words of the question and of the
     prompts. An answer that says "I don't know" counts for nothing.
     """
-
-    mechanism: KeywordMechanism | None = None
-    noise_multiplier: float | None = None
 
     tokenizer: SkipValidation[Tokenizer | None] = Field(default=None, exclude=True)
     """Maps a text to the items that it counts for; None is
@@ -64,32 +56,6 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
     """Whether words of the question and of the prompts are left out of longer answers:
     they carry no information and would displace words that do. The words of the public
     zero-shot answer do count: often the groups confirm them."""
-
-    def require_curve(self, what: str = "") -> None:
-        """Refuse settings that do not go with `mechanism="curve"`.
-
-        Args:
-            what: A further setting of the parser that needs the Gaussian, if any.
-
-        Raises:
-            InvalidParameterError: If a setting does not.
-        """
-        needs = "noise_multiplier=" if self.noise_multiplier is not None else what
-        if self.mechanism == "curve" and needs:
-            raise InvalidParameterError(
-                f"mechanism='curve' does not go with {needs}: use "
-                "mechanism='gaussian', or leave mechanism out."
-            )
-
-    def made_by(
-        self, gaussian: EventTemplate[Any], curve: EventTemplate[Any]
-    ) -> EventTemplate[Any]:
-        """Return the template of `mechanism`, or one that leaves it to the account."""
-        if self.mechanism == "curve":
-            return curve
-        if self.mechanism == "gaussian" or self.noise_multiplier is not None:
-            return gaussian
-        return replace(gaussian, instead=curve, lead=curve.lead)
 
     def without(self, words: Iterable[str]) -> Self:
         """Return a parser that leaves more words out of longer answers.
@@ -175,7 +141,6 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
         """Return whether public words are left out, which more, and what was asked."""
         more = sorted({*self.stop_words} - STOP_WORDS)
         return {
-            **({"mechanism": self.mechanism} if self.mechanism else {}),
             "drop_public_words": self.drop_public_words,
             **({"dropped_words": more} if more else {}),
         }

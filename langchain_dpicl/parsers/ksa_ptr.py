@@ -18,12 +18,12 @@ from langchain_dpicl.common.prompts import KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import PTRCurve, PTRNoise
+from langchain_dpicl.mechanisms import PTRNoise
 from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
-from langchain_dpicl.parsers.keywords import KeywordMechanism, KeywordOutputParser
+from langchain_dpicl.parsers.keywords import KeywordOutputParser
 
 
-class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
+class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
     """Release the k words that nearly all groups used, or nothing.
 
     It needs no list of possible answers. It answers where the groups agree: the k-th
@@ -31,25 +31,16 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     agree, the outcome is a fallback. So is the outcome of every question about a single
     person.
 
-    Two mechanisms make this release. A *curve* decides with a probability that grows
-    with the gap as fast as a Renyi divergence allows; a *Gaussian* adds noise to the
-    gap. A curve needs about 0.7 times the gap, and a plan or `accounting="renyi"`; a
-    range of k and a `noise_multiplier` of your own need the Gaussian. By default the
-    account takes the mechanism with the smaller gap.
-
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
-        `mechanisms.ptr_curve`, one Renyi divergence and q * delta0; or
         `mechanisms.keyword_ptr`, Gaussian(z, q) and q * delta0, where a range of k is
-        resolved first, exponential(epsilon). Which of the two follows from the terms of
-        the account and of the parser, which are public, and stands in the charge. A
+        resolved first, exponential(epsilon). A
         slot adds 1 to a word's count at most,
         by its own text alone. The words are a set: they are released in alphabetical
         order. The rewriting call sees the question and the released words only.
 
     Raises:
-        InvalidParameterError: If k is not a positive integer or a range of them, or
-            what is given does not go with `mechanism`.
+        InvalidParameterError: If k is not a positive integer or a range of them.
 
     Example:
         >>> from langchain_dpicl.budget import PrivacyBudgetHandler
@@ -68,15 +59,12 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
     choice is private too, so it costs noise. It takes the widest gap, which is not
     always the most useful number of words. Give a number where you can."""
 
-    mechanism: KeywordMechanism | None = None
-    """`curve` or `gaussian`; None takes the one that needs the smaller gap."""
-
     noise_multiplier: float | None = None
-    """z of the Gaussian's test; None leaves it to the budget's plan."""
+    """z of the test; None leaves it to the budget's plan."""
 
     delta0: float | None = None
     """Failure probability of one test; None lets the plan divide half of delta among
-    the tests, or a quarter for curves."""
+    the tests."""
 
     selection_epsilon: float | None = None
     """epsilon of choosing k from a range; None leaves it to the plan."""
@@ -95,7 +83,6 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
                 "k must be a number, or a range (first, last) of at most "
                 f"{MAX_CHOICES} such, not {self.k}."
             )
-        self.require_curve("a range of k" if first < last else "")
         self.event_template()
 
     @property
@@ -109,9 +96,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
         return (self.k, self.k) if isinstance(self.k, int) else self.k
 
     @override
-    def event_template(
-        self, sampling_rate: float = 1.0
-    ) -> EventTemplate[PTRNoise | PTRCurve]:
+    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[PTRNoise]:
         """Return the template of one release, and of the choice of k before it."""
         first, last = self._range
         if first < last:
@@ -122,10 +107,11 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
                 selection_epsilon=self.selection_epsilon,
                 sampling_rate=sampling_rate,
             )
-        terms: dict[str, Any] = {"delta0": self.delta0, "sampling_rate": sampling_rate}
-        return self.made_by(
-            mechanisms.ptr_template("ksa/ptr", self.noise_multiplier, **terms),
-            mechanisms.ptr_curve_template("ksa/ptr curve", **terms),
+        return mechanisms.ptr_template(
+            "ksa/ptr",
+            self.noise_multiplier,
+            delta0=self.delta0,
+            sampling_rate=sampling_rate,
         )
 
     @override
@@ -133,7 +119,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[PTRNoise | PTRCurve],
+        paid: PaidCharge[PTRNoise],
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
@@ -141,11 +127,6 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
         """Count words, and release the first k if their gap passes."""
         noise, counts = paid.noise, self._counts(slots, prepared)
         k = self._range[0]
-        if isinstance(noise, PTRCurve):
-            top = mechanisms.curve_top_k(
-                counts, k, **vars(noise), relation=relation, random=self.random
-            )
-            return _outcome(top, k)
         if noise.selection_epsilon is not None:
             k = mechanisms.choose_k(
                 counts,
@@ -162,20 +143,16 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise | PTRCurve]):
             relation=relation,
             random=self.random,
         )
-        return _outcome(top, k)
+        if top is None:
+            return Outcome(
+                Status.FALLBACK,
+                # One noisy test tells that it failed, and not why.
+                details={"k": k, "reason": "the test for agreement was not passed"},
+            )
+        return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})
 
     @override
     def public_parameters(self) -> dict[str, Any]:
         """Return k, and which public words are left out."""
         k = self.k if isinstance(self.k, int) else list(self.k)
         return {"k": k, **super().public_parameters()}
-
-
-def _outcome(top: frozenset[str] | None, k: int) -> Outcome:
-    if top is None:
-        return Outcome(
-            Status.FALLBACK,
-            # One noisy test tells that it failed, and not why.
-            details={"k": k, "reason": "the test for agreement was not passed"},
-        )
-    return Outcome(Status.RELEASED, keywords=tuple(sorted(top)), details={"k": k})

@@ -215,6 +215,3 @@ def test_the_dearest_branch_is_told_or_the_first_that_does_not_agree(
 
 
 # -- what it is not asked ------------------------------------------------------------
-
-
-# -- lists with Renyi events ---------------------------------------------------------

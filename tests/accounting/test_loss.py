@@ -13,7 +13,6 @@ from langchain_dpicl.accounting import (
     FixedSampleGaussianEvent,
     Gaussian,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
 )
 from langchain_dpicl.accounting.discretization import (
@@ -75,8 +74,8 @@ def test_recorded_figures(name: str, delta: float, resolution: float) -> None:
     assert found == pytest.approx(expected, rel=1e-7, abs=0)
 
 
-@pytest.mark.parametrize("event", [ZCDPEvent(1e-9), RenyiEvent(3.0, 1e-9)])
-def test_what_has_no_distribution_has_no_bound(event: Event) -> None:
+def test_what_has_no_distribution_has_no_bound() -> None:
+    event = ZCDPEvent(1e-9)
     assert loss_epsilon([event], 0.5) == math.inf
     assert loss_epsilon([Pure(0.1), event], 0.5) == math.inf
     assert loss_epsilon([event, Pure(0.1)], 0.5) == math.inf

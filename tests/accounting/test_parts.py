@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from langchain_dpicl.accounting import (
-    CurvePart,
     Event,
     Exponential,
     ExponentialPart,
@@ -16,7 +15,6 @@ from langchain_dpicl.accounting import (
     GaussianPart,
     Pure,
     PurePart,
-    ZCDPEvent,
 )
 from langchain_dpicl.accounting.parts import Part
 from langchain_dpicl.errors import InvalidParameterError
@@ -32,7 +30,6 @@ MISFITS: list[tuple[Part, Event, float]] = [
     (PurePart(), Exponential(1.0), 1.0),
     (PurePart(), Gaussian(1.0), 1.0),
     (ExponentialPart(), Gaussian(1.0), 1.0),
-    (CurvePart(8.0), ZCDPEvent(1.0), 1.0),
 ]
 
 
@@ -44,11 +41,6 @@ def test_an_event_of_another_part_is_refused(
         InvalidParameterError, match="The charged events do not fit the rel"
     ):
         part.read(event, rate)
-
-
-def test_a_curve_without_its_order_has_no_event() -> None:
-    with pytest.raises(InvalidParameterError, match="chosen by its account"):
-        CurvePart().event(4.0, 1.0, 3)
 
 
 # -- templates ------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from langchain_dpicl.accounting import (
     Gaussian,
     Parallel,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
     rho,
 )
@@ -39,13 +38,12 @@ def test_losses_beyond_all_doubles_are_infinite_and_no_error() -> None:
 def test_one_use_of_each_other_kind() -> None:
     assert at(ZCDPEvent(0.25, 9), 1.5, 8.0) == [0.375, 2.0]
     assert at(Gaussian(2.0, count=9), 1.5, 8.0) == [0.1875, 1.0]
-    assert at(RenyiEvent(8.0, 0.25, 9), 1.5, 8.0, 8.5) == [0.25, 0.25, math.inf]
     branches = (
         (ZCDPEvent(0.25, 2), Failure(0.5), ZCDPEvent(0.5)),
-        (RenyiEvent(4.0, 2.0, 3),),
+        (ZCDPEvent(0.5, 3),),
         (ZCDPEvent(0.25, 2), Failure(0.5), ZCDPEvent(0.5)),
     )
-    assert at(Parallel(branches, 9), 2.0, 4.0, 7.0) == [6.0, 6.0, math.inf]
+    assert at(Parallel(branches, 9), 2.0, 4.0, 7.0) == [3.0, 6.0, 10.5]
     assert at(Parallel(branches[:1], 9), 2.0, 7.0) == [2.0, 7.0]
     assert at(Parallel(((Failure(0.5),),)), 2.0) == [0.0]
 

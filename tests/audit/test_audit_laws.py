@@ -6,7 +6,6 @@ import itertools
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from support.audit_chains import groups_of, people
 
@@ -32,8 +31,6 @@ from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.mechanisms import (
     SeededRandom,
-    curve_count_pass_rate,
-    curve_gap_pass_rate,
     ptr_pass_rate,
 )
 from langchain_dpicl.parsers import PublicInput
@@ -85,16 +82,12 @@ def test_a_vote_moves_by_its_noise() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
-@pytest.mark.parametrize("mechanism", ["gaussian", "curve"])
-def test_a_set_passes_as_often_as_the_mechanism_says(
-    mechanism: Any, rate: float
-) -> None:
-    parser = KSAPTROutputParser(k=1, mechanism=mechanism)
+def test_a_set_passes_as_often_as_the_mechanism_says(rate: float) -> None:
+    parser = KSAPTROutputParser(k=1)
     found, noise = losses(parser, PAIR, rate, epsilon=3)
 
     def passes(gap: int) -> float:
-        law = ptr_pass_rate if mechanism == "gaussian" else curve_gap_pass_rate
-        return float(law(gap, **vars_of(noise), relation="replace"))
+        return float(ptr_pass_rate(gap, **vars_of(noise), relation="replace"))
 
     p, own = passes(4), (1 - rate) * passes(4) + rate * passes(2)
     expected = sorted([(p, own), (1 - p, 1 - own)])
@@ -107,7 +100,7 @@ def vars_of(noise: Any) -> dict[str, Any]:
 
 
 def test_sets_that_differ_come_out_in_one_world_alone() -> None:
-    parser = KSAPTROutputParser(k=1, mechanism="gaussian")
+    parser = KSAPTROutputParser(k=1)
     pair = Pair(slots(cough=5, rash=5), slots(cough=1), slots(rash=1))
     found, noise = losses(parser, pair)
     p = ptr_pass_rate(1, **vars_of(noise), relation="replace")
@@ -116,24 +109,10 @@ def test_sets_that_differ_come_out_in_one_world_alone() -> None:
         assert measured == pytest.approx(exact, rel=1e-6)
 
 
-def test_words_of_a_curve_come_out_each_by_itself() -> None:
-    parser = KSAThresholdOutputParser(mechanism="curve")
-    found, noise = losses(parser, PAIR, epsilon=8)
-    law: Any = curve_count_pass_rate
-    rates = {
-        count: float(law(count, items_per_answer=1, relation="replace", **vars(noise)))
-        for count in (6, 7, 9, 10)
-    }
-    assert found is not None
-    measured = sorted(one.pairs[1] for one in found if isinstance(one, FiniteLoss))
-    expected = sorted([(rates[10], rates[9]), (rates[6], rates[7])])
-    assert np.array(measured) == pytest.approx(np.array(expected), rel=1e-6)
-
-
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_noisy_counts_lose_what_is_charged_for_them(rate: float) -> None:
     """A slot that changes one word for another moves two counts by one."""
-    parser = KSAThresholdOutputParser(mechanism="gaussian")
+    parser = KSAThresholdOutputParser()
     found, noise = losses(parser, PAIR, rate, epsilon=3)
     (one,) = [loss for loss in found or [] if isinstance(loss, GaussianLoss)]
     assert one.rate == rate

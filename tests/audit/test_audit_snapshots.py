@@ -21,7 +21,7 @@ from support.audit_chains import (
     majority,
     people,
 )
-from support.curve_audit import Law, delta, product
+from support.exact_laws import Law, delta, product
 from support.fakes import ScriptedModel
 
 from langchain_dpicl import (
@@ -139,7 +139,7 @@ def top(counts: Mapping[str, int], rate: Any) -> Law:
 
 def test_a_set_loses_what_its_test_loses() -> None:
     noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
-    parser = KSAPTROutputParser(k=1, mechanism="gaussian", **noise)
+    parser = KSAPTROutputParser(k=1, **noise)
     groups = groups_of(people(40), n_groups=20)
     measured = epsilons(audit(chain_of(parser, groups, epsilon=60)))
     for name, canary in EVERYBODY:
@@ -160,7 +160,7 @@ def test_a_set_loses_what_its_test_loses() -> None:
 
 def test_words_with_noisy_counts_lose_what_the_counts_lose() -> None:
     noise: Any = {"noise_multiplier": 0.6, "delta0": 1e-7}
-    parser = KSAThresholdOutputParser(mechanism="gaussian", **noise)
+    parser = KSAThresholdOutputParser(**noise)
     measured = epsilons(audit(chain_of(parser, epsilon=60)))
     for name, canary in EVERYBODY:
         square = 0
@@ -334,7 +334,7 @@ def test_a_gap_that_is_tested_one_word_too_low_exceeds_the_claim() -> None:
             return Outcome(status, keywords=words)
 
     noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
-    given: dict[str, Any] = {"k": 1, "mechanism": "gaussian", **noise}
+    given: dict[str, Any] = {"k": 1, **noise}
     # As many say the one as the other: one person decides which word is first.
     halves = [
         Document(f"A {'rash' if i % 2 else 'cough'}.", metadata={"patient": f"p{i}"})

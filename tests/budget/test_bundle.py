@@ -376,7 +376,7 @@ async def test_every_way_to_ask_takes_a_bundle() -> None:
         budget.require_payable(bundle())
 
 
-# -- weights, shapes and leads ---------------------------------------------------------
+# -- weights ---------------------------------------------------------------------------
 
 
 def test_a_release_that_can_not_fail_is_charged_no_failure() -> None:

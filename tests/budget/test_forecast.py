@@ -47,7 +47,7 @@ def test_it_states_in_how_many_groups_a_word_must_be(
 
 
 def test_it_is_that_of_the_parser_as_it_comes() -> None:
-    parser = KSAThresholdOutputParser(mechanism="gaussian")
+    parser = KSAThresholdOutputParser()
     found = forecast(parser.event_template(), **TERMS)
     asked = forecast(THRESHOLD, items_per_answer=parser.items_per_answer, **TERMS)
     assert found == asked

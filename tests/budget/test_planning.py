@@ -11,18 +11,14 @@ from support.release_templates import template
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     CrossCheck,
-    CurvePart,
     Event,
-    EventTemplate,
     ExponentialPart,
     Failure,
     FixedSampleGaussianEvent,
     Gaussian,
     GaussianPart,
-    PrivacyFilter,
     Pure,
     PurePart,
-    RenyiEvent,
     unsampled_epsilon,
 )
 from langchain_dpicl.budget import Bundle, planning
@@ -178,105 +174,15 @@ SAMPLED = Gaussian(9.0, 0.5)
         ((SAMPLED,), True),
         ((FixedSampleGaussianEvent(9.0, 0.5),), True),
         ((Gaussian(9.0), SAMPLED), True),
-        ((RenyiEvent(5.0, 0.01),), True),
-        ((Gaussian(9.0), RenyiEvent(5.0, 0.01)), True),
         ((Gaussian(9.0),), False),
         ((Pure(0.1),), False),
         ((Gaussian(9.0), Failure(1e-9)), False),
         ((), False),
     ],
 )
-def test_samples_and_curves_are_computed_twice(
+def test_samples_are_computed_twice(
     asked: list[Any], events: Any, is_asked: bool
 ) -> None:
     planning._require_second_opinion(events, 1e-6, 3)
     whole = tuple(accounting.repeat(events, 3))
     assert asked == ([(whole, 1e-6)] if is_asked else [])
-
-
-def test_a_search_for_an_order_asks_for_no_second_opinion(asked: list[Any]) -> None:
-    curve = EventTemplate(
-        "curve", (CurvePart(),), lambda d: d, lead=lambda d, **_: d.divergence
-    )
-    planning._best_order.cache_clear()
-    plan_queries(curve, **TERMS)
-    assert len(asked) == 1
-
-
-# -- the order of a release curve ------------------------------------------------------
-
-
-@pytest.mark.parametrize("epsilon", [8.0, 0.1])
-def test_the_order_is_looked_for_around_that_of_many_gaussians(
-    monkeypatch: pytest.MonkeyPatch, epsilon: float
-) -> None:
-    """From a 16th of its excess over 1 to 16 times it, in logarithms."""
-    looked: list[tuple[float, float]] = []
-
-    def least(_: Any, low: float, high: float) -> float:
-        looked.append((low, high))
-        return low
-
-    monkeypatch.setattr(planning, "least", least)
-    plan = planning._Plan(epsilon, 1e-6, 20, is_search=True)
-    curve = template("curve", (CurvePart(),))
-    found = planning._best_order.__wrapped__(plan, curve)
-    order = PrivacyFilter("renyi", epsilon, 1e-6).order
-    assert order is not None
-    excess = order - 1
-    assert looked == [
-        (pytest.approx(math.log(excess / 16)), pytest.approx(math.log(excess * 16)))
-    ]
-    assert found == pytest.approx(1 + excess / 16)
-
-
-def test_an_order_is_as_good_as_the_lead_that_it_leaves(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The lead of the whole plan at that order, quickly; none where nothing is left."""
-    asked: list[tuple[float, float, bool]] = []
-
-    def lead(noise: Any, *, is_rough: bool) -> float:
-        asked.append((noise.order, noise.divergence, is_rough))
-        return 17.0
-
-    found: list[float] = []
-
-    def least(value_at: Any, *_: float) -> float:
-        found.extend(value_at(math.log(excess)) for excess in (4.0, 0.5))
-        return 0.0
-
-    monkeypatch.setattr(planning, "least", least)
-    curve = EventTemplate("curve", (CurvePart(),), lambda d: d, lead=lead)
-    plan = planning._Plan(8.0, 1e-6, 20, is_search=True)
-    assert planning._best_order.__wrapped__(plan, curve) == 2.0
-    assert found == [17.0, math.inf]
-    (event,) = plan_queries(curve.at_order(5.0), **TERMS)
-    assert isinstance(event, RenyiEvent)
-    assert asked[0] == (5.0, event.divergence, True)
-
-
-def test_no_order_is_looked_for_that_can_not_be_computed_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looked: list[tuple[float, float]] = []
-
-    def least(_: Any, low: float, high: float) -> float:
-        looked.append((low, high))
-        return high
-
-    monkeypatch.setattr(planning, "least", least)
-    curve = template("curve", (CurvePart(),))
-    # The best order is near 1 for a large epsilon, and in the thousands for a small.
-    large, small = (
-        planning._Plan(epsilon, 1e-6, 20, is_search=True) for epsilon in (1e5, 1e-3)
-    )
-    near_one = planning._best_order.__wrapped__(large, curve)
-    order = PrivacyFilter("renyi", 1e5, 1e-6).order
-    assert order is not None
-    assert (order - 1) / 16 < 0.03
-    [(low, high)] = looked
-    assert low == pytest.approx(math.log(0.03))
-    assert high == pytest.approx(math.log(max(16 * (order - 1), 0.06)))
-    assert near_one == pytest.approx(1 + math.exp(high))
-    assert planning._best_order.__wrapped__(small, curve) == pytest.approx(4001.0)

@@ -9,7 +9,6 @@ from support.release_templates import template
 
 from langchain_dpicl.accounting import (
     BUDGET_UNITS,
-    CurvePart,
     ExponentialPart,
     Failure,
     Gaussian,
@@ -99,7 +98,6 @@ def test_without_a_part_of_delta_nothing_may_fail(share: float) -> None:
 @pytest.mark.parametrize(
     ("parts", "names"),
     [
-        ((CurvePart(),), r"mechanism='gaussian' and noise_multiplier="),
         ((PurePart(),), "epsilon="),
         ((GaussianPart(),), "noise_multiplier="),
         ((ExponentialPart(), GaussianPart()), "noise_multiplier=, epsilon="),
@@ -126,11 +124,3 @@ def test_too_small_a_share_for_any_noise_is_refused() -> None:
     with pytest.raises(PlanMismatchError, match="not even the largest noise") as caught:
         price_release(many, small, BUDGET_UNITS)
     assert "account by zcdp can't pay for a vote release" in str(caught.value)
-
-
-def test_a_filter_without_orders_says_what_adds_up_curves() -> None:
-    curve = template("mine", (CurvePart(),))
-    with pytest.raises(PlanMismatchError, match="by zcdp can't pay for a mine release"):
-        _Share(ZCDP, 1).order(curve)
-    renyi = PrivacyFilter("renyi", 8.0, 1e-6, order=7.0)
-    assert _Share(renyi, 1).order(curve) == 7.0

@@ -353,7 +353,7 @@ def test_what_follows_a_vote_asks_all_groups_anew() -> None:
     parser = VoteOutputParser(labels=["headache", "rash"], then=then)
     chain = made(parser=parser, reply=lambda _: "cough", budget=account(epsilon=60))
     public = record(chain.invoke(QUESTION))
-    assert public["mechanism"] == "ksa/ptr curve"
+    assert public["mechanism"] == "ksa/ptr"
     assert public["keywords"] == ["cough"]
     assert public["details"]["before"]["stages_asked"] == 1
     assert "stages_asked" not in public["details"]

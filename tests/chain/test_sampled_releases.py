@@ -70,7 +70,7 @@ def test_each_release_is_charged_as_its_sample_and_drawn_anew(
         return slots
 
     monkeypatch.setattr(drawing, "draw_slots", spy)
-    then = None if what == "gate" else KSAPTROutputParser(k=1, mechanism="gaussian")
+    then = None if what == "gate" else KSAPTROutputParser(k=1)
     chain = DPChain(
         groups=sampled(sampling),
         model=AsyncScriptedModel(reply=ignorant),

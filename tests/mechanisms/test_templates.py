@@ -62,6 +62,3 @@ def test_ranks_of_a_public_domain_are_charged_an_exponential_mechanism() -> None
     [event] = sampled.events(Z, 0.0)
     assert isinstance(event, Pure)
     assert event.epsilon == pytest.approx(epsilon)
-
-
-# -- at which lead a noise releases ----------------------------------------------------

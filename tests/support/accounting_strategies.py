@@ -10,7 +10,6 @@ from langchain_dpicl.accounting import (
     Failure,
     Gaussian,
     Pure,
-    RenyiEvent,
     ZCDPEvent,
 )
 
@@ -36,12 +35,6 @@ any_event = st.one_of(
     st.builds(Exponential, st.floats(0, 1e300, exclude_min=True), counts),
     st.builds(Pure, st.floats(0, 1e300, exclude_min=True), counts),
     st.builds(ZCDPEvent, st.floats(0, 1e300, exclude_min=True), counts),
-    st.builds(
-        RenyiEvent,
-        st.floats(1, 1e6, exclude_min=True),
-        st.floats(0, 1e300, exclude_min=True),
-        counts,
-    ),
     st.builds(Failure, st.floats(0, 1), counts),
 )
 

@@ -41,14 +41,8 @@ PARSERS: dict[str, Callable[..., DPOutputParser]] = {
         **kwargs,
     ),
     "ptr": lambda **kwargs: KSAPTROutputParser(k=1, **kwargs),
-    "ptr-gaussian": lambda **kwargs: KSAPTROutputParser(
-        k=1, mechanism="gaussian", **kwargs
-    ),
     "ptr-range": lambda **kwargs: KSAPTROutputParser(k=(1, 3), **kwargs),
     "threshold": KSAThresholdOutputParser,
-    "threshold-gaussian": lambda **kwargs: KSAThresholdOutputParser(
-        mechanism="gaussian", **kwargs
-    ),
     "joint": lambda **kwargs: KSAJointOutputParser(
         k=1, domain=["cough", "rash", "nausea"], **kwargs
     ),

@@ -118,7 +118,6 @@ KINDS = {
     "GaussianPart": "gaussian",
     "PurePart": "pure",
     "ExponentialPart": "exponential",
-    "CurvePart": "renyi",
 }
 
 
@@ -237,13 +236,9 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("VoteOutputParser", "permute_and_flip"): lambda: parse("flip"),
     ("ESAOutputParser", "noisy_sum"): lambda: parse("esa"),
     ("ESAOutputParser", "noisy_counts"): lambda: parse("esa-vote"),
-    ("KSAPTROutputParser", "ptr_top_k"): lambda: parse("ptr-gaussian"),
-    ("KSAPTROutputParser", "curve_top_k"): lambda: parse("ptr"),
+    ("KSAPTROutputParser", "ptr_top_k"): lambda: parse("ptr"),
     ("KSAPTROutputParser", "choose_k"): lambda: parse("ptr-range"),
-    ("KSAThresholdOutputParser", "threshold_words"): lambda: parse(
-        "threshold-gaussian"
-    ),
-    ("KSAThresholdOutputParser", "curve_words"): lambda: parse("threshold"),
+    ("KSAThresholdOutputParser", "threshold_words"): lambda: parse("threshold"),
     ("KSAJointOutputParser", "joint_top_k"): lambda: parse("joint"),
     ("PublicFirstGate", "exceeds"): lambda: ask(gate=PublicFirstGate()),
     ("NoisyThreshold", "noisy_counts"): lambda: ask(threshold=NoisyThreshold(50)),
@@ -272,7 +267,7 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
     def spy(name: str, real: Any) -> Any:
         def noting(*args: Any, **given: Any) -> Any:
-            terms = ("noise_multiplier", "order", "divergence", "delta0")
+            terms = ("noise_multiplier", "delta0")
             noise = {k: given[k] for k in terms if k in given}
             if "epsilon" in given or "epsilons" in given:
                 each = given.get("epsilons", [given.get("epsilon")])
@@ -375,7 +370,6 @@ def test_less_noise_than_charged_is_noticed(
         noise = read(self, events)
         given = {one.name: getattr(noise, one.name) for one in fields(noise)}
         factors = {"noise_multiplier": 0.5, "epsilon": 2.0, "selection_epsilon": 2.0}
-        factors["divergence"] = 2.0
         changed = {k: v * factors.get(k, 1.0) for k, v in given.items() if v}
         return replace(noise, **changed)
 
