@@ -50,7 +50,7 @@ from langchain_dpicl.parsers import (
     KSAThresholdOutputParser,
     VoteOutputParser,
 )
-from langchain_dpicl.parsers.staged import StagedOutputParser
+from langchain_dpicl.parsers.noisy_sum import NoisySumOutputParser
 from langchain_dpicl.release.flow import result
 
 KNOWN = (
@@ -140,7 +140,7 @@ class Laws:
         """
         noise = self._noise
         if isinstance(noise, GaussianNoise) and isinstance(
-            self._parser, StagedOutputParser
+            self._parser, NoisySumOutputParser
         ):
             return list(self._sums(pairs))
         law: Callable[[Sequence[Slot]], Mapping[Hashable, float]]

@@ -85,8 +85,7 @@ class Forecast:
         required_lead: By how many groups the right answer must lead for 95 %; for a
             threshold release the number of groups with the word, whatever the others.
         groups: The number of groups.
-        calls_per_query: Model calls of one query: groups and public ones. The most
-            there are where the groups are asked in stages.
+        calls_per_query: Model calls of one query: groups and public ones.
         queries: The number of queries.
     """
 

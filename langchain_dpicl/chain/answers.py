@@ -38,7 +38,6 @@ from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
-from langchain_dpicl.chain.stages import Stages
 from langchain_dpicl.chain.steps import PreparedQuery, Released
 from langchain_dpicl.common.outcome import CALLS_FAILED, Outcome, Status
 from langchain_dpicl.errors import (
@@ -70,7 +69,6 @@ def answer_key(
     groups: GroupSource,
     model: Any,
     gate: PublicFirstGate | None = None,
-    stages: Stages | None = None,
 ) -> str:
     """Return the key under which a question's answer is stored.
 
@@ -97,8 +95,6 @@ def answer_key(
     }
     if gate is not None:
         public["gate"] = gate.public_parameters()
-    if stages is not None:
-        public["stages"] = stages.public_parameters()
     try:
         text = json.dumps(public, sort_keys=True)
     except (TypeError, ValueError):

@@ -116,8 +116,7 @@ class CheckReport:
         findings: What was found, errors first.
         questions: How each question was answered.
         group_calls: Group calls of one question: the public number of groups, and the
-            most there are where calls are not padded, or the groups asked in stages.
-        stages: In how many stages, at most.
+            most there are where calls are not padded.
         public_calls: Calls without records, for one question at most.
         records_per_group: Made-up records of a group.
         tokens_per_record: Their declared length; None: as they are.
@@ -136,7 +135,6 @@ class CheckReport:
     records_per_group: int = 0
     tokens_per_record: int | None = None
     charge: dict[str, Any] | None = None
-    stages: int = 1
 
     @property
     def ok(self) -> bool:
@@ -158,16 +156,14 @@ class CheckReport:
             + (f" of about {length} tokens each." if length else ".")
         )
         yield from map(str, self.questions)
-        staged = f" at most, in up to {self.stages} stages," if self.stages > 1 else ""
         yield (
-            f"A question makes {self.group_calls} group calls{staged} and up to "
+            f"A question makes {self.group_calls} group calls and up to "
             f"{self.public_calls} without records."
         )
         known = [q.input_tokens for q in self.questions if q.input_tokens]
         if known:
-            most = " at most" if self.stages > 1 else ""
             tokens = max(known) * self.group_calls
-            yield f"Its groups read about {tokens:,} tokens{most}."
+            yield f"Its groups read about {tokens:,} tokens."
         if (charge := self.charge) is not None:
             left = charge["queries_left"]
             yield (

@@ -378,7 +378,6 @@ class ChainCheck:
             records_per_group=size,
             tokens_per_record=self.tokens,
             charge=charge,
-            stages=private.stages.count if private.stages else 1,
         )
 
 

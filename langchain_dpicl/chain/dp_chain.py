@@ -22,7 +22,6 @@ from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner, check_filter_keys
 from langchain_dpicl.chain.sealed_query import SealedQuery
-from langchain_dpicl.chain.stages import Stages
 from langchain_dpicl.chain.trying import TriedOut
 from langchain_dpicl.common.frozen import FrozenModel
 from langchain_dpicl.common.progress import GroupProgress
@@ -70,8 +69,6 @@ class DPChain(
         cache: Whether a question that was paid for is answered again at no charge.
         gate: Whether the model's own answer is released for the price of a test where
             the groups agree with it.
-        stages: In how many parts the groups are asked, until one answer leads clearly.
-        stop_at: By how many standard deviations a lead is clear.
         filter_keys: What a question's `filter` may say about who takes part.
 
     Raises:
@@ -88,9 +85,8 @@ class DPChain(
         neighboring relation, over all answers of the account, whatever is asked. One
         unit reaches one slot; a slot holds one answer or abstains; the parser's
         mechanism bounds what one slot can do. The number of group calls is padded to
-        the public number of groups, in stages to that of the parts that were asked,
-        which follows from noisy sums (`mechanisms.stages`). The model's provider sees
-        the records: use one that you trust with them.
+        the public number of groups. The model's provider sees the records: use one that
+        you trust with them.
 
     Example:
         >>> from langchain_core.documents import Document
@@ -187,19 +183,6 @@ class DPChain(
     """Ask first whether the groups agree with the public answer, and release that one
     for the price of the test; needs an account with `accounting=`."""
 
-    stages: int = 1
-    """In how many parts the groups are asked. With 4, a quarter of them is asked first,
-    and the rest only as long as no answer leads clearly: a question costs fewer calls,
-    and the same epsilon. The sum of the parts has the noise of each, so that close
-    races are lost more often. For votes and ESA, over groups by shard."""
-
-    stop_at: float | None = None
-    """By how many standard deviations a lead is clear. They count the noise so far, and
-    what the groups that are still to be asked may say. None is 2.24 with two stages and
-    2.49 with four where labels are drafted: of two answers with the same votes, one
-    then comes out in about 5 % of questions at most, over all stages together. With
-    given labels, and for ESA, None is 1.65."""
-
     progress: bool = False
     """Whether to draw a progress bar of the group calls on standard error: for your own
     terminal, not for a service."""
@@ -236,13 +219,6 @@ class DPChain(
         self.parser.event_template(self.groups.sampling_rate)
         if self.gate is not None and not self.parser.knows_public_answers:
             self.parser.public_answer(PublicInput())
-        stages = Stages.of(
-            self.stages,
-            self.stop_at,
-            groups=self.groups,
-            parser=self.parser,
-            has_gate=self.gate is not None,
-        )
         prompting = Prompting(
             self.prompt,
             self.public_prompt,
@@ -264,7 +240,6 @@ class DPChain(
             gate=self.gate,
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),
-            stages=stages,
         )
         self._query = QueryRunner(
             private=private,
@@ -326,7 +301,7 @@ class DPChain(
 
         Before its tokens come empty chunks, each with one step of the query in
         `response_metadata["privacy_steps"]`: `public`, `drafts`, `charged`, `groups`,
-        `stage`, `threshold`, `gate`, `then`, `merged`. The last chunk carries the
+        `threshold`, `gate`, `then`, `merged`. The last chunk carries the
         record.
         Custom events named `dpicl_step` tell callbacks the same steps, also for the
         other ways to ask.

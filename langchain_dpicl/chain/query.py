@@ -321,7 +321,6 @@ class QueryRunner:
             groups=self.private.groups,
             model=self.private.sealed.model,
             gate=self.private.gate,
-            stages=self.private.stages,
         )
         parser = self.private.parser
         goes_on = None if parser.second is None else parser.goes_on

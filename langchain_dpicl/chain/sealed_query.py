@@ -36,7 +36,6 @@ from langchain_dpicl.chain.answers import (
 from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.record import privacy_record
-from langchain_dpicl.chain.stages import StagedAsking, Stages
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery, Released, Step
 from langchain_dpicl.chain.unit_charging import UnitCharging
 from langchain_dpicl.common.outcome import Outcome, Status
@@ -65,7 +64,6 @@ class SealedQuery:
         gate: The public-first gate, if there is one.
         pad_calls: Whether empty groups make a call too.
         progress: Shows how far the group calls are.
-        stages: In how many blocks the groups are asked; None: all at once.
     """
 
     groups: GroupSource
@@ -75,19 +73,14 @@ class SealedQuery:
     gate: PublicFirstGate | None
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
-    stages: Stages | None = None
 
     @cached_property
     def second(self) -> SealedQuery | None:
-        """The same with the parser's `second`, if it has one.
-
-        It asks all groups at once: most of those that follow a vote can't be added up,
-        and where it is asked no block of the vote was clear.
-        """
+        """The same with the parser's `second`, if it has one."""
         then = self.parser.second
         if then is None:
             return None
-        return replace(self, parser=then, gate=None, stages=None)
+        return replace(self, parser=then, gate=None)
 
     def templates(self, budget: PrivacyBudgetHandler | None) -> list[Template[Any]]:
         """Return what a query is charged, in order, as far as public parameters say.
@@ -229,11 +222,7 @@ class SealedQuery:
         """Draw what was bought."""
         if answers is None:
             yield self._asking(asked)
-        if self.stages is None:
-            outcome = yield self._merge(asked, bought, answers, place)
-        else:
-            stages = StagedAsking(self, self.stages, asked, bought, place)
-            outcome = yield from stages.steps()
+        outcome = yield self._merge(asked, bought, answers, place)
         return Released(
             asked, outcome, charges, entry=bought.entry, place=place, bought=bought
         )
@@ -279,7 +268,7 @@ class SealedQuery:
         """Return the public record of a release."""
         if released.is_again and released.entry is not None:
             return record_again(released, released.entry, status)
-        record = privacy_record(
+        return privacy_record(
             status=status,
             parser=self.parser,
             groups=self.groups,
@@ -289,9 +278,6 @@ class SealedQuery:
             details=released.asked.details,
             mechanism=released.mechanism,
         )
-        if self.stages is not None:
-            record["parameters"].update(self.stages.public_parameters())
-        return record
 
     def _charge(self, asked: PreparedQuery, template: Template[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
@@ -361,7 +347,7 @@ class SealedQuery:
 
     def _answers(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
         drawn = yield from self.draw_groups(asked, paid)
-        return (yield from self.ask_groups(asked, drawn, range(self.groups.n_groups)))
+        return (yield from self.ask_groups(asked, drawn))
 
     def draw_groups(
         self, asked: PreparedQuery, paid: PaidCharge[Any]
@@ -381,19 +367,14 @@ class SealedQuery:
         return [attempt(partial(self.prompting.texts, docs)) for docs in drawn]
 
     def ask_groups(
-        self, asked: PreparedQuery, drawn: Sequence[Sequence[Document]], places: range
+        self, asked: PreparedQuery, drawn: Sequence[Sequence[Document]]
     ) -> Flow[list[Slot]]:
-        """Ask the groups at some places; return their slots. For the sealed region.
-
-        Args:
-            asked: The question.
-            drawn: Those groups.
-            places: Their public places, to which the calls are padded.
-        """
-        pad_to = len(places) if self.pad_calls else 0
+        """Ask the groups; return their slots. For the sealed region alone."""
+        slots = self.groups.n_groups
+        pad_to = slots if self.pad_calls else 0
         written = self.written(drawn)
         prompts = GroupPrompts(written, self.prompting, asked.question, pad_to=pad_to)
-        with self.progress.asking(prompts.calls, len(places)) as done:
+        with self.progress.asking(prompts.calls, slots) as done:
             answers = yield Do(
                 partial(self.sealed.answer, prompts.prompts, done),
                 partial(self.sealed.aanswer, prompts.prompts, done),
@@ -401,8 +382,7 @@ class SealedQuery:
         return prompts.slots(answers)
 
     def _asking(self, asked: PreparedQuery) -> Step:
-        if self.stages is None:
-            asked.use.calls += self.groups.n_groups
+        asked.use.calls += self.groups.n_groups
         return Step("groups", {"groups": self.groups.n_groups})
 
     def _payers(self) -> dict[str, Any]:

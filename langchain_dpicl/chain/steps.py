@@ -60,15 +60,14 @@ class Step:
 
     Attributes:
         name: `public` (the model is about to be asked the question alone), `charged`,
-            `groups` (they are about to be asked), `stage` (one block of them has been
-            asked), `threshold`, `gate`, `merged`, `then` (the parser's `second` goes
-            on).
+            `groups` (they are about to be asked), `threshold`, `gate`, `merged`, `then`
+            (the parser's `second` goes on).
         details: What is known about it, ready for JSON.
 
     Privacy:
         Steps follow from public parameters and from what was released: a gate's
-        verdict, a threshold, the lead in the noisy sums of a stage, the status of the
-        outcome. When they come is time, which the proof says nothing of.
+        verdict, a threshold, the status of the outcome. When they come is time, of
+        which the proof says nothing.
     """
 
     name: str

@@ -138,15 +138,14 @@ class GroupSource(ABC):
 
     @property
     def keeps_places(self) -> bool:
-        """Whether every slot keeps its public place: needed to ask in stages.
+        """Whether every slot keeps its public place, for audits of a chain.
 
         Privacy:
             True is a promise. A draw has `n_groups` slots, always, in an order in which
             one unit more or less changes the slot at one place, and moves no other slot
             to another place. The place follows from the unit's own id, or from
             randomness of its own. Slots that are listed by priority, by score, or
-            without the empty ones keep no place: one more unit moves the later slots,
-            some of them from the last place of one block to the first of the next.
+            without the empty ones keep no place: one more unit moves the later slots.
         """
         return False
 

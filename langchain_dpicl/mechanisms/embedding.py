@@ -20,8 +20,7 @@ Models*, ICLR 2024, Algorithm 2 and Theorem 4.
    the noise multiplier is z, exactly. Nothing is added to the sensitivity for the
    rounding of the rows, in contrast to rounding first and counting step * sqrt(D).
 3. *Event* (`sum_template`). Gaussian with noise multiplier z. Going back from grid
-   steps to the rows' unit is post-processing. Where slots are asked block by block,
-   `stages` has the proof.
+   steps to the rows' unit is post-processing.
 """
 
 from __future__ import annotations

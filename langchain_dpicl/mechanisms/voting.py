@@ -10,8 +10,7 @@ Models*, ICLR 2024, Algorithm 1 and Theorem 3.
    grid of 1 / weight votes: exactly post-processing of a Gaussian mechanism.
 3. *Event* (`vote_template`). Gaussian with noise multiplier z. The argmax is
    post-processing. So is a rule that gives no label out of nothing: `least_votes` and
-   `lead_over_a_tie` are public numbers. Where slots are asked block by block, `stages`
-   has the proof.
+   `lead_over_a_tie` are public numbers.
 """
 
 from __future__ import annotations
@@ -37,6 +36,8 @@ NOBODY = 0.01  # How often a label may come out that no group chose.
 TIE = 0.05  # How often one of two labels with the same votes may come out.
 OTHER_BINS = 3  # Of a vote: "none of these", unreadable replies, failed calls.
 _NORMAL = NormalDist()
+_ROUNDING = 1 / (2 * COUNT_SCALE)
+"""Half a step of the noise, in its deviations: a step is 1 / `COUNT_SCALE`, or less."""
 
 
 def vote_template(
@@ -128,40 +129,31 @@ def noisy_argmax(
     return int(np.argmax(noisy))
 
 
-def least_votes(sigma: float, labels: int, looks: int = 1) -> float:
+def least_votes(sigma: float, labels: int) -> float:
     """Return the noisy count below which a label is taken for one that nobody chose.
 
     With no vote at all, some label's noisy count, of standard deviation sigma, reaches
     it in `NOBODY` of cases at most; where others have votes, a label without any comes
-    out more rarely. So it does at several looks (`stages`) together.
+    out more rarely.
 
-    That holds for the noise as it is drawn, whole steps of `count_grid`: where j
-    rounded Gaussians reach t, the sum of the Gaussians before the rounding reaches t
-    less j half steps. For one, t is the quantile of the rounded Gaussian, up to a step.
+    That holds for the noise as it is drawn, whole steps of `count_grid`: where a
+    rounded Gaussian reaches t, the Gaussian before the rounding reaches t less half a
+    step. So t is the quantile of the rounded Gaussian, up to a step.
     """
     # Of so many labels that the rate is 1 there is a quantile all the same.
-    share = math.log1p(-NOBODY) / (labels * looks)
-    return sigma * (-_NORMAL.inv_cdf(-math.expm1(share)) + _rounding(looks))
+    share = math.log1p(-NOBODY) / labels
+    return sigma * (-_NORMAL.inv_cdf(-math.expm1(share)) + _ROUNDING)
 
 
-def lead_over_a_tie(sigma: float, labels: int = 2, looks: int = 1) -> float:
+def lead_over_a_tie(sigma: float, labels: int = 2) -> float:
     """Return the noisy lead that a label reaches in `TIE` of cases, out of a tie.
 
     Of the two bins that tie, two are `labels`, or one is and one is another bin, such
-    as "none of these". It is `TIE` of cases at most, also at several looks (`stages`)
-    together, for the noise as it is drawn; see `least_votes`.
+    as "none of these". It is `TIE` of cases at most, for the noise as it is drawn; see
+    `least_votes`.
     """
-    share = -math.expm1(math.log1p(-TIE) / looks)
-    quantile = math.sqrt(2) * _NORMAL.inv_cdf(1 - share / labels)
-    return sigma * (quantile + 2 * _rounding(looks))
-
-
-def _rounding(looks: int) -> float:
-    """Return the half steps that the sum of the looks' noises was rounded by, at most.
-
-    In deviations of that sum: a step is 1 / `COUNT_SCALE` of one noise's, or less.
-    """
-    return math.sqrt(looks) / (2 * COUNT_SCALE)
+    quantile = math.sqrt(2) * _NORMAL.inv_cdf(1 - TIE / labels)
+    return sigma * (quantile + 2 * _ROUNDING)
 
 
 def required_lead(

@@ -27,7 +27,6 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
-from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.parsers.answer_vectors import (
     Vectors,
     answer_vectors,
@@ -36,10 +35,10 @@ from langchain_dpicl.parsers.answer_vectors import (
 from langchain_dpicl.parsers.base import PublicInput
 from langchain_dpicl.parsers.candidates import Candidates
 from langchain_dpicl.parsers.lead import noisy_others, verdict
+from langchain_dpicl.parsers.noisy_sum import NoisySumOutputParser
 from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import passage
-from langchain_dpicl.parsers.staged import Said, StagedOutputParser
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import Flow, aresult
 from langchain_dpicl.sealed import attempt
@@ -61,7 +60,7 @@ def _kept(center: Any) -> Any:
     return tuple(center) if is_vector else center
 
 
-class ESAOutputParser(StagedOutputParser[GaussianNoise]):
+class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
     """Release the public candidate answer that fits the groups' answers best.
 
     The candidates are the model's own answers to the question alone, or a list you
@@ -274,64 +273,59 @@ class ESAOutputParser(StagedOutputParser[GaussianNoise]):
         terms: dict[str, Any] = {
             "paid": paid,
             "relation": relation,
+            "slot_count": slot_count,
             "prepared": prepared,
         }
-        noisy = await aresult(self.noisy(slots, slot_count=slot_count, **terms))
-        return self.said(noisy, asked=Asked.whole(slot_count), **terms).outcome
+        return self.said(await aresult(self.noisy(slots, **terms)), **terms)
 
     @override
     def said(
         self,
         noisy: Vectors,
         *,
-        asked: Asked,
         paid: PaidCharge[GaussianNoise],
         relation: Relation,
+        slot_count: int,
         prepared: Candidates,
-    ) -> Said:
+    ) -> Outcome:
         """Return the candidate that a noisy sum, or vote, is nearest to."""
         z = paid.noise.noise_multiplier
         if self.select == "vote":
-            one = z * sensitivity.vote_l2(relation)
-            return _voted(noisy, asked, one, prepared.texts)
-        one = z * sensitivity.embedding_l2(relation, self.radius)
-        sigma, looks = asked.noise(one), asked.of_stages
+            return _voted(noisy, z * sensitivity.vote_l2(relation), prepared.texts)
+        sigma = z * sensitivity.embedding_l2(relation, self.radius)
         noisy, tallies = noisy[:-2], noisy[-2:]
         counts = (tallies / self.radius).round(1).tolist()
         counted: dict[str, Any] = dict(zip(_TALLIES, counts, strict=True))
-        slots = max(asked.slots, 1)
+        slots = max(slot_count, 1)
         mean = prepared.center + noisy / slots
         scores = prepared.vectors @ mean
         nothing = float((prepared.nothing @ mean).max())
         best, *_ = places = np.argsort(-scores, kind="stable").tolist()
         told = zip((*prepared.texts, NOTHING[1]), (*scores, nothing), strict=True)
         counted["scores"] = {text: round(float(score), 3) for text, score in told}
-        lead = prepared.lead(slots * mean)
-        clear = lead / asked.deviation(one, self.radius)
-        tie = mechanisms.lead_over_a_tie(sigma, labels=1, looks=looks)
+        tie = mechanisms.lead_over_a_tie(sigma, labels=1)
         first = int(tallies.argmax())
         over = tallies[first] - max(tallies[1 - first], prepared.nearest(noisy))
-        if tallies[first] >= mechanisms.least_votes(sigma, 2, looks) and over >= tie:
+        if tallies[first] >= mechanisms.least_votes(sigma, 2) and over >= tie:
             reason = (UNREADABLE, CALLS_FAILED)[first]
-            clear = over / asked.deviation(math.sqrt(2) * one, self.radius)
-            return Said(_fallback(reason, **counted), clear, is_answer=True)
+            return _fallback(reason, **counted)
         if nothing >= scores[best]:
             # A lead is a difference along a line, with the noise of one entry.
+            lead = prepared.lead(slots * mean)
             reason = _TELL if lead * math.sqrt(2) >= tie else NO_LEAD
-            return Said(_fallback(reason, **counted), clear, is_answer=True)
+            return _fallback(reason, **counted)
         if self.min_score is not None:
             places = [place for place in places if scores[place] >= self.min_score]
             is_far = not places
         else:
             # Without any answer, the sum's length in a direction is noise alone.
-            least = mechanisms.least_votes(sigma, len(places), looks)
+            least = mechanisms.least_votes(sigma, len(places))
             is_far = float(prepared.direction(best) @ noisy) < least
         if is_far:
             reason = "no candidate is near enough to what the groups say"
-            return Said(_fallback(reason, **counted), clear)
+            return _fallback(reason, **counted)
         ranking = tuple(prepared.texts[place] for place in places)
-        outcome = Outcome(Status.RELEASED, ranking[0], ranking=ranking, details=counted)
-        return Said(outcome, clear, is_answer=True)
+        return Outcome(Status.RELEASED, ranking[0], ranking=ranking, details=counted)
 
     def _texts(self, public: PublicInput) -> tuple[str, ...]:
         given = self.candidates if self.candidates is not None else public.zero_shot
@@ -408,20 +402,17 @@ _TELL = 'the answers are nearest to "the records do not tell"'
 _TALLIES = ("noisy_unreadable", "noisy_failed")
 
 
-def _voted(noisy: Vectors, asked: Asked, one: float, texts: tuple[str, ...]) -> Said:
-    """Return what noisy votes for candidates say, `one` block's noise given.
+def _voted(noisy: Vectors, sigma: float, texts: tuple[str, ...]) -> Outcome:
+    """Return what noisy votes for candidates say.
 
     Two candidates may say the same in other words, so a close race still has a winner.
     """
     votes, others = noisy[: len(texts)].tolist(), noisy[len(texts) :].tolist()
-    sigma, looks = asked.noise(one), asked.of_stages
-    said = verdict(votes, others, sigma=sigma, min_lead=0.0, looks=looks, none=_TELL)
-    lead = said.lead / asked.deviation(math.sqrt(2) * one)
+    said = verdict(votes, others, sigma=sigma, min_lead=0.0, none=_TELL)
     details = {**noisy_others(others), "confidence": said.confidence}
     if said.winner is None:
-        return Said(_fallback(said.reason, **details), lead, said.reason != NO_LEAD)
-    winner = texts[said.winner]
-    return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
+        return _fallback(said.reason, **details)
+    return Outcome(Status.RELEASED, texts[said.winner], details=details)
 
 
 def _fallback(reason: str, **details: Any) -> Outcome:

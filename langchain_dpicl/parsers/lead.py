@@ -27,13 +27,11 @@ class Verdict:
         confidence: By how many deviations of the noise the first bin leads the second
             one. Labels are bins, and so are "none of these", unreadable replies and
             failed calls.
-        lead: By how many votes the first bin leads the second one.
         reason: Why nothing is released, if nothing is.
     """
 
     winner: int | None
     confidence: float
-    lead: float
     reason: str = ""
 
 
@@ -43,7 +41,6 @@ def verdict(
     *,
     sigma: float,
     min_lead: float,
-    looks: int = 1,
     prior: Sequence[float] = (),
     none: str = NONE,
 ) -> Verdict:
@@ -58,9 +55,8 @@ def verdict(
         noisy: Noisy votes of the labels.
         others: Noisy numbers of the groups that chose none of them, of those whose
             reply could not be read, and of those whose call failed.
-        sigma: Standard deviation of the noise of one count, of all blocks together.
+        sigma: Standard deviation of the noise of one count.
         min_lead: Least noisy lead over every other label.
-        looks: How often noisy votes may be read before one is released.
         prior: Public votes for the labels. They decide which label leads the others,
             and by how much. Whether groups chose a label, and not none, is decided
             without them.
@@ -80,15 +76,15 @@ def verdict(
     ahead = noisy[best] - others[other]
     behind = others[other] - max(others[second], *noisy)
     first = min(lead, ahead) if ahead >= 0 else max(behind, 0.0)
-    least = least_votes(sigma, len(noisy), looks)
-    tie = lead_over_a_tie(sigma, labels=1, looks=looks)
+    least = least_votes(sigma, len(noisy))
+    tie = lead_over_a_tie(sigma, labels=1)
     winner, reason = None, NO_LEAD
     if noisy[best] >= least and lead >= min_lead and ahead >= max(min_lead, tie):
         winner, reason = best, ""
     elif others[other] >= least and behind >= tie:
         reason = (none, UNREADABLE, CALLS_FAILED)[other]
     confidence = round(first / (sigma * math.sqrt(2)), 2)
-    return Verdict(winner, confidence, first, reason)
+    return Verdict(winner, confidence, reason)
 
 
 def noisy_others(others: Sequence[float]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -33,7 +32,6 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
-from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
@@ -42,9 +40,9 @@ from langchain_dpicl.parsers.base import (
     Reading,
 )
 from langchain_dpicl.parsers.lead import nobody_score, noisy_others, verdict
+from langchain_dpicl.parsers.noisy_sum import NoisySumOutputParser
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
-from langchain_dpicl.parsers.staged import Said, StagedOutputParser
 from langchain_dpicl.parsers.words import tokenize
 from langchain_dpicl.release.flow import Flow
 from langchain_dpicl.sealed import attempt
@@ -84,7 +82,7 @@ def _kept(labels: Any) -> Any:
     return labels if labels == DRAFT else tuple(labels)
 
 
-class VoteOutputParser(StagedOutputParser[VoteNoise]):
+class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
     """Release the label that most groups chose, under noise.
 
     The labels are public: a list that you give, or with `labels="draft"` the possible
@@ -113,9 +111,8 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         Slots without records are in no bin. Labels are fixed before the charge, from
         public input: a draft sees the question and no record, and so does the answer
         that `prior` favors: a public number is added to a noisy count. Which label
-        comes out, and whether one does, is post-processing of the noisy histogram;
-        asked in stages, of the histograms of blocks (`mechanisms.stages`). So is
-        whether `then=` is used. Its release has its own charge (or its own events in
+        comes out, and whether one does, is post-processing of the noisy histogram. So
+        is whether `then=` is used. Its release has its own charge (or its own events in
         the charge), its own sample and its own noise: the two compose.
 
     Raises:
@@ -340,18 +337,6 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             labels[label], lambda text: self._choice(text, labels) == label
         )
 
-    @property
-    @override
-    def has_stages(self) -> bool:
-        """Permute-and-flip releases a winner, and no counts."""
-        return self.mechanism == "gaussian"
-
-    @property
-    @override
-    def lets_ties_out(self) -> bool:
-        """Of given labels the larger count comes out, of drafted ones a clear lead."""
-        return self.labels != DRAFT
-
     @override
     def release(
         self,
@@ -385,7 +370,7 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         slot_count: int,
         prepared: tuple[str, ...],
     ) -> Flow[NDArray[np.float64]]:
-        """Release the noisy votes of some slots; see `mechanisms.voting`."""
+        """Release the noisy votes; see `mechanisms.voting`."""
         yield from ()
         return mechanisms.noisy_counts(
             self._counts(slots, prepared),
@@ -399,29 +384,26 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         self,
         noisy: NDArray[np.float64],
         *,
-        asked: Asked,
         paid: PaidCharge[VoteNoise],
         relation: Relation,
+        slot_count: int,
         prepared: tuple[str, ...],
-    ) -> Said:
+    ) -> Outcome:
         """Return what noisy votes say."""
         labels, drafted = prepared, self._drafted(prepared)
         votes, others = noisy[:-OTHER_BINS].tolist(), noisy[-OTHER_BINS:].tolist()
-        one = _multiplier(paid) * sensitivity.vote_l2(relation)
-        sigma, looks = asked.noise(one), asked.of_stages
+        sigma = _multiplier(paid) * sensitivity.vote_l2(relation)
         min_lead = self.min_lead
         if min_lead is None:
-            tie = mechanisms.lead_over_a_tie(sigma, looks=looks)
+            tie = mechanisms.lead_over_a_tie(sigma)
             min_lead = tie if self.labels == DRAFT else 0.0
         said = verdict(
             votes,
             others,
             sigma=sigma,
             min_lead=min_lead,
-            looks=looks,
-            prior=self._prior(labels, asked.slots / asked.of_slots),
+            prior=self._prior(labels),
         )
-        lead = said.lead / asked.deviation(math.sqrt(2) * one)
         details = {
             **drafted,
             "noisy_votes": {
@@ -432,9 +414,8 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
             "confidence": said.confidence,
         }
         if said.winner is None:
-            return Said(_fallback(details, said.reason), lead, said.reason != NO_LEAD)
-        winner = labels[said.winner]
-        return Said(Outcome(Status.RELEASED, winner, details=details), lead, True)
+            return _fallback(details, said.reason)
+        return Outcome(Status.RELEASED, labels[said.winner], details=details)
 
     def _drafted(self, labels: tuple[str, ...]) -> dict[str, Any]:
         """Return what is public about this question's labels."""
@@ -442,10 +423,10 @@ class VoteOutputParser(StagedOutputParser[VoteNoise]):
         favored = labels.favored if isinstance(labels, _Favoring) else None
         return {**shown, **({} if favored is None else {"prior": labels[favored]})}
 
-    def _prior(self, labels: tuple[str, ...], asked: float) -> list[float]:
-        """Return the prior votes; for a part of the groups, that part of them."""
+    def _prior(self, labels: tuple[str, ...]) -> list[float]:
+        """Return the prior votes."""
         favored = labels.favored if isinstance(labels, _Favoring) else None
-        return [asked * self.prior * (place == favored) for place in range(len(labels))]
+        return [self.prior * (place == favored) for place in range(len(labels))]
 
     def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
         counts = [0] * (len(labels) + OTHER_BINS)

@@ -178,7 +178,6 @@ def test_words_with_noisy_counts_lose_what_the_counts_lose() -> None:
 
 PARSERS: dict[str, Any] = {
     "vote": vote(),
-    "stages": vote(),
     "flip": vote(mechanism="permute_and_flip"),
     "esa": ESAOutputParser(embedding=EMBEDDING, candidates=["A cough.", "A rash."]),
     "ptr": KSAPTROutputParser(k=1),
@@ -190,8 +189,7 @@ PARSERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_sound_chain_is_found_sound(name: str) -> None:
-    stages: Any = {"stages": 2} if name == "stages" else {}
-    report = audit(chain_of(PARSERS[name], **stages))
+    report = audit(chain_of(PARSERS[name]))
     assert report.is_sound, report
     assert 0 <= report.measured["epsilon"] <= report.claimed["epsilon"] * 1.001
     assert report.claimed["epsilon"] <= 8

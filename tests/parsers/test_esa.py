@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.mechanisms import SeededRandom
 from langchain_dpicl.mechanisms.ball_grid import on_grid
-from langchain_dpicl.mechanisms.stages import Asked
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import (
     ESAOutputParser,
@@ -218,8 +218,8 @@ def answered_in(draws: int, slots: list[Slot], z: float, **terms: Any) -> float:
     for _ in range(draws):
         # Without padding, which would be most of the work.
         noisy = result(parser.noisy(slots, slot_count=0, **terms))
-        said = parser.said(noisy, asked=Asked.whole(60), **terms)
-        out += said.outcome.status is Status.RELEASED
+        said = parser.said(noisy, slot_count=60, **terms)
+        out += said.status is Status.RELEASED
     return out / draws
 
 
@@ -340,3 +340,33 @@ def test_one_slot_moves_the_sum_by_twice_the_radius_at_most(
     if center is None:
         # A twin whose tally comes on top of a vector moves the sum by more.
         assert np.linalg.norm(sums[4] + tallies[0] - sums[5]) > 2.2
+
+
+def test_a_sum_leads_along_the_line_to_each_other_candidate() -> None:
+    parser = ESAOutputParser(embedding=EMBEDDING, candidates=SAID)
+    given = parser.prepare(PublicInput())
+
+    def lead(vectors: list[list[float]], *total: float) -> float:
+        nothing = np.array([[-1.0, *[0.0] * (len(total) - 1)]])
+        flat = replace(given, vectors=np.array(vectors), nothing=nothing)
+        return flat.lead(np.array(total))
+
+    three = lead([[1, 0, 0], [0, 1, 0], [0, 0, 1]], 20.0, 6.0, 0.0)
+    # The same candidate twice is no race.
+    twice = lead([[1, 0], [1, 0], [0, 1]], 20.0, 6.0)
+    assert three == pytest.approx(14 / math.sqrt(2)) == twice
+    # That the records do not tell is a candidate.
+    assert lead([[1, 0], [0, 1]], -20.0, 0.0) == pytest.approx(20 / math.sqrt(2))
+
+
+@pytest.mark.parametrize("radius", [0.1, 1.0])
+def test_a_row_moves_a_sum_by_the_radius_at_most(radius: float) -> None:
+    parser = ESAOutputParser(embedding=EMBEDDING, candidates=SAID, radius=radius)
+    prepared = parser.prepare(PublicInput())
+    line = prepared.vectors[0] - prepared.vectors[1]
+    line /= np.linalg.norm(line)
+    draws = np.random.default_rng(1).normal(size=(20, line.size))
+    for row in [line * 9, *draws]:
+        noise = paid(parser, 1e-6).noise
+        noisy = parser._sum([row], (0, 0), noise, Relation.REPLACE, prepared)
+        assert abs(float(noisy[:-2] @ line)) <= radius * (1 + 1e-3)

@@ -17,7 +17,6 @@ def test_drafted_labels_are_known_by_the_word_and_not_by_the_object() -> None:
     written = VoteOutputParser(labels="draft")
     assert read.cache_parameters("Which?") == written.cache_parameters("Which?")
     assert read.public_parameters() == written.public_parameters()
-    assert read.lets_ties_out == written.lets_ties_out
 
 
 # -- what a chain asks a parser --------------------------------------------------------
