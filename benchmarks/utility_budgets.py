@@ -11,8 +11,6 @@ answer, by kind of account?
 * *per unit*: each question charges the people that it is about, and who can't pay any
   more takes no part any more.
 * *cache*: a question that was paid for is answered again for nothing.
-* *gate*: where the groups agree with what the model says alone, that is the answer, at
-  a tenth of the price.
 
 The groups are the same everywhere: 50 shards, each with its own best 10 of the records
 that reach a public threshold, relation `REPLACE`; released by voting among the options.
@@ -46,7 +44,6 @@ from langchain_dpicl import (
     BudgetExhaustedError,
     DPChain,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     VoteOutputParser,
 )
@@ -72,7 +69,6 @@ class System:
     scope: Literal["corpus", "unit"]
     queries: int
     cache: bool = False
-    gate: bool = False
     short: str = ""
     """Its name in the picture; none: it is not drawn."""
 
@@ -92,7 +88,6 @@ SYSTEMS = (
     System("per unit, 18 each", "unit", PER_ROW),
     System("per unit, 50 each", "unit", 50, short="per unit"),
     System("per unit, 100 each", "unit", 100),
-    System("per unit + gate, 50 each", "unit", 50, gate=True),
     System("per unit + cache, 9 each", "unit", PER_ROW // 2, cache=True),
     System(
         "per unit + cache, 18 each",
@@ -100,15 +95,6 @@ SYSTEMS = (
         PER_ROW,
         cache=True,
         short="per unit + cache",
-    ),
-    System("per unit + cache + gate, 9 each", "unit", PER_ROW // 2, True, True),
-    System(
-        "per unit + cache + gate, 18 each",
-        "unit",
-        PER_ROW,
-        True,
-        True,
-        short="per unit + cache + gate",
     ),
 )
 QUICK = tuple(system for system in SYSTEMS if system.short)
@@ -127,8 +113,6 @@ def run_system(
         epsilon=EPSILON,
         delta=DELTA,
         queries=system.queries,
-        # The gate's test costs another price than a vote: a plan can't hold both.
-        accounting="gdp" if system.gate else None,
         scope=system.scope,
         ledger=ledger,
         account=ACCOUNT,
@@ -148,7 +132,6 @@ def run_system(
                 budget=budget,
                 max_concurrency=1,
                 cache=system.cache,
-                gate=PublicFirstGate() if system.gate else None,
             )
         try:
             answer = chains[question.about].invoke(_asked(question))
@@ -157,8 +140,6 @@ def run_system(
         else:
             record = answer.response_metadata["privacy"]
             how = record["status"]
-            if how == "released" and record["details"].get("gate") == "agreed":
-                how = "gate"
             tally.add(how, right=str(answer.text) == question.truth)
         advance()
     tally.calls = model.calls - calls

@@ -13,8 +13,8 @@ from rich import box
 from rich.table import Table as RichTable
 from utility_measures import figure_canvas, spread
 
-ANSWERED = ("released", "gate", "cached")
-"""How an answer that rests on the records comes about: voted, agreed to, or stored."""
+ANSWERED = ("released", "cached")
+"""How an answer that rests on the records comes about: voted or stored."""
 
 STEP = 10
 """Questions from one point of a drawn line to the next."""
@@ -24,7 +24,6 @@ FIGURES = (
     "wrong",
     "fallback",
     "refused",
-    "by gate",
     "cached",
     "right, model alone wrong",
     "charges",
@@ -82,7 +81,6 @@ class Tally:
                     answered - right,
                     how["fallback"] + how["abstained"],
                     how["refused"],
-                    how["gate"],
                     how["cached"],
                     sum(self.learned),
                     self.charges,

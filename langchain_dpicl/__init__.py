@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.budget import PrivacyBudgetHandler
     from langchain_dpicl.chain import (
         DPChain,
-        PublicFirstGate,
     )
     from langchain_dpicl.common.outcome import Outcome, Status
     from langchain_dpicl.common.relation import Relation
@@ -108,7 +107,6 @@ __all__ = [
     "PlanMismatchError",
     "PrivacyBudgetHandler",
     "PublicCallError",
-    "PublicFirstGate",
     "Relation",
     "ReleasedCorpus",
     "ReleasedExamples",
@@ -146,7 +144,6 @@ _HOMES = {
     "NoisyThreshold": "groups",
     "Outcome": "common.outcome",
     "PrivacyBudgetHandler": "budget",
-    "PublicFirstGate": "chain",
     "Relation": "common.relation",
     "ReleasedCorpus": "released",
     "ReleasedExamples": "released",

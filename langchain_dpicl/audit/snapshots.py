@@ -358,7 +358,6 @@ def _require_auditable(chain: Any) -> None:
             f"A snapshot audits a DPChain, not a {type(chain).__name__}."
         )
     more = {
-        "gate=": chain.gate is not None,
         "then=": chain.parser.second is not None,
         "NoisyThreshold": chain.groups.threshold_template is not None,
     }

@@ -2,7 +2,6 @@
 
 from langchain_dpicl.chain.check_report import CheckedQuestion, CheckReport, Finding
 from langchain_dpicl.chain.dp_chain import DPChain
-from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import UnseenLabelsWarning
 
 __all__ = [
@@ -10,6 +9,5 @@ __all__ = [
     "CheckedQuestion",
     "DPChain",
     "Finding",
-    "PublicFirstGate",
     "UnseenLabelsWarning",
 ]

@@ -36,7 +36,6 @@ from typing import Any
 from langchain_dpicl.accounting import event_to_dict
 from langchain_dpicl.accounting.template import Template
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
-from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.steps import PreparedQuery, Released
 from langchain_dpicl.common.outcome import CALLS_FAILED, Outcome, Status
@@ -68,7 +67,6 @@ def answer_key(
     parser: DPOutputParser,
     groups: GroupSource,
     model: Any,
-    gate: PublicFirstGate | None = None,
 ) -> str:
     """Return the key under which a question's answer is stored.
 
@@ -93,8 +91,6 @@ def answer_key(
         "model": named(model),
         "is_secure": all(one.random is None or one.random.secure for one in parsers),
     }
-    if gate is not None:
-        public["gate"] = gate.public_parameters()
     try:
         text = json.dumps(public, sort_keys=True)
     except (TypeError, ValueError):

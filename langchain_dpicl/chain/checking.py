@@ -163,7 +163,7 @@ class ChainCheck:
         template = parser.draft_prompt
         prompting.rewrite(parser.rewrite_prompt, question, "")
         asked = [
-            (prompting.public(question), self._zero_shot),
+            (prompting.public(question), parser.zero_shot_answers),
             (prompting.draft(template, question), int(template is not None)),
         ]
         answers: list[tuple[str, ...]] = []
@@ -319,11 +319,6 @@ class ChainCheck:
 
     # -- what a question costs ---------------------------------------------------------
 
-    @property
-    def _zero_shot(self) -> int:
-        private = self.query.private
-        return max(private.parser.zero_shot_answers, int(private.gate is not None))
-
     def _charge(self) -> dict[str, Any] | None:
         private, budget = self.query.private, self.budget
         if budget is None:
@@ -332,7 +327,7 @@ class ChainCheck:
         templates = private.templates(budget)
         try:
             if len(templates) > 1:
-                budget.require_filter("A chain with a gate or a noisy threshold")
+                budget.require_filter("A chain with a noisy threshold")
             budget.require_payable(templates[0])
             events = [
                 event for template in templates for event in budget.price(template)
@@ -368,8 +363,7 @@ class ChainCheck:
         ranked = [
             f for severity in order for f in self.findings if f.severity == severity
         ]
-        scope = None if self.budget is None else self.budget.scope
-        group_calls, public_calls = most_calls(private, scope)
+        group_calls, public_calls = most_calls(private)
         return CheckReport(
             findings=tuple(ranked),
             questions=tuple(checked),

@@ -17,7 +17,6 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from typing_extensions import override
 
 from langchain_dpicl.budget import PrivacyBudgetHandler, check_budget
-from langchain_dpicl.chain.gate import PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.public_model import PublicModel
 from langchain_dpicl.chain.query import QueryRunner, check_filter_keys
@@ -32,7 +31,7 @@ from langchain_dpicl.common.prompts import (
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource
-from langchain_dpicl.parsers import DPOutputParser, PublicInput, VoteOutputParser
+from langchain_dpicl.parsers import DPOutputParser, VoteOutputParser
 from langchain_dpicl.sealed import SealedModel
 
 _INSTEAD = {
@@ -67,8 +66,6 @@ class DPChain(
         max_concurrency: Most group calls in flight at once, over all questions at
             a time; None: 32, or one where the model seems to compute in this process.
         cache: Whether a question that was paid for is answered again at no charge.
-        gate: Whether the model's own answer is released for the price of a test where
-            the groups agree with it.
         filter_keys: What a question's `filter` may say about who takes part.
 
     Raises:
@@ -179,10 +176,6 @@ class DPChain(
     ledger, at no charge (status `cached`). The stored answer does not know of records
     that came or went since, and the account must be for this corpus only."""
 
-    gate: PublicFirstGate | None = None
-    """Ask first whether the groups agree with the public answer, and release that one
-    for the price of the test; needs an account with `accounting=`."""
-
     progress: bool = False
     """Whether to draw a progress bar of the group calls on standard error: for your own
     terminal, not for a service."""
@@ -217,8 +210,6 @@ class DPChain(
         check_budget(self.budget)
         # Refuses a parser that can't be used with this source's sampling.
         self.parser.event_template(self.groups.sampling_rate)
-        if self.gate is not None and not self.parser.knows_public_answers:
-            self.parser.public_answer(PublicInput())
         prompting = Prompting(
             self.prompt,
             self.public_prompt,
@@ -237,7 +228,6 @@ class DPChain(
             parser=self.parser,
             prompting=prompting,
             sealed=SealedModel(self.model, self.max_concurrency),
-            gate=self.gate,
             pad_calls=self.pad_calls,
             progress=GroupProgress(shown=self.progress),
         )
@@ -301,7 +291,7 @@ class DPChain(
 
         Before its tokens come empty chunks, each with one step of the query in
         `response_metadata["privacy_steps"]`: `public`, `drafts`, `charged`, `groups`,
-        `threshold`, `gate`, `then`, `merged`. The last chunk carries the
+        `threshold`, `then`, `merged`. The last chunk carries the
         record.
         Custom events named `dpicl_step` tell callbacks the same steps, also for the
         other ways to ask.

@@ -307,8 +307,6 @@ class QueryRunner:
     def _begin(self, value: Any, run_manager: Any) -> PreparedQuery:
         budget = find_budget(self.budget, run_manager)
         self.private.groups.require_accounting(budget.accounting)
-        if self.private.gate is not None:
-            budget.require_filter("A public-first gate")
         if self.private.groups.threshold_template is not None:
             budget.require_filter("A threshold chosen by noisy counts")
         question = read_question(value, self.longest)
@@ -320,7 +318,6 @@ class QueryRunner:
             parser=self.private.parser,
             groups=self.private.groups,
             model=self.private.sealed.model,
-            gate=self.private.gate,
         )
         parser = self.private.parser
         goes_on = None if parser.second is None else parser.goes_on
@@ -342,7 +339,7 @@ class QueryRunner:
         # A wrong key or URL must cost nothing: until the model has answered once, the
         # question alone comes before the charge, and is kept as the fallback.
         is_new = parser.draft_prompt is None and not self.public.has_answered
-        return max(parser.zero_shot_answers, int(is_new or private.gate is not None))
+        return max(parser.zero_shot_answers, int(is_new))
 
     def _prepared(
         self,
@@ -359,9 +356,6 @@ class QueryRunner:
             question=replace(asked.question, instructions=instructions),
             zero_shot=public.zero_shot,
             prepared=prepared,
-            public_answer=private.parser.public_answer(public)
-            if private.gate is not None
-            else None,
         )
 
     def _part(self, released: Released) -> SealedQuery:

@@ -22,7 +22,6 @@ def privacy_record(
     outcome: Outcome,
     charges: Sequence[PaidCharge[Any]] = (),
     details: dict[str, Any] | None = None,
-    mechanism: str | None = None,
 ) -> dict[str, Any]:
     """Return what may be known about an answer, as JSON-able values.
 
@@ -34,7 +33,6 @@ def privacy_record(
         outcome: The mechanism's output.
         charges: What was charged, in order; the last one is the mechanism's.
         details: What was released besides, before the mechanism's output.
-        mechanism: What released it, if not the parser.
 
     Returns:
         `status`, `mechanism`, `parameters`, `keywords`, `ranking` and `details` of the
@@ -52,7 +50,7 @@ def privacy_record(
     return release_record(
         kind="answer",
         status=status.value,
-        mechanism=mechanism or groups.charged(parser.event_template).mechanism,
+        mechanism=groups.charged(parser.event_template).mechanism,
         parameters=parameters,
         unit=f"all records with the same {groups.unit_key!r}",
         unit_key=groups.unit_key,

@@ -3,16 +3,11 @@
 A query is charged once for each thing that it releases:
 
 1. what the group source releases before it draws (`threshold_template`), if anything;
-2. the public-first gate's test, if the chain has one;
-3. the parser's release, unless the gate has passed;
-4. that of the parser's `second`, where the first tells nothing (under a plan together
+2. the parser's release;
+3. that of the parser's `second`, where the first tells nothing (under a plan together
    with the first: a plan holds the same for every question).
 
-Each charge is durable before the groups are drawn and asked for it. The gate and the
-release share one set of answers only where that is sound: where a charge is everybody's
-and nothing is sampled. A unit that could pay for the test and not for the release must
-leave no trace in the latter, and two mechanisms on one sample are not two sampled ones;
-so a per-unit account and sampled groups draw and ask anew.
+Each charge is durable before the groups are drawn and asked for it.
 """
 
 from __future__ import annotations
@@ -33,7 +28,6 @@ from langchain_dpicl.chain.answers import (
     released_before,
     shared,
 )
-from langchain_dpicl.chain.gate import MECHANISM, PublicFirstGate
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.record import privacy_record
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery, Released, Step
@@ -44,10 +38,9 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.groups import GroupSource, ThresholdRelease
 from langchain_dpicl.parsers import DPOutputParser
-from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry
-from langchain_dpicl.sealed import Hidden, SealedModel, attempt, sealed
+from langchain_dpicl.sealed import SealedModel, attempt, sealed
 
 T = TypeVar("T")
 
@@ -61,7 +54,6 @@ class SealedQuery:
         parser: The mechanism.
         prompting: The templates.
         sealed: The model, for the groups.
-        gate: The public-first gate, if there is one.
         pad_calls: Whether empty groups make a call too.
         progress: Shows how far the group calls are.
     """
@@ -70,7 +62,6 @@ class SealedQuery:
     parser: DPOutputParser
     prompting: Prompting
     sealed: SealedModel
-    gate: PublicFirstGate | None
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
 
@@ -80,19 +71,18 @@ class SealedQuery:
         then = self.parser.second
         if then is None:
             return None
-        return replace(self, parser=then, gate=None)
+        return replace(self, parser=then)
 
     def templates(self, budget: PrivacyBudgetHandler | None) -> list[Template[Any]]:
         """Return what a query is charged, in order, as far as public parameters say.
 
-        It is charged less where the gate passes, or the first release tells something.
+        It is charged less where the first release tells something.
         """
         then = []
         if self.second is not None and budget and not budget.charges_together:
             then = self.second.templates(budget)
-        gate = self.gate and self.groups.charged(self.gate.event_template)
         own = self.template(budget)
-        return [t for t in (self.groups.threshold_template, gate, own, *then) if t]
+        return [t for t in (self.groups.threshold_template, own, *then) if t]
 
     def template(self, budget: PrivacyBudgetHandler | None) -> Template[Any]:
         """Return what the release is charged, with the second one's under a plan."""
@@ -141,28 +131,12 @@ class SealedQuery:
                 asked, (yield self._release_threshold(asked, charges[-1]))
             )
             yield chosen
-        answers: Hidden[list[Slot]] | None = None
-        if self.gate is not None and asked.public_answer is not None:
-            template = self.groups.charged(self.gate.event_template)
-            bought = yield from self.buy(asked, template, charges, MECHANISM)
-            if isinstance(bought, Released):
-                return bought
-            paid = bought.paid
-            charges = (*charges, paid)
-            test = self._tested(asked, asked.public_answer, bought)
-            tested = yield from _owned(bought, test, template)
-            agreed, answers = tested.value[0], self._kept(tested, paid)
-            yield Step("gate", {"agreed": agreed})
-            if agreed:
-                outcome = _agreed(asked.public_answer)
-                return Released(asked, outcome, charges, MECHANISM, bought.entry)
-            asked = asked.knowing({"gate": "disagreed"})
         own = self.template(asked.budget)
         bought = yield from self.buy(asked, own, charges)
         if isinstance(bought, Released):
             return bought
         charges = (*charges, bought.paid)
-        drawing = self.draw(asked, bought, charges, answers)
+        drawing = self.draw(asked, bought, charges)
         return (yield from _owned(bought, drawing, own))
 
     def release_second(self, asked: PreparedQuery, first: Released) -> Flow[Released]:
@@ -216,13 +190,11 @@ class SealedQuery:
         asked: PreparedQuery,
         bought: Bought,
         charges: tuple[PaidCharge[Any], ...],
-        answers: Hidden[list[Slot]] | None = None,
         place: int = 0,
     ) -> Flow[Released]:
         """Draw what was bought."""
-        if answers is None:
-            yield self._asking(asked)
-        outcome = yield self._merge(asked, bought, answers, place)
+        yield self._asking(asked)
+        outcome = yield self._merge(asked, bought, place)
         return Released(
             asked, outcome, charges, entry=bought.entry, place=place, bought=bought
         )
@@ -237,7 +209,6 @@ class SealedQuery:
         asked: PreparedQuery,
         template: Template[Any],
         charges: tuple[PaidCharge[Any], ...],
-        mechanism: str | None = None,
     ) -> Flow[Bought | Released]:
         """Charge what gives the answer, or find what was released meanwhile."""
         if asked.answers is None:
@@ -245,7 +216,7 @@ class SealedQuery:
 
         def record(part: SealedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
             blank, paying = Outcome(Status.RELEASED), (*charges, paid)
-            released = Released(asked, blank, paying, mechanism)
+            released = Released(asked, blank, paying)
             return part.record(released, Status.RELEASED)
 
         def records(paid: PaidCharge[Any]) -> dict[str, Any]:
@@ -276,7 +247,6 @@ class SealedQuery:
             outcome=released.outcome,
             charges=released.charges,
             details=released.asked.details,
-            mechanism=released.mechanism,
         )
 
     def _charge(self, asked: PreparedQuery, template: Template[Any]) -> Do:
@@ -300,38 +270,12 @@ class SealedQuery:
 
         return sealed(release_threshold)
 
-    def _tested(
-        self, asked: PreparedQuery, public: PublicAnswer, bought: Bought
-    ) -> Flow[Hidden[tuple[bool, list[Slot]]]]:
-        yield self._asking(asked)
-        return Hidden((yield self._test(asked, public, bought)))
-
-    def _test(self, asked: PreparedQuery, public: PublicAnswer, bought: Bought) -> Do:
-        paid = bought.paid
-
-        def test() -> Flow[tuple[bool, list[Slot]]]:
-            slots = yield from self._answers(asked, paid)
-            agreed = self._passes(slots, public, paid)
-            # Whether it agreed is released, so what is written may depend on it.
-            write = partial(bought.kept, _agreed(public)) if agreed else bought.close
-            yield in_thread(write, shielded=True)
-            return agreed, slots
-
-        return sealed(test)
-
-    def _merge(
-        self,
-        asked: PreparedQuery,
-        bought: Bought,
-        answers: Hidden[list[Slot]] | None,
-        place: int,
-    ) -> Do:
+    def _merge(self, asked: PreparedQuery, bought: Bought, place: int) -> Do:
         paid = bought.paid
 
         def merge() -> Flow[Outcome]:
-            slots = (
-                answers.value if answers else (yield from self._answers(asked, paid))
-            )
+            drawn = yield from self.draw_groups(asked, paid)
+            slots = yield from self.ask_groups(asked, drawn)
             terms = self._terms(asked, paid)
             outcome: Outcome = yield Do(
                 partial(self.parser.release, slots, **terms),
@@ -344,10 +288,6 @@ class SealedQuery:
             return outcome
 
         return sealed(merge)
-
-    def _answers(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Flow[list[Slot]]:
-        drawn = yield from self.draw_groups(asked, paid)
-        return (yield from self.ask_groups(asked, drawn))
 
     def draw_groups(
         self, asked: PreparedQuery, paid: PaidCharge[Any]
@@ -392,26 +332,6 @@ class SealedQuery:
             "salt": self.groups.salt_fingerprint,
         }
 
-    def _passes(
-        self, slots: Sequence[Slot], public: PublicAnswer, paid: PaidCharge[Any]
-    ) -> bool:
-        return self.gate is not None and self.gate.passes(
-            slots,
-            public,
-            paid=paid,
-            relation=self.groups.relation,
-            slot_count=self.groups.n_groups,
-            random=self.parser.random,
-        )
-
-    def _kept(
-        self, hidden: Hidden[tuple[bool, list[Slot]]], paid: PaidCharge
-    ) -> Hidden[list[Slot]] | None:
-        """Return the answers for the release, or None where it needs new ones."""
-        if paid.charge_units is not None or self.groups.sampling_rate < 1:
-            return None
-        return Hidden(hidden.value[1])
-
     def _terms(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
         return {
             "paid": paid,
@@ -451,7 +371,3 @@ def _with_threshold(
 ) -> tuple[PreparedQuery, Step]:
     known = replace(asked, embedded=refined.prepared).knowing(refined.details)
     return known, Step("threshold", refined.details)
-
-
-def _agreed(public: PublicAnswer) -> Outcome:
-    return Outcome(Status.RELEASED, public.text, details={"gate": "agreed"})

@@ -14,7 +14,6 @@ from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.public_model import Use
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
-from langchain_dpicl.parsers.base import PublicAnswer
 from langchain_dpicl.parsers.reading.wording import keeps
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
@@ -33,7 +32,6 @@ class PreparedQuery:
         embedded: What the group source made of the question.
         zero_shot: The model's answers to the question alone.
         prepared: What the parser made of those.
-        public_answer: What a public-first gate tests, where there is one.
         details: What was released before the parser's own release.
         answers: What is stored of this question, with a cache.
         use: What it has taken of the model so far.
@@ -44,7 +42,6 @@ class PreparedQuery:
     embedded: Any = None
     zero_shot: tuple[str, ...] = ()
     prepared: Any = None
-    public_answer: PublicAnswer | None = None
     details: dict[str, Any] = field(default_factory=dict)
     answers: Answers | None = None
     use: Use = field(default_factory=Use)
@@ -60,14 +57,13 @@ class Step:
 
     Attributes:
         name: `public` (the model is about to be asked the question alone), `charged`,
-            `groups` (they are about to be asked), `threshold`, `gate`, `merged`, `then`
+            `groups` (they are about to be asked), `threshold`, `merged`, `then`
             (the parser's `second` goes on).
         details: What is known about it, ready for JSON.
 
     Privacy:
-        Steps follow from public parameters and from what was released: a gate's
-        verdict, a threshold, the status of the outcome. When they come is time, of
-        which the proof says nothing.
+        Steps follow from public parameters and from what was released: a threshold, the
+        status of the outcome. When they come is time, of which the proof says nothing.
     """
 
     name: str
@@ -86,7 +82,6 @@ class Released:
         asked: The question.
         outcome: What was released.
         charges: The charges, in their order; none where public input decided it.
-        mechanism: What released it, if not the parser.
         entry: Where it is stored, with a cache.
         place: As which step.
         is_again: Whether another asking has paid for it.
@@ -97,7 +92,6 @@ class Released:
     asked: PreparedQuery
     outcome: Outcome
     charges: tuple[PaidCharge[Any], ...] = ()
-    mechanism: str | None = None
     entry: Entry | None = None
     place: int = 0
     is_again: bool = False

@@ -13,7 +13,6 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `choose_k`, then `ptr_top_k` | `ptr_range_template` | `keyword_ptr.py` |
 | `threshold_words` | `threshold_template` | `keyword_threshold.py` |
 | `joint_top_k` | `joint_template` | `keyword_joint.py` |
-| `exceeds` | `agreement_template` | `agreement.py` |
 | `permute_and_flip` | `flip_template` | `selection.py` |
 | `noisy_next_token` | `next_token_template` | `next_token.py` |
 | `noisy_max_next_token` | `max_token_template` | `next_token.py` |
@@ -29,11 +28,6 @@ added to a delta or an epsilon.
 
 from __future__ import annotations
 
-from langchain_dpicl.mechanisms.agreement import (
-    agreement_template,
-    exceeds,
-    exceeds_pass_rate,
-)
 from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
 from langchain_dpicl.mechanisms.embedding import (
     noisy_sum,
@@ -113,11 +107,8 @@ __all__ = [
     "SeededRandom",
     "ThresholdNoise",
     "VectorNoise",
-    "agreement_template",
     "choose_k",
     "clear_first",
-    "exceeds",
-    "exceeds_pass_rate",
     "flip_template",
     "histograms_template",
     "joint_template",

@@ -149,11 +149,6 @@ def new_keywords(relation: Relation | str, items_per_answer: int) -> int:
     return int(_by_relation(relation, words, words))
 
 
-def agreement_count(relation: Relation | str) -> int:
-    """Return how far the number of slots that agree with something public moves: 1."""
-    return int(_by_relation(relation, 1, 1))
-
-
 def keyword_gap(relation: Relation | str) -> int:
     """Return the sensitivity of H(k) - H(k+1), for any k: 1 or 2.
 

@@ -8,7 +8,7 @@ caller vouches that no person's records reached more than one of the candidates.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal
@@ -61,20 +61,6 @@ class PublicInput:
     prompt_text: str = ""
     zero_shot: tuple[str, ...] = field(default=())
     draft: str = ""
-
-
-@dataclass(frozen=True)
-class PublicAnswer:
-    """The model's public answer, in a form that groups can agree with.
-
-    Attributes:
-        text: What would be released.
-        agrees: Whether one group's answer says the same: a public rule about that
-            answer alone.
-    """
-
-    text: str
-    agrees: Callable[[str], bool]
 
 
 class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[NoiseT]):
@@ -200,29 +186,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     def public_outcome(self, prepared: Any) -> Outcome | None:  # noqa: ARG002 - overridden
         """Return the outcome if public input alone decides it, so nobody pays."""
         return None
-
-    @property
-    def knows_public_answers(self) -> bool:
-        """Whether `public_answer` is there for a public-first gate."""
-        return False
-
-    def public_answer(self, public: PublicInput) -> PublicAnswer | None:  # noqa: ARG002 - overridden
-        """Return the zero-shot answer in a form that groups can agree with.
-
-        Args:
-            public: What is public about the query, with one zero-shot answer at least.
-
-        Returns:
-            None if a group could not agree with it.
-
-        Raises:
-            InvalidParameterError: If this kind of release has no such form.
-        """
-        raise InvalidParameterError(
-            f"{type(self).__name__} has no public answer to agree with: everything "
-            "that it can release is public already. Use gate= with VoteOutputParser, "
-            "KSAPTROutputParser or KSAThresholdOutputParser."
-        )
 
     @abstractmethod
     def release(

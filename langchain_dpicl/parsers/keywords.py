@@ -16,7 +16,6 @@ from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
-    PublicAnswer,
     PublicInput,
     Reading,
 )
@@ -98,32 +97,6 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
             for text in (public.question, public.prompt_text):
                 dropped.update(words(text))
         return frozenset(dropped)
-
-    @property
-    @override
-    def knows_public_answers(self) -> bool:
-        """The model may know the answer without the records."""
-        return True
-
-    @override
-    def public_answer(self, public: PublicInput) -> PublicAnswer | None:
-        """Return the zero-shot answer; a group agrees if it uses mostly the same words.
-
-        Stop words and the words of the question and of the prompts are left out of
-        both. Of all remaining words, more than half must be in both.
-        """
-        text = public.zero_shot[0] if public.zero_shot else ""
-        dropped = self.prepare(public)
-        words = self.tokenizer or tokenize
-        said = set(words(text)) - dropped
-        if not said or says_nothing(text):
-            return None
-
-        def agrees(answer: str) -> bool:
-            found = set(words(answer)) - dropped
-            return 2 * len(said & found) > len(said | found)
-
-        return PublicAnswer(text, agrees)
 
     @override
     def cache_parameters(self, question: str) -> dict[str, Any]:

@@ -35,7 +35,6 @@ from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
 from langchain_dpicl.parsers.base import (
     DPOutputParser,
-    PublicAnswer,
     PublicInput,
     Reading,
 )
@@ -246,12 +245,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         is_silent = outcome.status is Status.FALLBACK and reason != CALLS_FAILED
         return self.then is not None and is_silent
 
-    @property
-    @override
-    def knows_public_answers(self) -> bool:
-        """The model may know the label without the records."""
-        return True
-
     @override
     def get_format_instructions(self) -> str:
         """Return how a group is asked to choose.
@@ -324,17 +317,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         return Outcome(
             Status.FALLBACK,
             details={"reason": NO_OPTION, "labels": []},
-        )
-
-    @override
-    def public_answer(self, public: PublicInput) -> PublicAnswer | None:
-        """Return the label that the zero-shot answer votes for, if any."""
-        labels = self.prepare(public)
-        label = self._choice(public.zero_shot[0], labels) if public.zero_shot else None
-        if not isinstance(label, int):
-            return None
-        return PublicAnswer(
-            labels[label], lambda text: self._choice(text, labels) == label
         )
 
     @override

@@ -31,7 +31,6 @@ from langchain_dpicl import (
     KSAPTROutputParser,
     KSAThresholdOutputParser,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     SampledGroups,
     VoteOutputParser,
@@ -429,9 +428,6 @@ def test_another_delta_has_another_claim() -> None:
 def refused() -> dict[str, tuple[Any, str]]:
     records = people()
     plan: dict[str, Any] = {"unit_key": "patient", "n_groups": 4}
-    filtered = PrivacyBudgetHandler(
-        epsilon=8, delta=DELTA, accounting="zcdp", queries=2, ledger=":memory:"
-    )
     noisy = NoisyThreshold(5, bins=(0.5, 0.2, -1.0))
     store = InMemoryVectorStore(EMBEDDING)
     store.add_documents(records)
@@ -441,7 +437,6 @@ def refused() -> dict[str, tuple[Any, str]]:
     sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
     capped: Any = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
     return {
-        "gate": (chain_of(vote(), gate=PublicFirstGate(), budget=filtered), "gate="),
         "then": (
             chain_of(VoteOutputParser(labels="draft", then=KSAPTROutputParser())),
             "then=",

@@ -15,7 +15,6 @@ from langchain_dpicl import (
     KSAPTROutputParser,
     NoisyThreshold,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     VoteOutputParser,
 )
 from langchain_dpicl.groups import drawing
@@ -42,20 +41,11 @@ def sampled(sampling: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("what", "scope", "accounting"),
-    [
-        ("gate", "corpus", "renyi"),
-        ("gate", "unit", "renyi"),
-        ("then", "corpus", None),
-        ("then", "corpus", "renyi"),
-        ("then", "unit", "renyi"),
-        ("both", "corpus", "renyi"),
-        ("both", "unit", "renyi"),
-    ],
+    ("scope", "accounting"),
+    [("corpus", None), ("corpus", "renyi"), ("unit", "renyi")],
 )
 @pytest.mark.parametrize("sampling", list(KINDS))
 def test_each_release_is_charged_as_its_sample_and_drawn_anew(
-    what: str,
     scope: Any,
     accounting: Any,
     sampling: str,
@@ -70,12 +60,11 @@ def test_each_release_is_charged_as_its_sample_and_drawn_anew(
         return slots
 
     monkeypatch.setattr(drawing, "draw_slots", spy)
-    then = None if what == "gate" else KSAPTROutputParser(k=1)
+    then = KSAPTROutputParser(k=1)
     chain = DPChain(
         groups=sampled(sampling),
         model=AsyncScriptedModel(reply=ignorant),
         parser=VoteOutputParser(labels=["fever", "rash"], then=then),
-        gate=None if what == "then" else PublicFirstGate(),
     )
     budget = PrivacyBudgetHandler(
         epsilon=60,
@@ -89,7 +78,7 @@ def test_each_release_is_charged_as_its_sample_and_drawn_anew(
     releases = [event for event in events if event["kind"] != "delta"]
     assert {event["kind"] for event in releases} == {KINDS[sampling]}
     assert {event["sampling_rate"] for event in releases} == {0.5}
-    assert len(drawn) == len(releases) == (3 if what == "both" else 2)
+    assert len(drawn) == len(releases) == 2
     assert len(set(drawn)) == len(drawn)
 
 

@@ -21,8 +21,6 @@ from support.fakes import ScriptedModel, notes
 from langchain_dpicl import (
     DPChain,
     KSAPTROutputParser,
-    PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     SampledGroups,
     VoteOutputParser,
@@ -152,31 +150,6 @@ def test_where_calls_are_not_padded_their_number_is_not_told() -> None:
     by_unit, _ = made(PARSERS["vote"](), UNITS)
     answer = by_unit.invoke(QUESTION, {"callbacks": [rich()]})
     assert "calls" not in record(answer)
-    assert used(answer) == 1
-
-
-@pytest.mark.parametrize(("scope", "askings"), [("corpus", 1), ("unit", 2)])
-def test_a_gate_may_ask_twice(scope: Any, askings: int) -> None:
-    groups = RetrievedGroups.from_documents(
-        notes(900), EMBEDDING, unit_key="patient", n_groups=60, score_threshold=0.0
-    )
-    budget = PrivacyBudgetHandler(
-        epsilon=30,
-        delta=1e-6,
-        queries=5,
-        accounting="zcdp",
-        scope=scope,
-        ledger=":memory:",
-    )
-    chain, model = made(
-        PARSERS["vote"](),
-        groups,
-        gate=PublicFirstGate(),
-        reply=lambda text: "cough" if "Lisinopril" in text else "rash",
-    )
-    answer = chain.invoke(QUESTION, {"callbacks": [budget]})
-    assert record(answer)["details"]["gate"] == "disagreed"
-    assert record(answer)["calls"] == len(model.asked) == askings * 60 + 1
     assert used(answer) == 1
 
 

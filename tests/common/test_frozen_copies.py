@@ -12,7 +12,7 @@ from langchain_core.load import dumpd
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda
-from support.chain_parts import PARSERS, rich
+from support.chain_parts import rich
 from support.frozen_parts import (
     MODELS,
     RASHES,
@@ -24,7 +24,6 @@ from support.parser_parts import release
 
 from langchain_dpicl import (
     InvalidParameterError,
-    PublicFirstGate,
     VoteOutputParser,
 )
 from langchain_dpicl.common.slots import answered
@@ -96,9 +95,6 @@ def test_copies_of_a_chain_are_refused_as_new_chains_are() -> None:
         chain.model_copy(update={"groups": [1]})
     with pytest.raises(InvalidParameterError, match="no variable context"):
         chain.model_copy(update={"prompt": PromptTemplate.from_template("{question}")})
-    joint = chain.model_copy(update={"parser": PARSERS["joint"]()})
-    with pytest.raises(InvalidParameterError, match="no public answer"):
-        joint.model_copy(update={"gate": PublicFirstGate()})
     with pytest.raises(InvalidParameterError, match="at least two"):
         chain.parser.model_copy(update={"labels": ["cough"]})
 

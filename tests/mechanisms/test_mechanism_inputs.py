@@ -77,24 +77,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "relation": "replace",
         },
     ),
-    "exceeds": (
-        mechanisms.exceeds,
-        {
-            "count": 3,
-            "threshold": 2.0,
-            "noise_multiplier": 1.0,
-            "relation": "replace",
-        },
-    ),
-    "exceeds_pass_rate": (
-        mechanisms.exceeds_pass_rate,
-        {
-            "count": 3,
-            "threshold": 2.0,
-            "noise_multiplier": 1.0,
-            "relation": "replace",
-        },
-    ),
     "choose_k": (
         mechanisms.choose_k,
         {"counts": {"a": 3}, "k_range": (1, 3), "epsilon": 1.0, "relation": "replace"},
@@ -114,7 +96,6 @@ PLANNING = {
     "required_gap",
     "threshold_pass_rate",
     "required_count",
-    "exceeds_pass_rate",
 }
 """Calls that draw nothing."""
 

@@ -27,7 +27,6 @@ Make = Callable[..., EventTemplate[Any]]
 Z, DELTA0 = 2.0, 1e-8
 
 GAUSSIAN: dict[str, tuple[Make, type]] = {
-    "agreement": (mechanisms.agreement_template, GaussianNoise),
     "histograms": (mechanisms.histograms_template, GaussianNoise),
     "next token": (mechanisms.next_token_template, GaussianNoise),
     "sum": (mechanisms.sum_template, VectorNoise),

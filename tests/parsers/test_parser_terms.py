@@ -25,9 +25,6 @@ def test_drafted_labels_are_known_by_the_word_and_not_by_the_object() -> None:
 # -- how one reply is read -------------------------------------------------------------
 
 
-# -- the answer that a gate asks for ---------------------------------------------------
-
-
 # -- values that can't be changed or seen ----------------------------------------------
 
 

@@ -15,7 +15,6 @@ from support.fakes import AsyncScriptedModel, notes
 from langchain_dpicl import (
     DPChain,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     VoteOutputParser,
 )
@@ -67,7 +66,6 @@ def chain() -> DPChain:
         groups=groups,
         model=AsyncScriptedModel(reply=reply),
         parser=VoteOutputParser(labels=["cough", "rash"]),
-        gate=PublicFirstGate(),
         budget=PrivacyBudgetHandler(
             epsilon=8,
             delta=1e-6,

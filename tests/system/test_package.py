@@ -36,7 +36,6 @@ NAMES = [
     "PlanMismatchError",
     "PrivacyBudgetHandler",
     "PublicCallError",
-    "PublicFirstGate",
     "Relation",
     "ReleasedCorpus",
     "ReleasedExamples",

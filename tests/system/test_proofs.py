@@ -32,7 +32,6 @@ from langchain_dpicl import (
     DPChain,
     NoisyThreshold,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     VoteOutputParser,
     mechanisms,
@@ -151,7 +150,7 @@ def test_the_table_names_every_template_and_every_parser() -> None:
     templates = {name for name in mechanisms.__all__ if name.endswith("_template")}
     assert {proof.template for proof in PROOFS} == templates
     makers = {name for name in parsers.__all__ if name.endswith("OutputParser")}
-    others = {"PublicFirstGate", "NoisyThreshold", "DPFewShotGenerator"}
+    others = {"NoisyThreshold", "DPFewShotGenerator"}
     tables = {"GDPTable", "LDPTable"}
     assert {p.maker for p in PROOFS} == makers - {"DPOutputParser"} | others | tables
     drawn = {name for name in mechanisms.__all__ if takes_randomness(name)}
@@ -179,7 +178,7 @@ def parse(which: str) -> PrivacyBudgetHandler:
     return budget
 
 
-def ask(gate: PublicFirstGate | None = None, threshold: Any = 0.0) -> Any:
+def ask(threshold: Any) -> Any:
     budget = account(queries=3, accounting="zcdp")
     groups = RetrievedGroups.from_documents(
         notes(200),
@@ -192,7 +191,6 @@ def ask(gate: PublicFirstGate | None = None, threshold: Any = 0.0) -> Any:
         groups=groups,
         model=ScriptedModel(reply=lambda text: "cough"),
         parser=VoteOutputParser(labels=["cough", "rash"]),
-        gate=gate,
         budget=budget,
     )
     chain.invoke("What did lisinopril give?")
@@ -240,8 +238,7 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("KSAPTROutputParser", "choose_k"): lambda: parse("ptr-range"),
     ("KSAThresholdOutputParser", "threshold_words"): lambda: parse("threshold"),
     ("KSAJointOutputParser", "joint_top_k"): lambda: parse("joint"),
-    ("PublicFirstGate", "exceeds"): lambda: ask(gate=PublicFirstGate()),
-    ("NoisyThreshold", "noisy_counts"): lambda: ask(threshold=NoisyThreshold(50)),
+    ("NoisyThreshold", "noisy_counts"): lambda: ask(NoisyThreshold(50)),
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
     ("GDPTable", "noisy_tallies"): measure,
