@@ -183,7 +183,7 @@ class Charge:
         parts = tuple(_PARTS[type(e)](next(iter(vars(e).values()))) for e in noise)
         terms: Any = {"needs_delta0": delta0 is not None, "delta0": delta0}
         self._template = EventTemplate("net", parts or _OPEN, lambda *_: None, **terms)
-        self._answers = Answers.of(account, key or secrets.token_hex(), goes_on=None)
+        self._answers = Answers.of(account, key or secrets.token_hex())
         self._terms: Any = {"unit_key": UNIT, "charges_units": account.scope == "unit"}
         self._buy()
 

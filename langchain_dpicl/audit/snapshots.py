@@ -191,7 +191,7 @@ class Snapshot:
             return
         charge = partial(
             budget.charge,
-            private.template(budget),
+            private.template,
             unit_key=private.groups.unit_key,
             charges_units=private.groups.charges_units,
         )
@@ -357,17 +357,11 @@ def _require_auditable(chain: Any) -> None:
         raise InvalidParameterError(
             f"A snapshot audits a DPChain, not a {type(chain).__name__}."
         )
-    more = {
-        "then=": chain.parser.second is not None,
-        "NoisyThreshold": chain.groups.threshold_template is not None,
-    }
-    for name, is_there in more.items():
-        if is_there:
-            raise InvalidParameterError(
-                f"With {name} a question makes several releases, and who is asked in "
-                "the later ones depends on the earlier ones: audit chains that make "
-                "one of them each, with the others left out."
-            )
+    if chain.groups.threshold_template is not None:
+        raise InvalidParameterError(
+            "With NoisyThreshold a question makes two releases, and who is asked in "
+            "the second depends on the first: audit a chain with a public threshold."
+        )
     forkable_index(chain.groups)
 
 

@@ -44,9 +44,6 @@ class Account(ABC):
     fixes_classes: bool
     """Whether units must stay in one class of a `Bundle` in all of its charges."""
 
-    charges_together: bool
-    """Whether all that one question may release is charged at once."""
-
     def __init__(
         self, terms: AccountTerms, queries: int | None, ledger: Ledger
     ) -> None:

@@ -17,7 +17,6 @@ class AccountFilter(Account):
     """Pays for any releases whose costs add up to its limit; see `Account`."""
 
     fixes_classes = False
-    charges_together = False
 
     def __init__(
         self,

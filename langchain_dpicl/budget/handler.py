@@ -225,15 +225,6 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         return self._account.fixes_classes
 
     @property
-    def charges_together(self) -> bool:
-        """Whether all that one question may release is charged at once.
-
-        A plan holds the same events for every question. A filter adds up what each
-        question has released.
-        """
-        return self._account.charges_together
-
-    @property
     def ledger(self) -> Ledger:
         """The ledger that holds the account."""
         return self._ledger

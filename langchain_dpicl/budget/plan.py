@@ -17,8 +17,6 @@ from langchain_dpicl.ledger.charging import charged
 class AccountPlan(Account):
     """Pays for `queries` releases of one kind; see `Account` for the arguments."""
 
-    charges_together = True
-
     def __init__(self, terms: AccountTerms, queries: int, ledger: Ledger) -> None:
         super().__init__(terms, queries, ledger)
         self.fixes_classes = queries > 1

@@ -30,7 +30,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from langchain_dpicl.accounting import event_to_dict
@@ -53,8 +53,8 @@ from langchain_dpicl.release.owner import Owner
 from langchain_dpicl.release.purchase import Purchase, Waiting
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged, read
 
-FIRST, SECOND = "answer", "answer/then"
-"""What makes stored answers: a parser, and its `second` where it is charged alone."""
+MAKER = "answer"
+"""What makes stored answers: a parser."""
 
 CLOSED = "null"
 """The last step of a release that is neither given again nor drawn."""
@@ -78,18 +78,15 @@ def answer_key(
     """
     normalized = " ".join(unicodedata.normalize("NFC", question.text).split())
     same = Question(normalized, question.variables)
-    parsers = [parser, *filter(None, [parser.second])]
     public = {
         "question": normalized,
         "variables": question.variables,
         "templates": prompting.templates(same),
-        "rewrite": [
-            prompting.rewrite_text(one.rewrite_prompt, same) for one in parsers
-        ],
+        "rewrite": prompting.rewrite_text(parser.rewrite_prompt, same),
         "parser": parser.cache_parameters(normalized),
         "groups": groups.description,
         "model": named(model),
-        "is_secure": all(one.random is None or one.random.secure for one in parsers),
+        "is_secure": parser.random is None or parser.random.secure,
     }
     try:
         text = json.dumps(public, sort_keys=True)
@@ -110,63 +107,39 @@ LONGEST_WAIT_S = 300.0
 
 @dataclass(frozen=True)
 class AnswerStore(ReleaseStore):
-    """The releases of one question.
-
-    Args:
-        goes_on: Where a charge pays for a second draw: whether an outcome asks for it.
-    """
-
-    goes_on: Callable[[Outcome], bool] | None = None
+    """The releases of one question."""
 
     def entries(self) -> list[Entry]:
         """Return a release that is given again, else those that others draw now."""
         found = self._open()
-        pending = [entry for entry in found if not self.is_drawn(entry)]
+        pending = [entry for entry in found if not is_drawn(entry)]
         gone = {entry.charge for entry in pending if entry.is_abandoned}
         if gone:
             # One that ended after this look has stored its draw before it ended.
             found = self._open()
-        given = [entry for entry in found if self.is_drawn(entry) and is_given(entry)]
+        given = [entry for entry in found if is_given(entry)]
         return given[:1] or [
-            entry
-            for entry in found
-            if not self.is_drawn(entry) and entry.charge not in gone
+            entry for entry in found if not is_drawn(entry) and entry.charge not in gone
         ]
 
     def _open(self) -> list[Entry]:
         """Return the releases whose charges are not given up."""
         return [entry for entry in super().entries() if CLOSED not in entry.steps]
 
-    def is_drawn(self, entry: Entry) -> bool:
-        """Return whether nothing is left to be drawn for an entry's charge."""
-        if not (outcomes := _outcomes(entry.steps)):
-            return False
-        if self.goes_on is None or outcomes[1:]:
-            return True
-        return not self.goes_on(outcome_of(outcomes[0]))
-
 
 @dataclass(frozen=True, repr=False)
 class Bought:
-    """What pays for a draw, or for two.
+    """What pays for a draw.
 
     Attributes:
-        paid: The charge, with the noise of the (first) draw.
-        then: The same charge with the noise of a second draw, if it pays for one.
+        paid: The charge, with the noise of the draw.
         entry: The stored release, if there is a cache.
     """
 
     paid: PaidCharge[Any]
-    then: PaidCharge[Any] | None = None
     entry: Entry | None = None
 
-    @classmethod
-    def of(cls, paid: PaidCharge[Any], entry: Entry | None = None) -> Bought:
-        """Return what a charge of one release, or of two in a bundle, pays for."""
-        each = shared(paid)
-        return cls(each[0], each[1] if each[1:] else None, entry)
-
-    def kept(self, outcome: Outcome, place: int = 0) -> Outcome:
+    def kept(self, outcome: Outcome) -> Outcome:
         """Store what was drawn, and return it.
 
         Raises:
@@ -179,19 +152,13 @@ class Bought:
             drawn = json.dumps(asdict(outcome))
         except Exception:  # noqa: BLE001 - whatever it is, it depends on the draw
             drawn = CLOSED
-        return outcome_of(self.entry.keep(place, drawn))
+        return outcome_of(self.entry.keep(0, drawn))
 
-    def close(self, place: int = 0) -> None:
+    def close(self) -> None:
         """Give the charge up: nothing is drawn for it any more."""
         if self.entry is not None:
             with suppress(LedgerError):
-                self.entry.keep(place, CLOSED)
-
-
-def shared(paid: PaidCharge[Any]) -> list[PaidCharge[Any]]:
-    """Return a charge once for each release that it pays for, with that one's noise."""
-    noises = paid.noise if isinstance(paid.noise, tuple) else (paid.noise,)
-    return [replace(paid, noise=noise) for noise in noises]
+                self.entry.keep(0, CLOSED)
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,40 +167,16 @@ class Answers:
 
     Attributes:
         purchase: How.
-        then: The same for the parser's `second`, where that is charged by itself.
     """
 
     purchase: Purchase
-    then: Answers | None = None
 
     @classmethod
-    def of(
-        cls,
-        budget: PrivacyBudgetHandler,
-        key: str,
-        *,
-        goes_on: Callable[[Outcome], bool] | None,
-    ) -> Answers:
-        """Return the answers of an account under a key; see `AnswerStore`.
-
-        Args:
-            budget: The account.
-            key: The question's key.
-            goes_on: Whether an outcome asks for the parser's `second`, if it has one.
-        """
-        owner = Owner()
-
-        def answers(maker: str, two: Any, then: Answers | None = None) -> Answers:
-            store = AnswerStore(budget, key, maker, two)
-            way = "asking again"
-            purchase = Purchase(
-                store, store.is_drawn, "release", way, resume=True, owner=owner
-            )
-            return cls(purchase, then)
-
-        if goes_on is None or budget.charges_together:
-            return answers(FIRST, goes_on)
-        return answers(FIRST, goes_on, answers(SECOND, None))
+    def of(cls, budget: PrivacyBudgetHandler, key: str) -> Answers:
+        """Return the answers of an account under a question's key."""
+        store = AnswerStore(budget, key, MAKER)
+        way = "asking again"
+        return cls(Purchase(store, is_drawn, "release", way, resume=True))
 
     @property
     def owner(self) -> Owner:
@@ -242,8 +185,7 @@ class Answers:
 
     def found(self) -> Entry | None:
         """Return a stored answer to be given again, else one that is drawn now."""
-        then = self.then.purchase.found() if self.then else None
-        return then or self.purchase.found()
+        return self.purchase.found()
 
     def awaited(self) -> Flow[Entry | None]:
         """Hand on a wait for an answer that another asking draws; return a stored one.
@@ -253,7 +195,7 @@ class Answers:
         waiting = Waiting(LONGEST_WAIT_S)
         while True:
             entry: Entry | None = yield in_thread(self.found)
-            if entry is None or is_complete(entry):
+            if entry is None or is_drawn(entry):
                 return entry
             if not (yield from waiting.pauses(entry)):
                 self.purchase.given_up.add(entry.charge)
@@ -268,8 +210,7 @@ class Answers:
 
         Args:
             template: What it is charged.
-            records: The answer's record but for the outcome, given the charge; as
-                `then` that of a second draw for it.
+            records: The answer's record but for the outcome, given the charge.
             **payers: See `Purchase.begun`.
 
         Returns:
@@ -283,12 +224,12 @@ class Answers:
             return records(paid)
 
         entry = self.purchase.begun(template, terms, **payers)
-        return Bought.of(made[0], entry) if entry.belongs_to(self.owner) else entry
+        return Bought(made[0], entry) if entry.belongs_to(self.owner) else entry
 
 
-def is_complete(entry: Entry) -> bool:
-    """Return whether a stored answer can be given."""
-    return isinstance(entry.store, AnswerStore) and entry.store.is_drawn(entry)
+def is_drawn(entry: Entry) -> bool:
+    """Return whether nothing is left to be drawn for an entry's charge."""
+    return bool(entry.steps)
 
 
 def outcome_of(stored: str) -> Outcome:
@@ -317,13 +258,13 @@ def outcome_of(stored: str) -> Outcome:
     raise damaged()
 
 
-def wording_of(entry: Entry | None, place: int) -> str | None:
-    """Return the stored wording of an outcome that is stored as a step, or None.
+def wording_of(entry: Entry | None) -> str | None:
+    """Return the stored wording of a stored outcome, or None.
 
     Raises:
         LedgerError: If what is stored makes no sense.
     """
-    stored = entry.text(place + 1) if entry else None
+    stored = entry.text(1) if entry else None
     if stored is None:
         return None
     if not isinstance(said := read(stored), str):
@@ -331,33 +272,18 @@ def wording_of(entry: Entry | None, place: int) -> str | None:
     return said
 
 
-def remember(entry: Entry, said: str, place: int) -> None:
-    """Store the wording of an outcome, if it can be stored.
-
-    What it words is stored before it, as step `place`.
-    """
+def remember(entry: Entry, said: str) -> None:
+    """Store the wording of an outcome, which is stored before it, if it can be."""
     with suppress(LedgerError):
-        entry.keep(place + 1, json.dumps(said))
+        entry.keep(1, json.dumps(said))
 
 
 def released_before(
     asked: PreparedQuery, entry: Entry, charges: tuple[PaidCharge[Any], ...] = ()
 ) -> Released:
     """Return a stored release as it is given again; see `record_again`."""
-    outcomes = _outcomes(entry.steps)
-    if outcomes[1:]:
-        first = entry.header.get("record", {}).get("mechanism")
-        before = {"mechanism": first, **outcome_of(outcomes[0]).details}
-        asked = asked.knowing({"before": before})
-    return Released(
-        asked,
-        outcome_of(outcomes[-1]),
-        charges,
-        entry=entry,
-        place=len(outcomes) - 1,
-        is_again=True,
-        is_second=entry.store.maker == SECOND or len(outcomes) > 1,
-    )
+    outcome = outcome_of(entry.steps[0])
+    return Released(asked, outcome, charges, entry=entry, is_again=True)
 
 
 def record_again(released: Released, entry: Entry, status: Status) -> dict[str, Any]:
@@ -369,7 +295,7 @@ def record_again(released: Released, entry: Entry, status: Status) -> dict[str, 
         status: How it came about.
     """
     outcome, charges, budget = released.outcome, released.charges, released.asked.budget
-    record = entry.header.get("then" if released.place else "record")
+    record = entry.header.get("record")
     if not isinstance(record, dict) or not isinstance(record.get("details"), dict):
         raise damaged()
     first = {"status": status.value, "charge": entry.charge}
@@ -415,11 +341,6 @@ def forget(ledger: Ledger, account: str) -> int:
     return count
 
 
-def _outcomes(steps: Sequence[str]) -> list[str]:
-    """Return the outcomes among stored steps: a wording is a text."""
-    return [step for step in steps if not step.startswith('"')]
-
-
 def is_given(entry: Entry) -> bool:
     """Return whether a stored release is given again."""
     return _gives(entry.steps)
@@ -430,6 +351,4 @@ def _gives(steps: Sequence[str]) -> bool:
 
     Where too many group calls failed, asking again is worth its price.
     """
-    if not (outcomes := _outcomes(steps)):
-        return False
-    return outcome_of(outcomes[-1]).details.get("reason") != CALLS_FAILED
+    return bool(steps) and outcome_of(steps[0]).details.get("reason") != CALLS_FAILED

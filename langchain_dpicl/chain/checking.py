@@ -105,15 +105,10 @@ class ChainCheck:
         read = [read_question(value, self.query.longest) for value in questions]
         for value in questions:
             self.query.where(value)
-        second = self.query.private.second
-        # What `then=` goes on to is asked in words of its own.
-        parts = [self.query] + ([replace(self.query, private=second)] if second else [])
-        total = len(parts) * len(read) * len(self.groups)
-        checked = []
-        asking = [(replace(self, query=part), one) for one in read for part in parts]
+        total, checked = len(read) * len(self.groups), []
         with progress_bar("Checking", total, shown=self.shown) as done:
-            for part, question in asking:
-                found = yield from part._ask(question, done)  # noqa: SLF001 - itself, with the second parser
+            for question in read:
+                found = yield from self._ask(question, done)
                 checked.append(found)
         charge = yield in_thread(self._charge)
         yield self._report(checked, charge)
@@ -324,7 +319,7 @@ class ChainCheck:
         if budget is None:
             self._found("no-budget", "No account was given.")
             return None
-        templates = private.templates(budget)
+        templates = private.templates
         try:
             if len(templates) > 1:
                 budget.require_filter("A chain with a noisy threshold")

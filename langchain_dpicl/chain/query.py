@@ -189,7 +189,7 @@ class QueryRunner:
             said, rest = "", rest.lstrip()  # The words themselves are the answer.
         is_worded = status is Status.RELEASED and said and not rest
         if released.entry is not None and is_worded:
-            keep = partial(remember, released.entry, said, released.place)
+            keep = partial(remember, released.entry, said)
             yield in_thread(keep, shielded=True)
         yield self._message((said + rest if whole else rest, status), released)
 
@@ -226,8 +226,8 @@ class QueryRunner:
 
     def _ask(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
-        private, first = self.private, self.private.templates(asked.budget)[0]
-        if self._asks_first(private):
+        private, first = self.private, self.private.templates[0]
+        if self._asks_first:
             try:
                 yield in_thread(partial(asked.budget.require_payable, first))
             except BudgetExhaustedError:
@@ -239,47 +239,23 @@ class QueryRunner:
                     raise
                 return released_before(asked, found)
         asked = yield from self.prepare(asked, child)
-        released = yield from private.release(asked)
-        second, outcome = private.second, released.outcome
-        if second is None or released.is_second or not private.parser.goes_on(outcome):
-            return released
-        yield Step("then", {"mechanism": second.mechanism, **outcome.details})
-        # The first release was paid for: what follows from it is said whatever comes.
-        try:
-            asked = yield from self._prepare(released.asked, second, child)
-            return (yield from private.release_second(asked, released))
-        except BudgetExhaustedError:
-            why = "the account can't pay for it"
-        except PublicCallError:
-            why = "the model failed on the question alone"
-        if released.bought is not None:
-            yield in_thread(partial(released.bought.close, 1), shielded=True)
-        return replace(released, asked=released.asked.knowing({"then": why}))
+        return (yield from private.release(asked))
 
     def prepare(
         self, asked: PreparedQuery, child: RunnableConfig
     ) -> Flow[PreparedQuery]:
         """Hand on the public steps before the first charge; return the question."""
-        groups, text = self.private.groups, asked.question.text
+        private, groups = self.private, self.private.groups
+        text = asked.question.text
         embedded = yield Do(
             partial(groups.prepare, text), partial(groups.aprepare, text)
         )
         asked = replace(asked, embedded=embedded)
-        return (yield from self._prepare(asked, self.private, child))
-
-    def _asks_first(self, private: SealedQuery) -> bool:
-        """Return whether the model is asked anything before the charge."""
-        drafts = private.parser.draft_prompt is not None
-        return bool(self._zero_shot_answers(private)) or drafts
-
-    def _prepare(
-        self, asked: PreparedQuery, private: SealedQuery, child: RunnableConfig
-    ) -> Flow[PreparedQuery]:
-        """Hand on the public steps that a release needs; return the question."""
         question, parser = asked.question, private.parser
         drafting = private.prompting.draft(parser.draft_prompt, question)
-        zero_shot, draft = asked.zero_shot, ""
-        if (count := self._zero_shot_answers(private)) > len(zero_shot):
+        zero_shot: tuple[str, ...] = ()
+        draft = ""
+        if count := self._zero_shot_answers:
             prompt = private.prompting.public(question)
             yield Step("public", {"answers": count})
             zero_shot = yield self._answers(prompt, count, child, asked.use)
@@ -292,7 +268,13 @@ class QueryRunner:
         )
         if drafting is not None:
             yield Step("drafts", {"labels": list(prepared)})
-        return self._prepared(asked, private, public, prepared)
+        return self._prepared(asked, public, prepared)
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether the model is asked anything before the charge."""
+        drafts = self.private.parser.draft_prompt is not None
+        return bool(self._zero_shot_answers) or drafts
 
     def _answers(
         self, prompt: PromptValue, count: int, child: RunnableConfig, use: Use
@@ -319,10 +301,7 @@ class QueryRunner:
             groups=self.private.groups,
             model=self.private.sealed.model,
         )
-        parser = self.private.parser
-        goes_on = None if parser.second is None else parser.goes_on
-        answers = Answers.of(budget, key, goes_on=goes_on)
-        return PreparedQuery(question, budget, answers=answers)
+        return PreparedQuery(question, budget, answers=Answers.of(budget, key))
 
     def _public_input(
         self, question: Question, zero_shot: tuple[str, ...], draft: str
@@ -334,20 +313,18 @@ class QueryRunner:
             draft=draft,
         )
 
-    def _zero_shot_answers(self, private: SealedQuery) -> int:
-        parser = private.parser
+    @property
+    def _zero_shot_answers(self) -> int:
+        parser = self.private.parser
         # A wrong key or URL must cost nothing: until the model has answered once, the
         # question alone comes before the charge, and is kept as the fallback.
         is_new = parser.draft_prompt is None and not self.public.has_answered
         return max(parser.zero_shot_answers, int(is_new))
 
     def _prepared(
-        self,
-        asked: PreparedQuery,
-        private: SealedQuery,
-        public: PublicInput,
-        prepared: Any,
+        self, asked: PreparedQuery, public: PublicInput, prepared: Any
     ) -> PreparedQuery:
+        private = self.private
         # A wording that can't be asked for must not fail after the charge.
         private.prompting.rewrite(private.parser.rewrite_prompt, asked.question, "")
         instructions = private.parser.instructions(prepared)
@@ -358,14 +335,10 @@ class QueryRunner:
             prepared=prepared,
         )
 
-    def _part(self, released: Released) -> SealedQuery:
-        second = self.private.second if released.is_second else None
-        return second or self.private
-
     def _word(self, released: Released) -> Wording:
         """Decide how a release is put into words; see `Wording`."""
-        outcome, asked, part = released.outcome, released.asked, self._part(released)
-        if (said := wording_of(released.entry, released.place)) is not None:
+        outcome, asked = released.outcome, released.asked
+        if (said := wording_of(released.entry)) is not None:
             return Wording(outcome.status, said)
         if outcome.status is Status.FALLBACK:
             return self._fall_back(released)
@@ -373,8 +346,8 @@ class QueryRunner:
             return Wording(outcome.status, outcome.text)
         if outcome.keywords:
             words = ", ".join(outcome.keywords)
-            prompt = part.prompting.rewrite(
-                part.parser.rewrite_prompt, asked.question, words
+            prompt = self.private.prompting.rewrite(
+                self.private.parser.rewrite_prompt, asked.question, words
             )
             # The words are paid for: they must not be lost with the wording.
             return Wording(
@@ -405,7 +378,7 @@ class QueryRunner:
 
     def _message(self, said: tuple[str, Status], released: Released) -> AIMessage:
         text, status = said
-        record, use = self._part(released).record(released, status), released.asked.use
+        record, use = self.private.record(released, status), released.asked.use
         if self.private.call_count_is_public:
             record["calls"] = use.calls
         return AIMessage(

@@ -1,32 +1,26 @@
 """The private part of a query: charge, draw, ask, merge, and nothing else comes out.
 
-A query is charged once for each thing that it releases:
-
-1. what the group source releases before it draws (`threshold_template`), if anything;
-2. the parser's release;
-3. that of the parser's `second`, where the first tells nothing (under a plan together
-   with the first: a plan holds the same for every question).
-
-Each charge is durable before the groups are drawn and asked for it.
+What the group source releases before it draws (`threshold_template`), if anything, is
+charged by itself; then the parser's release is. Each charge is durable before the
+groups are drawn and asked for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.accounting.template import Template
-from langchain_dpicl.budget import Bundle, PaidCharge, PrivacyBudgetHandler
+from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.chain.answers import (
     Bought,
-    is_complete,
+    is_drawn,
     record_again,
     released_before,
-    shared,
 )
 from langchain_dpicl.chain.prompting import Prompting
 from langchain_dpicl.chain.record import privacy_record
@@ -65,38 +59,16 @@ class SealedQuery:
     pad_calls: bool
     progress: GroupProgress = field(default_factory=GroupProgress)
 
-    @cached_property
-    def second(self) -> SealedQuery | None:
-        """The same with the parser's `second`, if it has one."""
-        then = self.parser.second
-        if then is None:
-            return None
-        return replace(self, parser=then)
-
-    def templates(self, budget: PrivacyBudgetHandler | None) -> list[Template[Any]]:
-        """Return what a query is charged, in order, as far as public parameters say.
-
-        It is charged less where the first release tells something.
-        """
-        then = []
-        if self.second is not None and budget and not budget.charges_together:
-            then = self.second.templates(budget)
-        own = self.template(budget)
-        return [t for t in (self.groups.threshold_template, own, *then) if t]
-
-    def template(self, budget: PrivacyBudgetHandler | None) -> Template[Any]:
-        """Return what the release is charged, with the second one's under a plan."""
-        own = self.groups.charged(self.parser.event_template)
-        if self.second is None or budget is None or not budget.charges_together:
-            return own
-        then = self.groups.charged(self.second.parser.event_template)
-        name = f"{own.mechanism}, then {then.mechanism}"
-        return Bundle(name, (own, then), disjoint=False)
+    @property
+    def template(self) -> EventTemplate[Any]:
+        """What the parser's release is charged."""
+        return self.groups.charged(self.parser.event_template)
 
     @property
-    def mechanism(self) -> str:
-        """The public name of the parser's release."""
-        return self.groups.charged(self.parser.event_template).mechanism
+    def templates(self) -> list[EventTemplate[Any]]:
+        """What a query is charged, in order, as far as public parameters say."""
+        first = self.groups.threshold_template
+        return [self.template] if first is None else [first, self.template]
 
     @property
     def call_count_is_public(self) -> bool:
@@ -106,132 +78,56 @@ class SealedQuery:
         """
         return self.pad_calls and self.groups.relation is Relation.REPLACE
 
-    def release(
-        self,
-        asked: PreparedQuery,
-        charges: tuple[PaidCharge[Any], ...] = (),
-        *,
-        is_begun: bool = False,
-    ) -> Flow[Released]:
-        """Hand on the private steps of a prepared question; return the release.
-
-        Args:
-            asked: The question.
-            charges: What it was charged before.
-            is_begun: Whether its threshold is released, where there is one.
-        """
+    def release(self, asked: PreparedQuery) -> Flow[Released]:
+        """Hand on the private steps of a prepared question; return the release."""
         public_outcome = self.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             return Released(asked, public_outcome)
+        charges: tuple[PaidCharge[Any], ...] = ()
         first = self.groups.threshold_template
-        if first is not None and not is_begun:
-            charges = (*charges, (yield self._charge(asked, first)))
+        if first is not None:
+            charges = ((yield self._charge(asked, first)),)
             yield _charged(first, charges[-1])
             asked, chosen = _with_threshold(
                 asked, (yield self._release_threshold(asked, charges[-1]))
             )
             yield chosen
-        own = self.template(asked.budget)
-        bought = yield from self.buy(asked, own, charges)
+        template = self.template
+        bought = yield from self.buy(asked, template, charges)
         if isinstance(bought, Released):
             return bought
-        charges = (*charges, bought.paid)
-        drawing = self.draw(asked, bought, charges)
-        return (yield from _owned(bought, drawing, own))
-
-    def release_second(self, asked: PreparedQuery, first: Released) -> Flow[Released]:
-        """Hand on the private steps of the second release; return it.
-
-        Args:
-            asked: The question, prepared for the second parser.
-            first: What the first parser has said.
-        """
-        if (second := self.second) is None:
-            return first
-        public_outcome = second.parser.public_outcome(asked.prepared)
-        if public_outcome is not None:
-            why = {"then": public_outcome.details.get("reason", "public input decides")}
-            if first.bought is not None:
-                yield in_thread(partial(first.bought.close, 1), shielded=True)
-            return replace(first, asked=first.asked.knowing(why))
-        asked = self._after(asked, first.outcome)
-        if asked.budget.charges_together:
-            return (yield from self._second_of_plan(second, asked, first))
-        if asked.answers is not None:
-            asked = replace(asked, answers=asked.answers.then)
-        # A threshold that the first release has not come to is released now.
-        is_begun = first.bought is not None
-        released = yield from second.release(asked, first.charges, is_begun=is_begun)
-        return replace(released, is_second=True)
-
-    def _second_of_plan(
-        self, second: SealedQuery, asked: PreparedQuery, first: Released
-    ) -> Flow[Released]:
-        bought, charges = first.bought, first.charges
-        if bought is None:
-            template = self.template(asked.budget)
-            found = yield from self.buy(asked, template, charges)
-            if isinstance(found, Released):
-                return found
-            bought, charges = found, (*charges, found.paid)
-            yield _charged(template, found.paid)
-            # Decided by public input alone.
-            kept = partial(bought.kept, first.outcome)
-            yield in_thread(kept, shielded=True)
-        paid = bought.then or bought.paid
-        charges = (*charges, paid)
-        bought = replace(bought, paid=paid)
-        drawing = second.draw(asked, bought, charges, place=1)
-        released = yield from _owned(bought, drawing, place=1)
-        return replace(released, is_second=True)
-
-    def draw(
-        self,
-        asked: PreparedQuery,
-        bought: Bought,
-        charges: tuple[PaidCharge[Any], ...],
-        place: int = 0,
-    ) -> Flow[Released]:
-        """Draw what was bought."""
-        yield self._asking(asked)
-        outcome = yield self._merge(asked, bought, place)
-        return Released(
-            asked, outcome, charges, entry=bought.entry, place=place, bought=bought
-        )
-
-    def _after(self, asked: PreparedQuery, outcome: Outcome) -> PreparedQuery:
-        """Return a question whose first release is known."""
-        before = {"mechanism": self.mechanism, **outcome.details}
-        return asked.knowing({"before": before})
+        try:
+            yield _charged(template, bought.paid)
+            asked.use.calls += self.groups.n_groups
+            yield Step("groups", {"groups": self.groups.n_groups})
+            outcome = yield self._merge(asked, bought)
+        except BaseException:
+            # It may have stopped by the records or by what was drawn: there is no
+            # second draw.
+            yield in_thread(bought.close, shielded=True)
+            raise
+        return Released(asked, outcome, (*charges, bought.paid), entry=bought.entry)
 
     def buy(
         self,
         asked: PreparedQuery,
-        template: Template[Any],
+        template: EventTemplate[Any],
         charges: tuple[PaidCharge[Any], ...],
     ) -> Flow[Bought | Released]:
         """Charge what gives the answer, or find what was released meanwhile."""
         if asked.answers is None:
-            return Bought.of((yield self._charge(asked, template)))
-
-        def record(part: SealedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
-            blank, paying = Outcome(Status.RELEASED), (*charges, paid)
-            released = Released(asked, blank, paying)
-            return part.record(released, Status.RELEASED)
+            return Bought((yield self._charge(asked, template)))
 
         def records(paid: PaidCharge[Any]) -> dict[str, Any]:
-            own, *then = shared(paid)
-            found = {"record": record(self, own)}
-            if then and self.second is not None:
-                found["then"] = record(self.second, then[0])
-            return found
+            blank = Released(asked, Outcome(Status.RELEASED), (*charges, paid))
+            return {"record": self.record(blank, Status.RELEASED)}
 
         begun = partial(asked.answers.begun, template, records, **self._payers())
         while True:
             bought: Bought | Entry = yield in_thread(begun)
             if isinstance(bought, Bought):
                 return bought
-            if is_complete(bought):
+            if is_drawn(bought):
                 return released_before(asked, bought, charges)
             yield from asked.answers.awaited()
 
@@ -249,7 +145,7 @@ class SealedQuery:
             details=released.asked.details,
         )
 
-    def _charge(self, asked: PreparedQuery, template: Template[Any]) -> Do:
+    def _charge(self, asked: PreparedQuery, template: EventTemplate[Any]) -> Do:
         budget, payers = asked.budget, self._payers()
         return Do(
             partial(budget.charge, template, **payers),
@@ -270,7 +166,7 @@ class SealedQuery:
 
         return sealed(release_threshold)
 
-    def _merge(self, asked: PreparedQuery, bought: Bought, place: int) -> Do:
+    def _merge(self, asked: PreparedQuery, bought: Bought) -> Do:
         paid = bought.paid
 
         def merge() -> Flow[Outcome]:
@@ -283,7 +179,7 @@ class SealedQuery:
             )
             if bought.entry is not None:
                 # In here: no traceback shows a draw that could not be stored.
-                kept = partial(bought.kept, outcome, place)
+                kept = partial(bought.kept, outcome)
                 outcome = yield in_thread(kept, shielded=True)
             return outcome
 
@@ -321,10 +217,6 @@ class SealedQuery:
             )
         return prompts.slots(answers)
 
-    def _asking(self, asked: PreparedQuery) -> Step:
-        asked.use.calls += self.groups.n_groups
-        return Step("groups", {"groups": self.groups.n_groups})
-
     def _payers(self) -> dict[str, Any]:
         return {
             "unit_key": self.groups.unit_key,
@@ -341,27 +233,7 @@ class SealedQuery:
         }
 
 
-def _owned(
-    bought: Bought,
-    steps: Flow[T],
-    template: Template[Any] | None = None,
-    *,
-    place: int = 0,
-) -> Flow[T]:
-    """Hand on a charge and the steps that draw for it; where they stop, give it up.
-
-    They may stop by the records or by what was drawn: there is no second draw.
-    """
-    try:
-        if template is not None:
-            yield _charged(template, bought.paid)
-        return (yield from steps)
-    except BaseException:
-        yield in_thread(partial(bought.close, place), shielded=True)
-        raise
-
-
-def _charged(template: Template[Any], paid: PaidCharge[Any]) -> Step:
+def _charged(template: EventTemplate[Any], paid: PaidCharge[Any]) -> Step:
     details = {"mechanism": template.mechanism, "charge": paid.sequence}
     return Step("charged", details)
 

@@ -19,7 +19,7 @@ from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import attempt
 
 if TYPE_CHECKING:
-    from langchain_dpicl.chain.answers import Answers, Bought
+    from langchain_dpicl.chain.answers import Answers
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class Step:
 
     Attributes:
         name: `public` (the model is about to be asked the question alone), `charged`,
-            `groups` (they are about to be asked), `threshold`, `merged`, `then`
-            (the parser's `second` goes on).
+            `groups` (they are about to be asked), `threshold`, `merged`.
         details: What is known about it, ready for JSON.
 
     Privacy:
@@ -83,20 +82,14 @@ class Released:
         outcome: What was released.
         charges: The charges, in their order; none where public input decided it.
         entry: Where it is stored, with a cache.
-        place: As which step.
         is_again: Whether another asking has paid for it.
-        is_second: Whether the parser's `second` has released it.
-        bought: What has paid for it, and may have for the second release.
     """
 
     asked: PreparedQuery
     outcome: Outcome
     charges: tuple[PaidCharge[Any], ...] = ()
     entry: Entry | None = None
-    place: int = 0
     is_again: bool = False
-    is_second: bool = False
-    bought: Bought | None = None
 
     @property
     def step(self) -> Step:

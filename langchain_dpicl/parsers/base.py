@@ -152,15 +152,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         return "nothing" if says_nothing(reply) else "answer"
 
     @property
-    def second(self) -> DPOutputParser[Any] | None:
-        """The parser that a chain uses next if this one releases nothing, if any."""
-        return None
-
-    def goes_on(self, outcome: Outcome) -> bool:  # noqa: ARG002 - overridden
-        """Return whether a chain uses `second` after an outcome."""
-        return False
-
-    @property
     def rewrite_prompt(self) -> BasePromptTemplate[Any] | None:
         """The prompt that puts released keywords into a sentence, if any."""
         return None
@@ -370,11 +361,6 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         return self._say(outcome)
 
     def _payer(self, callbacks: Any) -> PrivacyBudgetHandler:
-        if self.second is not None:
-            raise InvalidParameterError(
-                "then= asks the groups a second time, which only a DPChain can do: "
-                "leave it out where the parser stands alone."
-            )
         return find_budget(self.budget, callbacks)
 
     def _say(self, outcome: Outcome) -> str:

@@ -17,7 +17,6 @@ from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import (
-    CALLS_FAILED,
     NO_LEAD,
     NO_OPTION,
     Outcome,
@@ -34,7 +33,6 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
 from langchain_dpicl.parsers.base import (
-    DPOutputParser,
     PublicInput,
     Reading,
 )
@@ -96,12 +94,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
     in at most 5 % of questions. Where no label comes out, the reason is the one of the
     three bins that leads as clearly, or that no answer leads clearly.
 
-    With `then=`, a `DPChain` continues with another parser if the model lists no
-    possible answer or no label comes out (but not if too many group calls failed). The
-    groups are drawn and asked again, in the form that the second parser needs. A plan
-    holds both releases for every question, and charges them together. A filter charges
-    the second release only when it is made, to the units that are eligible then.
-
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.voting`, Gaussian(z, q); with `mechanism="permute_and_flip"`
@@ -110,9 +102,7 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         Slots without records are in no bin. Labels are fixed before the charge, from
         public input: a draft sees the question and no record, and so does the answer
         that `prior` favors: a public number is added to a noisy count. Which label
-        comes out, and whether one does, is post-processing of the noisy histogram. So
-        is whether `then=` is used. Its release has its own charge (or its own events in
-        the charge), its own sample and its own noise: the two compose.
+        comes out, and whether one does, is post-processing of the noisy histogram.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -159,9 +149,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
     let out a label that no group chose, or one with fewer votes than "none of
     these"."""
 
-    then: SkipValidation[DPOutputParser[Any] | None] = None
-    """The parser that a chain goes on to where no label comes out."""
-
     draft_template: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=DRAFT_PROMPT, exclude=True, repr=False
     )
@@ -196,13 +183,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
                     f"aliases has {unknown[0]!r}, which is not a label."
                 )
         parameters.count(self.max_labels, "max_labels")
-        if self.then is not None and (
-            not isinstance(self.then, DPOutputParser) or self.then.second is not None
-        ):
-            raise InvalidParameterError(
-                "then must be one private output parser, such as KSAPTROutputParser(), "
-                "without a then= of its own."
-            )
         if self.prior and self.mechanism != "gaussian":
             raise InvalidParameterError(
                 "prior goes with mechanism='gaussian', whose noisy votes show whether "
@@ -231,19 +211,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
                 sampling_rate=sampling_rate,
             )
         return mechanisms.flip_template(name, self.epsilon, sampling_rate=sampling_rate)
-
-    @property
-    @override
-    def second(self) -> DPOutputParser[Any] | None:
-        """The parser that a chain goes on to where no label comes out."""
-        return self.then
-
-    @override
-    def goes_on(self, outcome: Outcome) -> bool:
-        """Return whether no label came out for a reason other than failed calls."""
-        reason = outcome.details.get("reason")
-        is_silent = outcome.status is Status.FALLBACK and reason != CALLS_FAILED
-        return self.then is not None and is_silent
 
     @override
     def get_format_instructions(self) -> str:
@@ -475,11 +442,7 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
     def public_parameters(self) -> dict[str, Any]:
         """Return the label set and the mechanism."""
         drafted = {"max_labels": self.max_labels, "extra": list(self.extra_labels)}
-        then = (
-            {} if self.then is None else {"then": self.then.event_template().mechanism}
-        )
         return {
-            **then,
             "labels": DRAFT if self.labels == DRAFT else list(self.labels),
             "mechanism": self.mechanism,
             "min_lead": self.min_lead,
@@ -494,8 +457,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         template = self.draft_template
         drafting = repr(template) if self.labels == DRAFT else None
         known = super().cache_parameters(question)
-        if self.then is not None:
-            known["then"] = self.then.cache_parameters(question)
         return {**known, "aliases": aliases, "drafting": drafting}
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +54,11 @@ class Stored:
     """What a ledger stored beside one charge.
 
     Attributes:
-        records: The record as far as the ledger has it. Of an answer that was released
-            in two steps there are two, and a saved record must be one of them.
+        record: The record as far as the ledger has it.
         statistics: The statistics of a `GDPTable`.
     """
 
-    records: Sequence[Mapping[str, Any]] = ({},)
+    record: Mapping[str, Any] = field(default_factory=dict)
     statistics: NoisyStatistics | None = None
 
     @classmethod
@@ -84,9 +83,9 @@ class Stored:
         )
         entry.charged()
         if known.get("kind") == "answer":
-            return cls(list(_answers(record, entry)))
+            return cls(_answer(record, entry))
         if known.get("kind") == "examples":
-            return cls([{**known, **paid_part(header)}])
+            return cls({**known, **paid_part(header)})
         return _table(record, entry) if found.steps else cls()
 
     def compared(
@@ -98,8 +97,7 @@ class Stored:
             record: The record.
             known: What charge and account say of it.
         """
-        found = [_compared(record, one, known) for one in self.records]
-        return min(found, key=lambda one: len(one.other))
+        return _compared(record, self.record, known)
 
     def compared_documents(
         self, record: Mapping[str, Any], documents: Sequence[Document]
@@ -157,27 +155,20 @@ def _about(metadata: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(str(metadata.get(name)) for name in ("of", "by", "value", "status"))
 
 
-def _answers(record: Mapping[str, Any], entry: Entry) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of an answer, each with what was drawn for it."""
+def _answer(record: Mapping[str, Any], entry: Entry) -> Mapping[str, Any]:
+    """Return the record of an answer, with what was drawn for it."""
     is_again = record["charge"] is None
     # An answer that is given again has charge, events and account of its own. The
     # record of another one is made anew when it is given.
     own = ("charge", "events", "account") if is_again else ("created",)
-    # A wording is a text, and what closes a charge is null.
-    drawn = [read(step) for step in entry.steps if step.startswith("{")]
-    for place, known in enumerate([entry.header["record"], entry.header.get("then")]):
-        if known is None:
-            continue
-        found = {name: one for name, one in known.items() if name not in own}
-        for name in ("status", "keywords", "ranking"):
-            del found[name]
-        if place < len(drawn):
-            details = dict(known["details"])
-            if place:  # The second step tells what came of the first one.
-                first = entry.header["record"]["mechanism"]
-                details["before"] = {"mechanism": first, **drawn[0]["details"]}
-            found.update(_drawn(record, details, drawn[place], entry.charge))
-        yield found
+    known = entry.header["record"]
+    found = {name: one for name, one in known.items() if name not in own}
+    for name in ("status", "keywords", "ranking"):
+        del found[name]
+    # What closes a charge is null.
+    if entry.steps and (drawn := read(entry.steps[0])) is not None:
+        found.update(_drawn(record, known["details"], drawn, entry.charge))
+    return found
 
 
 def _drawn(
@@ -218,9 +209,9 @@ def _table(record: Mapping[str, Any], entry: Entry) -> Stored:
     random = {"random": known["random"]} if "random" in known else {}
     if known["mechanism"] == terms.MECHANISM:
         statistics, found = release.stored_release(entry)
-        return Stored([{**found, **random}], statistics)
+        return Stored({**found, **random}, statistics)
     model = record["parameters"].get("model")
-    return Stored([{**collecting.stored_collection(entry, model).record, **random}])
+    return Stored({**collecting.stored_collection(entry, model).record, **random})
 
 
 def _compared(

@@ -261,7 +261,7 @@ class _Check:
             unknown += (_BESIDE,)
         self.unknown = unknown
         self.wrong += [f"{name} is not what the ledger stored" for name in other]
-        if not other and any(stored.records):
+        if not other and stored.record:
             self.right.append("the record says what the ledger stored of the release")
 
     def _same_terms(self, terms: AccountTerms, account: Mapping[str, Any]) -> None:

@@ -437,10 +437,6 @@ def refused() -> dict[str, tuple[Any, str]]:
     sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
     capped: Any = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
     return {
-        "then": (
-            chain_of(VoteOutputParser(labels="draft", then=KSAPTROutputParser())),
-            "then=",
-        ),
         "threshold": (
             chain_of(vote(), groups_of(records, score_threshold=noisy)),
             "NoisyThreshold",

@@ -77,7 +77,7 @@ def test_both_fill_in_one_interface() -> None:
     shared = {name for name in vars(Account) if not name.startswith("_")}
     for kind in (AccountPlan, AccountFilter):
         own = {name for name in vars(kind) if not name.startswith("_")}
-        assert own <= shared | {"fixes_classes", "charges_together"}
+        assert own <= shared | {"fixes_classes"}
         assert not kind.__abstractmethods__
 
 

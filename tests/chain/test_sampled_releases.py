@@ -12,7 +12,6 @@ from support.store_parts import opened, patients, records, searching
 
 from langchain_dpicl import (
     DPChain,
-    KSAPTROutputParser,
     NoisyThreshold,
     PrivacyBudgetHandler,
     VoteOutputParser,
@@ -20,14 +19,6 @@ from langchain_dpicl import (
 from langchain_dpicl.groups import drawing
 
 KINDS = {"units": "gaussian", "shards": "fixed_sample_gaussian"}
-
-
-def ignorant(text: str) -> str:
-    if "suggestions" in text:
-        return "They coughed."
-    if "Lisinopril" not in text:
-        return "rash"
-    return "none of these" if "none of these" in text else "cough"
 
 
 def sampled(sampling: Any) -> Any:
@@ -45,7 +36,7 @@ def sampled(sampling: Any) -> Any:
     [("corpus", None), ("corpus", "renyi"), ("unit", "renyi")],
 )
 @pytest.mark.parametrize("sampling", list(KINDS))
-def test_each_release_is_charged_as_its_sample_and_drawn_anew(
+def test_each_question_is_charged_as_its_sample_and_drawn_anew(
     scope: Any,
     accounting: Any,
     sampling: str,
@@ -60,11 +51,10 @@ def test_each_release_is_charged_as_its_sample_and_drawn_anew(
         return slots
 
     monkeypatch.setattr(drawing, "draw_slots", spy)
-    then = KSAPTROutputParser(k=1)
     chain = DPChain(
         groups=sampled(sampling),
-        model=AsyncScriptedModel(reply=ignorant),
-        parser=VoteOutputParser(labels=["fever", "rash"], then=then),
+        model=AsyncScriptedModel(reply=reply),
+        parser=VoteOutputParser(labels=["fever", "rash"]),
     )
     budget = PrivacyBudgetHandler(
         epsilon=60,
@@ -74,12 +64,10 @@ def test_each_release_is_charged_as_its_sample_and_drawn_anew(
         accounting=accounting,
         ledger=":memory:",
     )
-    events = record(chain.invoke(QUESTION, {"callbacks": [budget]}))["events"]
-    releases = [event for event in events if event["kind"] != "delta"]
-    assert {event["kind"] for event in releases} == {KINDS[sampling]}
-    assert {event["sampling_rate"] for event in releases} == {0.5}
-    assert len(drawn) == len(releases) == 2
-    assert len(set(drawn)) == len(drawn)
+    for _ in range(2):
+        (event,) = record(chain.invoke(QUESTION, {"callbacks": [budget]}))["events"]
+        assert (event["kind"], event["sampling_rate"]) == (KINDS[sampling], 0.5)
+    assert len(drawn) == len(set(drawn)) == 2
 
 
 def test_everybody_in_a_counted_bin_pays_for_a_threshold() -> None:
