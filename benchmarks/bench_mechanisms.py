@@ -25,7 +25,6 @@ from langchain_dpicl.mechanisms import (
     noisy_max_next_token,
     noisy_next_token,
     noisy_sum,
-    permute_and_flip,
     ptr_top_k,
     system_random,
     token_distribution,
@@ -151,7 +150,6 @@ def other_lines(runs: int) -> list[Line]:
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     votes = [60, 30, 5, 3, 2]
     words = {f"w{i}": int(n) for i, n in enumerate(rng.geometric(0.05, 1000))}
-    scores = rng.normal(size=1000).tolist()
     z = 2.0
     plain = median_seconds(lambda: rows.sum(axis=0), runs)
     calls: list[tuple[str, Callable[[], object], str, float | None]] = [
@@ -178,12 +176,6 @@ def other_lines(runs: int) -> list[Line]:
         (
             "choose_k in 3..8, 1,000 words",
             lambda: choose_k(words, (3, 8), epsilon=0.5, relation="replace"),
-            "",
-            None,
-        ),
-        (
-            "permute_and_flip, 1,000 scores",
-            lambda: permute_and_flip(scores, epsilon=8.0, sensitivity=1.0),
             "",
             None,
         ),

@@ -134,9 +134,6 @@ _STOPPED = (
 PARSERS: dict[str, Callable[[Recording], DPOutputParser[Any]]] = {
     "vote, given options": lambda one: _Vote(labels=one.options),
     "vote, drafted options": lambda _: _Vote(labels="draft"),
-    "vote, permute-and-flip": lambda one: _Vote(
-        labels=one.options, mechanism="permute_and_flip"
-    ),
     "KSA-threshold, 1 item": lambda _: _Threshold(items_per_answer=1),
     "KSA-threshold, 2 items": lambda _: _Threshold(items_per_answer=2),
     "KSA-PTR, k = 1": lambda _: _PTR(k=1),

@@ -41,12 +41,6 @@ class Scripted(SecureRandom):
         self.candidates = bound
         return self.place % bound
 
-    def permutation(self, count: int) -> list[int]:
-        """Return an order that begins with the place."""
-        self.candidates = count
-        first = self.place % count
-        return [first, *(other for other in range(count) if other != first)]
-
     def bernoulli_exp(self, gamma: Fraction) -> bool:
         """Note the exponent, and succeed."""
         self.exponents.append(gamma)

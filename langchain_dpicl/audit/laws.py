@@ -38,7 +38,6 @@ from langchain_dpicl.errors import GroupCallError, InvalidParameterError
 from langchain_dpicl.mechanisms import (
     GaussianNoise,
     PTRNoise,
-    PureNoise,
     ThresholdNoise,
 )
 from langchain_dpicl.mechanisms.sensitivity import keyword_l2, noise_scale
@@ -151,8 +150,6 @@ class Laws:
             if last - first >= _MOST_CHOICES:
                 return [None for _ in pairs]
             law = self._set
-        elif isinstance(noise, PureNoise):
-            law = self._flipped
         else:
             return [None for _ in pairs]
         return [
@@ -306,21 +303,6 @@ class Laws:
         """Return the probabilities of an exponential mechanism by rejection."""
         weights = [math.exp(-exponent) for exponent in self._trials(slots)]
         return [weight / math.fsum(weights) for weight in weights]
-
-    def _flipped(self, slots: Sequence[Slot]) -> dict[Hashable, float]:
-        """Return the law of permute-and-flip.
-
-        Candidates come at independent uniform times: one is first to succeed if its
-        trial does, and that of none before. The integrand is a polynomial, for which
-        the quadrature is exact.
-        """
-        chances = np.exp(-np.array(self._trials(slots)))
-        nodes, weights = np.polynomial.legendre.leggauss(len(chances) // 2 + 1)
-        fails = 1 - np.outer((nodes + 1) / 2, chances)
-        return {
-            place: float(own * (weights / 2) @ np.delete(fails, place, 1).prod(axis=1))
-            for place, own in enumerate(chances)
-        }
 
 
 def _least(is_out: Callable[[int], bool], known: Sequence[int]) -> int:

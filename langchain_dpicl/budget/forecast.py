@@ -23,12 +23,10 @@ from langchain_dpicl.mechanisms import (
     ExponentialNoise,
     GaussianNoise,
     PTRNoise,
-    PureNoise,
     ThresholdNoise,
     VectorNoise,
     sensitivity,
 )
-from langchain_dpicl.mechanisms.voting import NOBODY
 
 PASS_RATE = 0.95
 
@@ -44,7 +42,7 @@ UNSEEN = (
 )
 """What every forecast leaves open."""
 
-CountNoise = GaussianNoise | ExponentialNoise | PureNoise | PTRNoise | ThresholdNoise
+CountNoise = GaussianNoise | ExponentialNoise | PTRNoise | ThresholdNoise
 """The noise of releases that choose by counts of groups."""
 
 THRESHOLD = "ksa/threshold"
@@ -234,7 +232,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
             "there is no lead to forecast for ESA by cosine. With select='vote' there "
             "is."
         )
-    if drafted and not isinstance(found, GaussianNoise | PureNoise):
+    if drafted and not isinstance(found, GaussianNoise):
         raise InvalidParameterError(
             f"drafted= goes with a vote, and {template.mechanism} is none."
         )
@@ -268,13 +266,9 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
         )
     else:
         # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
-        # The others are all choices but one, and "none of them". A vote has "nobody"
-        # besides, whose public score counts for 1 / (2 NOBODY) of each label.
-        is_vote = isinstance(found, PureNoise)
-        moved = 1 if is_vote else sensitivity.joint_utility(relation)
-        others = choices * (1 + 1 / (2 * NOBODY)) if is_vote else choices
-        odds = others * PASS_RATE / (1 - PASS_RATE)
-        lead = 2 * moved / found.epsilon * math.log(odds)
+        # The others are all choices but one, and "none of them".
+        odds = choices * PASS_RATE / (1 - PASS_RATE)
+        lead = 2 * sensitivity.joint_utility(relation) / found.epsilon * math.log(odds)
     return Forecast(
         mechanism=template.mechanism,
         noise_multiplier=getattr(found, "noise_multiplier", None),

@@ -13,7 +13,6 @@ knows of LangChain, of accounts, or of where the numbers come from.
 | `choose_k`, then `ptr_top_k` | `ptr_range_template` | `keyword_ptr.py` |
 | `threshold_words` | `threshold_template` | `keyword_threshold.py` |
 | `joint_top_k` | `joint_template` | `keyword_joint.py` |
-| `permute_and_flip` | `flip_template` | `selection.py` |
 | `noisy_next_token` | `next_token_template` | `next_token.py` |
 | `noisy_max_next_token` | `max_token_template` | `next_token.py` |
 | `noisy_tallies` | `tallies_template` | `table_statistics.py` |
@@ -73,10 +72,6 @@ from langchain_dpicl.mechanisms.randomized_response import (
     reports_template,
     response_chances,
 )
-from langchain_dpicl.mechanisms.selection import (
-    flip_template,
-    permute_and_flip,
-)
 from langchain_dpicl.mechanisms.source import (
     SecureRandom,
     SeededRandom,
@@ -109,7 +104,6 @@ __all__ = [
     "VectorNoise",
     "choose_k",
     "clear_first",
-    "flip_template",
     "histograms_template",
     "joint_template",
     "joint_top_k",
@@ -124,7 +118,6 @@ __all__ = [
     "noisy_next_token",
     "noisy_sum",
     "noisy_tallies",
-    "permute_and_flip",
     "ptr_pass_rate",
     "ptr_range_template",
     "ptr_template",

@@ -8,8 +8,7 @@ caller's caller; the parsers of this library build their arguments so that none 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
-from numbers import Integral, Rational, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -132,29 +131,3 @@ def _matrix(name: str, rows: Any) -> npt.NDArray[np.float64]:
             f"{name} must have at most {MAX_DIMENSION} columns."
         )
     return array.astype(np.float64, copy=False)
-
-
-def exact_scores(scores: Any) -> list[Fraction]:
-    """Return scores as exact rationals."""
-    if isinstance(scores, np.ndarray):
-        scores = scores.tolist()
-    try:
-        items = list(scores)
-    except TypeError:
-        raise InvalidParameterError(
-            "scores must be a flat sequence of numbers."
-        ) from None
-    if not items:
-        raise InvalidParameterError("scores must not be empty: give one per candidate.")
-    return [_exact(item) for item in items]
-
-
-def _exact(score: Any) -> Fraction:
-    if isinstance(score, bool) or not isinstance(score, Real):
-        raise InvalidParameterError("scores must be real numbers.")
-    if isinstance(score, Rational):
-        return Fraction(int(score.numerator), int(score.denominator))
-    number = float(score)
-    if not np.isfinite(number):
-        raise InvalidParameterError("scores must be finite.")
-    return Fraction(number)

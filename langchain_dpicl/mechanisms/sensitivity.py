@@ -100,11 +100,6 @@ def vote_l2(relation: Relation | str) -> float:
     return _by_relation(relation, 1.0, _SQRT_2)
 
 
-def vote_linf(relation: Relation | str) -> float:
-    """Return the L-infinity sensitivity of a histogram of votes: 1."""
-    return _by_relation(relation, 1.0, 1.0)
-
-
 def embedding_l2(relation: Relation | str, radius: float) -> float:
     """Return the L2 sensitivity of a sum of vectors of norm at most R: R or 2 R.
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE
 from langchain_dpicl.mechanisms import lead_over_a_tie, least_votes
-from langchain_dpicl.mechanisms.voting import NOBODY
 
 NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""
@@ -41,7 +40,6 @@ def verdict(
     *,
     sigma: float,
     min_lead: float,
-    prior: Sequence[float] = (),
     none: str = NONE,
 ) -> Verdict:
     """Return the label that a noisy vote releases, if it releases one.
@@ -57,9 +55,6 @@ def verdict(
             reply could not be read, and of those whose call failed.
         sigma: Standard deviation of the noise of one count.
         min_lead: Least noisy lead over every other label.
-        prior: Public votes for the labels. They decide which label leads the others,
-            and by how much. Whether groups chose a label, and not none, is decided
-            without them.
         none: The reason where most chose none of them.
 
     Example:
@@ -68,10 +63,9 @@ def verdict(
         >>> verdict([4.2, 3.1], [49.0, 0.1, 2.3], sigma=4.0, min_lead=11.0).reason
         'more groups chose none of these than any one option'
     """
-    all_votes = [a + b for a, b in zip(noisy, prior or [0] * len(noisy), strict=True)]
-    best = max(range(len(noisy)), key=all_votes.__getitem__)
-    rivals = [*all_votes[:best], *all_votes[best + 1 :]]
-    lead = all_votes[best] - max(rivals, default=-math.inf)
+    best = max(range(len(noisy)), key=noisy.__getitem__)
+    rivals = [*noisy[:best], *noisy[best + 1 :]]
+    lead = noisy[best] - max(rivals, default=-math.inf)
     other, second, _ = sorted(range(len(others)), key=others.__getitem__)[::-1]
     ahead = noisy[best] - others[other]
     behind = others[other] - max(others[second], *noisy)
@@ -91,17 +85,3 @@ def noisy_others(others: Sequence[float]) -> dict[str, float]:
     """Return the noisy counts of the bins that are no labels, for a record."""
     names = ("noisy_none", "noisy_unreadable", "noisy_failed")
     return {name: round(n, 1) for name, n in zip(names, others, strict=True)}
-
-
-def nobody_score(epsilon: float, labels: int) -> float:
-    """Return the public score that "nobody" has in permute-and-flip.
-
-    Permute-and-flip is the argmax of the scores plus exponential noise of scale 2 /
-    epsilon. With no vote at all, one given label beats this score with probability
-    exp(-epsilon score / 2) / 2, and any of them in `NOBODY` of cases at most.
-
-    Args:
-        epsilon: Of the release.
-        labels: How many labels there are.
-    """
-    return 2 / epsilon * math.log(labels / (2 * NOBODY))

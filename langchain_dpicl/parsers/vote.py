@@ -10,14 +10,13 @@ import numpy as np
 from langchain_core.prompts import BasePromptTemplate
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from langchain_dpicl import mechanisms
 from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import (
-    NO_LEAD,
     NO_OPTION,
     Outcome,
     Status,
@@ -30,13 +29,13 @@ from langchain_dpicl.common.prompts import (
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import GaussianNoise, PureNoise, sensitivity
+from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
 from langchain_dpicl.parsers.base import (
     PublicInput,
     Reading,
 )
-from langchain_dpicl.parsers.lead import nobody_score, noisy_others, verdict
+from langchain_dpicl.parsers.lead import noisy_others, verdict
 from langchain_dpicl.parsers.noisy_sum import NoisySumOutputParser
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
@@ -46,25 +45,6 @@ from langchain_dpicl.sealed import attempt
 
 DRAFT = "draft"
 """The value of `labels` for labels that the model drafts."""
-
-VoteNoise = GaussianNoise | PureNoise
-"""The noise of a vote, by mechanism."""
-
-
-class _Favoring(tuple[str, ...]):  # noqa: SLOT001  # a tuple has no room for more
-    """Labels, and which of them the model names from the question alone."""
-
-    favored: int | None
-
-    def __new__(cls, labels: tuple[str, ...], favored: int | None) -> Self:
-        """Return the labels with a favored one."""
-        made = super().__new__(cls, labels)
-        made.favored = favored
-        return made
-
-    def __getnewargs__(self) -> tuple[tuple[str, ...], int | None]:
-        """Return the arguments of a copy."""
-        return tuple(self), self.favored
 
 
 def _no_text(labels: Any) -> Any:
@@ -79,7 +59,7 @@ def _kept(labels: Any) -> Any:
     return labels if labels == DRAFT else tuple(labels)
 
 
-class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
+class VoteOutputParser(NoisySumOutputParser[GaussianNoise]):
     """Release the label that most groups chose, under noise.
 
     The labels are public: a list that you give, or with `labels="draft"` the possible
@@ -96,13 +76,11 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
-        `mechanisms.voting`, Gaussian(z, q); with `mechanism="permute_and_flip"`
-        `mechanisms.selection`, pure epsilon. A slot adds 1 to one bin at most, by its
+        `mechanisms.voting`, Gaussian(z, q). A slot adds 1 to one bin at most, by its
         own text alone: a label, "none of these", an unreadable reply, or a failed call.
         Slots without records are in no bin. Labels are fixed before the charge, from
-        public input: a draft sees the question and no record, and so does the answer
-        that `prior` favors: a public number is added to a noisy count. Which label
-        comes out, and whether one does, is post-processing of the noisy histogram.
+        public input: a draft sees the question and no record. Which label comes out,
+        and whether one does, is post-processing of the noisy histogram.
 
     Raises:
         InvalidParameterError: If there are fewer than two labels, two that normalize
@@ -143,12 +121,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
     the same votes comes out in at most 5 % of questions. The lead over "none of these",
     unreadable replies and failed calls is always such a lead at least."""
 
-    prior: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """In a chain: public votes, in groups, for the label of the model's own answer to
-    the question alone. They decide close races of labels and cost nothing. They do not
-    let out a label that no group chose, or one with fewer votes than "none of
-    these"."""
-
     draft_template: SkipValidation[BasePromptTemplate[Any]] = Field(
         default=DRAFT_PROMPT, exclude=True, repr=False
     )
@@ -156,13 +128,7 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
     `max_labels`."""
 
     noise_multiplier: float | None = None
-    """z of the Gaussian mechanism; None leaves it to the budget's plan."""
-
-    mechanism: Literal["gaussian", "permute_and_flip"] = "gaussian"
-    """`gaussian` composes well over many queries; `permute_and_flip` is pure DP."""
-
-    epsilon: float | None = None
-    """epsilon of one release by permute-and-flip; None leaves it to the plan."""
+    """z of the vote; None leaves it to the budget's plan."""
 
     @override
     def check(self) -> None:
@@ -183,34 +149,16 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
                     f"aliases has {unknown[0]!r}, which is not a label."
                 )
         parameters.count(self.max_labels, "max_labels")
-        if self.prior and self.mechanism != "gaussian":
-            raise InvalidParameterError(
-                "prior goes with mechanism='gaussian', whose noisy votes show whether "
-                "groups chose a label at all."
-            )
-        if self.mechanism == "gaussian" and self.epsilon is not None:
-            raise InvalidParameterError(
-                "epsilon belongs to mechanism='permute_and_flip'; for Gaussian voting "
-                "set noise_multiplier, or leave both to the budget's plan."
-            )
-        if self.mechanism != "gaussian" and self.noise_multiplier is not None:
-            raise InvalidParameterError(
-                "noise_multiplier belongs to mechanism='gaussian'; for "
-                "permute_and_flip set epsilon, or leave both to the budget's plan."
-            )
         self.event_template()
 
     @override
-    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[VoteNoise]:
+    def event_template(
+        self, sampling_rate: float = 1.0
+    ) -> EventTemplate[GaussianNoise]:
         """Return the event template of one vote."""
-        name = f"vote/{self.mechanism}"
-        if self.mechanism == "gaussian":
-            return mechanisms.vote_template(
-                name,
-                self.noise_multiplier,
-                sampling_rate=sampling_rate,
-            )
-        return mechanisms.flip_template(name, self.epsilon, sampling_rate=sampling_rate)
+        return mechanisms.vote_template(
+            "vote/gaussian", self.noise_multiplier, sampling_rate=sampling_rate
+        )
 
     @override
     def get_format_instructions(self) -> str:
@@ -246,22 +194,9 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
             return None
         return self.draft_template.partial(max_labels=str(self.max_labels))
 
-    @property
-    @override
-    def zero_shot_answers(self) -> int:
-        """One, if `prior` gives votes to the model's own answer."""
-        return int(self.prior > 0)
-
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
         """Return this question's labels; none where the model drafted none."""
-        labels = self._listed(public)
-        if not self.prior or not public.zero_shot:
-            return labels
-        favored = self._choice(public.zero_shot[0], labels)
-        return _Favoring(labels, favored if isinstance(favored, int) else None)
-
-    def _listed(self, public: PublicInput) -> tuple[str, ...]:
         if self.labels != DRAFT:
             return tuple(self.labels)
         if not public.question and not self.extra_labels:
@@ -287,34 +222,11 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         )
 
     @override
-    def release(
-        self,
-        slots: Sequence[Slot],
-        *,
-        paid: PaidCharge[VoteNoise],
-        relation: Relation,
-        slot_count: int,
-        prepared: tuple[str, ...],
-    ) -> Outcome:
-        """Count the votes and release the noisy winner."""
-        if isinstance(paid.noise, PureNoise):
-            counts = self._counts(slots, prepared)
-            drafted = self._drafted(prepared)
-            return self._permute_and_flip(counts, paid.noise, prepared, drafted)
-        return super().release(
-            slots,
-            paid=paid,
-            relation=relation,
-            slot_count=slot_count,
-            prepared=prepared,
-        )
-
-    @override
     def noisy(
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[VoteNoise],
+        paid: PaidCharge[GaussianNoise],
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],
@@ -323,7 +235,7 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         yield from ()
         return mechanisms.noisy_counts(
             self._counts(slots, prepared),
-            noise_multiplier=_multiplier(paid),
+            noise_multiplier=paid.noise.noise_multiplier,
             relation=relation,
             random=self.random,
         )
@@ -333,15 +245,15 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         self,
         noisy: NDArray[np.float64],
         *,
-        paid: PaidCharge[VoteNoise],
+        paid: PaidCharge[GaussianNoise],
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],
     ) -> Outcome:
         """Return what noisy votes say."""
-        labels, drafted = prepared, self._drafted(prepared)
+        labels = prepared
         votes, others = noisy[:-OTHER_BINS].tolist(), noisy[-OTHER_BINS:].tolist()
-        sigma = _multiplier(paid) * sensitivity.vote_l2(relation)
+        sigma = paid.noise.noise_multiplier * sensitivity.vote_l2(relation)
         min_lead = self.min_lead
         if min_lead is None:
             tie = mechanisms.lead_over_a_tie(sigma)
@@ -351,10 +263,9 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
             others,
             sigma=sigma,
             min_lead=min_lead,
-            prior=self._prior(labels),
         )
         details = {
-            **drafted,
+            **({"labels": list(labels)} if self.labels == DRAFT else {}),
             "noisy_votes": {
                 label: round(count, 1)
                 for label, count in zip(labels, votes, strict=True)
@@ -365,17 +276,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         if said.winner is None:
             return _fallback(details, said.reason)
         return Outcome(Status.RELEASED, labels[said.winner], details=details)
-
-    def _drafted(self, labels: tuple[str, ...]) -> dict[str, Any]:
-        """Return what is public about this question's labels."""
-        shown = {"labels": list(labels)} if self.labels == DRAFT else {}
-        favored = labels.favored if isinstance(labels, _Favoring) else None
-        return {**shown, **({} if favored is None else {"prior": labels[favored]})}
-
-    def _prior(self, labels: tuple[str, ...]) -> list[float]:
-        """Return the prior votes."""
-        favored = labels.favored if isinstance(labels, _Favoring) else None
-        return [self.prior * (place == favored) for place in range(len(labels))]
 
     def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
         counts = [0] * (len(labels) + OTHER_BINS)
@@ -397,32 +297,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
             return choice
         return none if choice is NoChoice.NONE else unreadable
 
-    def _permute_and_flip(
-        self,
-        counts: Sequence[int],
-        noise: PureNoise,
-        labels: tuple[str, ...],
-        details: dict[str, Any],
-    ) -> Outcome:
-        # The last candidate is public: a score that no vote moves.
-        nobody = nobody_score(noise.epsilon, len(labels))
-        winner = mechanisms.permute_and_flip(
-            [*counts, nobody],
-            epsilon=noise.epsilon,
-            sensitivity=1.0,
-            random=self.random,
-        )
-        if winner < len(labels):
-            return Outcome(Status.RELEASED, labels[winner], details=details)
-        # The noisy choice alone does not show by how much a bin leads.
-        reasons = (
-            'the noisy choice fell on "none of these"',
-            "the noisy choice fell on unreadable replies",
-            "the noisy choice fell on failed calls",
-            NO_LEAD,
-        )
-        return _fallback(details, reasons[winner - len(labels)])
-
     def choice(self, text: str | None) -> int | None:
         """Return the index of the given label that an answer chooses, or None.
 
@@ -440,13 +314,11 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
 
     @override
     def public_parameters(self) -> dict[str, Any]:
-        """Return the label set and the mechanism."""
+        """Return the label set and the least lead."""
         drafted = {"max_labels": self.max_labels, "extra": list(self.extra_labels)}
         return {
             "labels": DRAFT if self.labels == DRAFT else list(self.labels),
-            "mechanism": self.mechanism,
             "min_lead": self.min_lead,
-            **({"prior": self.prior} if self.prior else {}),
             **(drafted if self.labels == DRAFT else {}),
         }
 
@@ -458,12 +330,6 @@ class VoteOutputParser(NoisySumOutputParser[VoteNoise]):
         drafting = repr(template) if self.labels == DRAFT else None
         known = super().cache_parameters(question)
         return {**known, "aliases": aliases, "drafting": drafting}
-
-
-def _multiplier(paid: PaidCharge[VoteNoise]) -> float:
-    if isinstance(paid.noise, PureNoise):
-        raise InvalidParameterError("Permute-and-flip releases no noisy votes.")
-    return paid.noise.noise_multiplier
 
 
 def _fallback(details: dict[str, Any], reason: str) -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -34,7 +33,6 @@ from langchain_dpicl.mechanisms import (
     ptr_pass_rate,
 )
 from langchain_dpicl.parsers import PublicInput
-from langchain_dpicl.parsers.lead import nobody_score
 
 SLOTS = 40
 
@@ -117,28 +115,6 @@ def test_noisy_counts_lose_what_is_charged_for_them(rate: float) -> None:
     (one,) = [loss for loss in found or [] if isinstance(loss, GaussianLoss)]
     assert one.rate == rate
     assert one.distance == pytest.approx(1 / noise.noise_multiplier, rel=1e-9)
-
-
-def test_permute_and_flip_has_the_law_of_all_its_orders() -> None:
-    labels = ["cough", "rash", "nausea"]
-    parser = VoteOutputParser(labels=labels, mechanism="permute_and_flip")
-    found, noise = losses(parser, PAIR, epsilon=2)
-
-    def law(*counts: int) -> list[float]:
-        scores = [*counts, nobody_score(noise.epsilon, len(labels))]
-        chances = [math.exp(-noise.epsilon * (max(scores) - s) / 2) for s in scores]
-        exact = [0.0] * len(scores)
-        orders = list(itertools.permutations(range(len(scores))))
-        for order in orders:
-            left = 1.0 / len(orders)
-            for place in order:
-                exact[place] += left * chances[place]
-                left *= 1 - chances[place]
-        return exact
-
-    expected = sorted(zip(law(10, 6, 0, 0, 0, 0), law(9, 7, 0, 0, 0, 0), strict=True))
-    for measured, exact in zip(pairs_of(found), expected, strict=True):
-        assert measured == pytest.approx(exact, rel=1e-9)
 
 
 def test_a_range_of_k_is_chosen_and_then_tested() -> None:

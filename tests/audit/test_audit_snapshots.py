@@ -177,7 +177,6 @@ def test_words_with_noisy_counts_lose_what_the_counts_lose() -> None:
 
 PARSERS: dict[str, Any] = {
     "vote": vote(),
-    "flip": vote(mechanism="permute_and_flip"),
     "esa": ESAOutputParser(embedding=EMBEDDING, candidates=["A cough.", "A rash."]),
     "ptr": KSAPTROutputParser(k=1),
     "ptr range": KSAPTROutputParser(k=(1, 2)),

@@ -91,13 +91,12 @@ def votes_out(parser: VoteOutputParser, counts: list[int], runs: int) -> float:
 
 
 @pytest.mark.parametrize("choices", [2, 8])
-@pytest.mark.parametrize("kind", ["given", "drafted", "flip"])
+@pytest.mark.parametrize("kind", ["given", "drafted"])
 def test_a_vote_comes_out_at_its_required_lead(kind: str, choices: int) -> None:
     random = SeededRandom(7)
     given = [f"label{n}" for n in range(choices)]
     parser = VoteOutputParser(
         labels="draft" if kind == "drafted" else given,
-        mechanism="permute_and_flip" if kind == "flip" else "gaussian",
         random=random,
     )
     found = forecast(
@@ -109,9 +108,7 @@ def test_a_vote_comes_out_at_its_required_lead(kind: str, choices: int) -> None:
     lead = math.ceil(found.required_lead)
     # The hardest case: all other groups found no record.
     rate = votes_out(parser, [lead] + [0] * (choices - 1), 600)
-    assert rate > 0.92
-    if kind != "flip":  # There it is a bound.
-        assert rate < 0.98
+    assert 0.92 < rate < 0.98
     # With others voting it is as safe.
     assert votes_out(parser, [lead + 10] + [10] * (choices - 1), 600) > 0.92
 

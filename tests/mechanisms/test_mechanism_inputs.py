@@ -85,10 +85,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         mechanisms.joint_top_k,
         {"counts": [3, 1], "k": 1, "epsilon": 1.0, "relation": "replace"},
     ),
-    "permute_and_flip": (
-        mechanisms.permute_and_flip,
-        {"scores": [3.0, 1.0], "epsilon": 1.0, "sensitivity": 1.0},
-    ),
 }
 
 PLANNING = {
@@ -161,18 +157,6 @@ PRIVATE_VECTORS = [
     SECRET,
     None,
 ]
-PRIVATE_SCORES = [
-    [],
-    [SECRET, math.nan],
-    [SECRET, -math.inf],
-    [str(SECRET)],
-    [True, SECRET],
-    [[SECRET]],
-    np.array([[SECRET, 1]]),
-    SECRET,
-    np.array(SECRET),
-    None,
-]
 
 
 def refusal(name: str, **changes: object) -> str:
@@ -217,7 +201,6 @@ def test_public_parameters_are_checked_and_named(
         ("threshold_words", "counts", PRIVATE_MAPPINGS),
         ("choose_k", "counts", PRIVATE_MAPPINGS),
         ("noisy_sum", "vectors", PRIVATE_VECTORS),
-        ("permute_and_flip", "scores", PRIVATE_SCORES),
     ],
 )
 def test_private_data_are_checked_and_never_quoted(

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.mechanisms import (
     SeededRandom,
     choose_k,
-    permute_and_flip,
     sensitivity,
 )
 
@@ -74,70 +70,3 @@ def test_a_list_gives_the_values_themselves(fits: Callable[..., bool]) -> None:
 
 def test_a_range_of_one_value_has_no_choice() -> None:
     assert set(chosen(COUNTS, (4, 4), "replace")) == {4}
-
-
-def flip_law(scores: Sequence[float], slope: float) -> dict[int, float]:
-    """Permute-and-flip over all orders."""
-    accept = [math.exp(-slope * (max(scores) - s)) for s in scores]
-    orders = list(itertools.permutations(range(len(scores))))
-    law = dict.fromkeys(range(len(scores)), 0.0)
-    for order in orders:
-        left = 1.0 / len(orders)
-        for i in order:
-            law[i] += left * accept[i]
-            left *= 1 - accept[i]
-    return law
-
-
-def flipped(
-    scores: Sequence[float] | np.ndarray, epsilon: float, delta: float
-) -> list[int]:
-    source = SeededRandom(2)
-    return [
-        permute_and_flip(scores, epsilon=epsilon, sensitivity=delta, random=source)
-        for _ in range(12_000)
-    ]
-
-
-@pytest.mark.parametrize(
-    "scores", [[3, 5, 4, 0], [0.25, 1.75, 1.5, -2.0], [2.0, 2.0, 1.0]]
-)
-@pytest.mark.parametrize("delta", [1.0, 2.5])
-def test_permute_and_flip_has_its_distribution(
-    fits: Callable[..., bool], scores: list[float], delta: float
-) -> None:
-    assert fits(flipped(scores, 1.5, delta), flip_law(scores, 0.75 / delta))
-
-
-def test_half_the_sensitivity_is_caught(fits: Callable[..., bool]) -> None:
-    scores = [3, 5, 4, 0]
-    assert not fits(flipped(scores, 1.5, 0.5), flip_law(scores, 0.75))
-
-
-def test_permute_and_flip_is_private_by_enumeration() -> None:
-    """All pairs of scores 0..2 over three candidates that differ by at most 1."""
-    laws = {
-        scores: flip_law(scores, 0.5)
-        for scores in itertools.product(range(3), repeat=3)
-    }
-    worst = max(
-        laws[x][i] / laws[y][i]
-        for x, y in itertools.permutations(laws, 2)
-        if max(abs(a - b) for a, b in zip(x, y, strict=True)) <= 1
-        for i in range(3)
-    )
-    assert worst <= math.e * (1 + 1e-12)
-
-
-def test_scores_of_any_real_type_and_size_are_exact() -> None:
-    for scores in (
-        [1e308, -1e308, 0.0],
-        np.array([5.0, 1.0]) * 1e9,
-        [Fraction(10**30), Fraction(1, 3)],
-        [np.float32(1e30), np.int64(3)],
-    ):
-        assert permute_and_flip(scores, epsilon=1.0, sensitivity=1.0) == 0
-
-
-def test_a_single_candidate_is_chosen() -> None:
-    assert permute_and_flip([-3.5], epsilon=0.1, sensitivity=1.0) == 0

@@ -248,7 +248,7 @@ def test_a_charge_for_another_mechanism_releases_nothing() -> None:
     with pytest.raises(TypeError):
         parser.release(
             [Slot("cough")] * 90,
-            paid=other,  # type: ignore[arg-type]  # of permute-and-flip: a type error
+            paid=other,  # type: ignore[arg-type]  # a type error
             relation=Relation.REPLACE,
             slot_count=1,
             prepared=frozenset(),

@@ -91,18 +91,6 @@ def test_the_confidence_is_the_lead_of_the_first_bin_over_the_second(
     assert said.confidence == round(lead / (SIGMA * math.sqrt(2)), 2)
 
 
-def test_votes_beforehand_decide_among_labels_only() -> None:
-    assert said([50.0, 45.0], prior=[0.0, 10.0]) == (1, "")
-    assert said([50.0, 45.0], prior=[0.0, 4.0]) == (0, "")
-    assert said([50.0, 45.0], 55.0, prior=[0.0, 10.0]) == (None, NONE)
-    assert said([50.0, 1.0], prior=[0.0, 100.0]) == (None, NO_LEAD)
-    assert said([50.0, 45.0], prior=[0.0, 10.0], min_lead=5.0) == (1, "")
-    assert said([50.0, 45.0], prior=[0.0, 10.0], min_lead=5.1) == (None, NO_LEAD)
-    assert said([50.0, 45.0], 41.0, prior=[0.0, 10.0]) == (None, NO_LEAD)
-    with pytest.raises(ValueError, match="zip"):
-        said([50.0, 45.0], prior=[1.0])
-
-
 def test_a_verdict_can_not_be_changed() -> None:
     with pytest.raises(AttributeError):
         found([50.0]).winner = 1  # type: ignore[misc]

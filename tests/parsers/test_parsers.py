@@ -39,7 +39,6 @@ from langchain_dpicl.parsers.words import domain_counts
 
 EXPECTED = {
     "vote": "cough",
-    "flip": "cough",
     "esa": "A dry cough.",
     "esa-vote": "A dry cough.",
     "ptr": "dry cough",
@@ -289,13 +288,6 @@ def test_a_joint_entry_with_brackets_counts_by_either_of_its_names(answer: str) 
         (lambda: VoteOutputParser(labels=["Yes", "yes!"]), "the same"),
         (lambda: VoteOutputParser(labels=["yes", "?"]), "number 1"),
         (lambda: VoteOutputParser(labels=["a", "b"], noise_multiplier=0), "noise"),
-        (lambda: VoteOutputParser(labels=["a", "b"], epsilon=1.0), "permute"),
-        (
-            lambda: VoteOutputParser(
-                labels=["a", "b"], mechanism="permute_and_flip", noise_multiplier=1.0
-            ),
-            "gaussian",
-        ),
         (lambda: KSAPTROutputParser(k=0), "k must"),
         (lambda: KSAPTROutputParser(k=(0, 3)), "k must"),
         (lambda: KSAPTROutputParser(k=(5, 3)), "k must"),

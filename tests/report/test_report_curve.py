@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.filter_oracle import zcdp_epsilon
 
-from langchain_dpicl import PrivacyBudgetHandler, VoteOutputParser, accounting, report
-from langchain_dpicl.accounting import Gaussian, gaussian_delta
+from langchain_dpicl import PrivacyBudgetHandler, accounting, mechanisms, report
+from langchain_dpicl.accounting import EventTemplate, Gaussian, gaussian_delta
 from langchain_dpicl.ledger import AccountState, AccountTerms, MemoryLedger, Plan
 from langchain_dpicl.ledger.base import NOTHING
 from langchain_dpicl.report.curve import (
@@ -54,12 +54,10 @@ def test_a_filters_curve_passes_its_promise_and_never_below(method: str) -> None
         ledger=ledger,
         accounting=method,  # type: ignore[arg-type]
     )
-    parser = VoteOutputParser(
-        labels=["a", "b"],
-        mechanism="permute_and_flip" if method == "pure" else "gaussian",
-    )
+    pure, plain = mechanisms.tallies_template, mechanisms.vote_template
+    template: EventTemplate[Any] = (pure if method == "pure" else plain)("release")
     for _ in range(4):
-        budget.charge(parser.event_template())
+        budget.charge(template)
     found = report.of(ledger, "default")
     at = next(p for p in found.curve if p.delta == 1e-6)
     assert at.promised == pytest.approx(8, rel=1e-6)

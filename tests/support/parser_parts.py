@@ -28,9 +28,6 @@ ANSWERS = ["A dry cough."] * 83 + ["A skin rash."]
 
 PARSERS: dict[str, Callable[..., DPOutputParser]] = {
     "vote": lambda **kwargs: VoteOutputParser(labels=["cough", "rash"], **kwargs),
-    "flip": lambda **kwargs: VoteOutputParser(
-        labels=["cough", "rash"], mechanism="permute_and_flip", **kwargs
-    ),
     "esa": lambda **kwargs: ESAOutputParser(
         embedding=EMBEDDING, candidates=["A dry cough.", "A skin rash."], **kwargs
     ),

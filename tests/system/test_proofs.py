@@ -231,7 +231,6 @@ def charge_units() -> PrivacyBudgetHandler:
 
 MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("VoteOutputParser", "noisy_counts"): lambda: parse("vote"),
-    ("VoteOutputParser", "permute_and_flip"): lambda: parse("flip"),
     ("ESAOutputParser", "noisy_sum"): lambda: parse("esa"),
     ("ESAOutputParser", "noisy_counts"): lambda: parse("esa-vote"),
     ("KSAPTROutputParser", "ptr_top_k"): lambda: parse("ptr"),
@@ -383,7 +382,7 @@ def test_the_event_of_another_mechanism_is_noticed(
     """The twin: an account that was charged by another file's template."""
     calls = spied(monkeypatch)
     budget = MADE[proof.maker, proof.function]()
-    is_pure = proof.template in {"flip_template", "joint_template"}
+    is_pure = proof.template == "joint_template"
     wrong = "VoteOutputParser" if is_pure else "KSAJointOutputParser"
     function = "noisy_counts" if is_pure else "joint_top_k"
     check(proof, calls, budget)
