@@ -9,7 +9,7 @@ code, and not of a formula about it.
 * *Words* (KSA-PTR, threshold): an item comes out from some word on. Bisection over all
   2^64 words finds where, and so its probability. Where items come out with noisy
   counts, the loss of the counts is that of two Gaussians, of which less is shown.
-* *Permute-and-flip, a range of k*: the trials' exponents are read off.
+* *A range of k*: the trials' exponents are read off.
 
 What can't be seen in this way is taken from the proofs: words are uniform, and
 coordinates have words of their own.

@@ -41,8 +41,6 @@ def privacy_record(
         differentially private output.
     """
     parameters = parser.public_parameters()
-    # Two releases of one charge are charged once.
-    different = {paid.sequence: paid for paid in charges}.values()
     last = charges[-1] if charges else None
     if last is not None:
         noise = asdict(last.noise)
@@ -56,7 +54,7 @@ def privacy_record(
         unit_key=groups.unit_key,
         relation=groups.relation.value,
         neighbors=NEIGHBORS,
-        events=[event for paid in different for event in paid.events],
+        events=[event for paid in charges for event in paid.events],
         charge=last.sequence if last else None,
         account=budget.public_state(last),
         random=parser.random,

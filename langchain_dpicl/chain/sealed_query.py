@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from langchain_core.documents import Document
 
@@ -35,8 +35,6 @@ from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry
 from langchain_dpicl.sealed import SealedModel, attempt, sealed
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)

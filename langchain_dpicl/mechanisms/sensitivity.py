@@ -110,11 +110,6 @@ def embedding_l2(relation: Relation | str, radius: float) -> float:
     return positive("radius", radius) * _by_relation(relation, 1.0, 2.0)
 
 
-def keyword_linf(relation: Relation | str) -> float:
-    """Return how far one keyword's count can move: 1."""
-    return _by_relation(relation, 1.0, 1.0)
-
-
 def keyword_l2(relation: Relation | str, items_per_answer: int) -> float:
     """Return the L2 sensitivity of all keyword counts together: sqrt(c) or sqrt(2c).
 

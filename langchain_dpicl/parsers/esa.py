@@ -75,10 +75,10 @@ class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
         public candidates and the noisy sum. So are their `scores` in the record, their
         order, and whether they reach `min_score` or the score that noise alone reaches.
         With `select="vote"` each answer votes for its nearest candidate:
-        `mechanisms.voting`, the same event. Asked in stages: `mechanisms.stages`. A
-        slot whose reply can't be read, or whose call failed, has a coordinate of its
-        own in the same sum instead of a vector. Each answer is embedded by a call of
-        its own; one that can't be embedded, or whose vector is zero, not finite or of
+        `mechanisms.voting`, the same event. A slot whose reply can't be read, or whose
+        call failed, has a coordinate of its own in the same sum instead of a vector.
+        Each answer is embedded by a call of its own; one that can't be embedded, or
+        whose vector is zero, not finite or of
         another length, can't be read, and no other is affected. Groups without an
         answer have a call with a made-up text, so that the bill of the embedding
         counts the public number of groups. A single candidate is no choice: nothing is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.chain_parts import QUESTION, record
+from support.chain_parts import QUESTION, record, reply
 from support.fakes import AsyncScriptedModel
 from support.groups_fakes import Till, note, retrieved
 from support.store_parts import opened, patients, records, searching

@@ -135,8 +135,10 @@ async def test_a_noisy_threshold_tells_its_step() -> None:
     config = {"callbacks": [budget]}
     sync = await streamed(chain, config, is_async=False)
     asynced = await streamed(chain, config, is_async=True)
-    expected = ["public", "charged", "threshold", "charged", "groups", "merged"]
-    assert names(sync) == names(asynced) == expected
+    expected = ["charged", "threshold", "charged", "groups", "merged"]
+    # The first question of a chain is asked alone, too.
+    assert names(sync) == ["public", *expected]
+    assert names(asynced) == expected
     total = sync[0]
     for chunk in sync[1:]:
         total += chunk
