@@ -370,28 +370,14 @@ class ChainCheck:
         )
 
 
-def most_calls(private: SealedQuery, scope: str | None) -> tuple[int, int]:
-    """Return the calls of one question at most: of groups, and without records.
-
-    Args:
-        private: The chain's private parts.
-        scope: The scope of the account that pays, if it is known.
-    """
-    second = private.second
-    # A gate and the release share their answers unless units pay or are sampled.
-    twice = private.gate is not None and (
-        private.groups.sampling_rate < 1 or scope == "unit"
+def most_calls(private: SealedQuery) -> tuple[int, int]:
+    """Return the calls of one question at most: of groups, and without records."""
+    parser = private.parser
+    words, drafts = parser.rewrite_prompt, parser.draft_prompt
+    public = max(parser.zero_shot_answers, 1) + sum(
+        one is not None for one in (words, drafts)
     )
-    groups = private.groups.n_groups * (1 + twice + (second is not None))
-    zero_shot = max(private.parser.zero_shot_answers, int(private.gate is not None), 1)
-    parsers = [private.parser]
-    if second is not None:
-        parsers.append(second.parser)
-        more = second.parser.zero_shot_answers
-        zero_shot += more if more > zero_shot else 0
-    drafts = sum(one.draft_prompt is not None for one in parsers)
-    words = any(one.rewrite_prompt is not None for one in parsers)
-    return groups, zero_shot + drafts + words
+    return private.groups.n_groups, public
 
 
 def _options(prepared: Any) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from langchain_dpicl import (
     DPChain,
     KSAPTROutputParser,
     PrivacyBudgetHandler,
-    PublicFirstGate,
     RetrievedGroups,
     VoteOutputParser,
 )
@@ -58,20 +57,9 @@ def make(**parts: Any) -> DPChain:
 def chains() -> Iterator[Any]:
     """Yield chains, and the calls of a question as they must be counted."""
     drafted = VoteOutputParser(labels="draft")
-    then = VoteOutputParser(labels=["fever", "sleep"], then=KSAPTROutputParser(k=1))
-    gate = PublicFirstGate()
     yield pytest.param({}, 41, id="vote")
     yield pytest.param({"parser": drafted}, 42, id="draft")
     yield pytest.param({"parser": KSAPTROutputParser(k=1)}, 42, id="words")
-    yield pytest.param({"stages": 2}, 41, id="stages")
-    yield pytest.param({"parser": then}, 82, id="then")
-    yield pytest.param({"gate": gate}, 41, id="gate")
-    units = account(scope="unit")
-    yield pytest.param({"gate": gate, "budget": units}, 81, id="gate-units")
-    sampled = groups(sampling_rate=0.9)
-    renyi = account(accounting="renyi", queries=20)
-    parts = {"gate": gate, "groups": sampled, "budget": renyi}
-    yield pytest.param(parts, 81, id="gate-sampled")
     capped = groups(grouping="unit", max_groups=20)
     yield pytest.param({"groups": capped}, 41, id="capped")
 
@@ -86,7 +74,7 @@ def test_no_question_takes_more_than_is_counted(
     answer = asyncio.run(chain.ainvoke(QUESTION)) if awaited else chain.invoke(QUESTION)
     assert 0 < len(model.asked) <= most
     assert record(answer)["calls"] == len(model.asked)
-    assert sum(most_calls(chain._query.private, chain.budget.scope)) == most
+    assert sum(most_calls(chain._query.private)) == most
 
 
 def test_the_count_is_reached() -> None:
