@@ -4,7 +4,7 @@
 {
   "format": "langchain-dpicl", or "langchain-dpicl/erasure-certificate",
   "version": 1,
-  "kind": "examples", "corpus", "ldp_table", "schema", "audit",
+  "kind": "examples", "corpus", "schema", "audit",
     or "erasure_certificate",
   the fields of that kind,
   "sha256": the digest of these fields; a schema, which people write, has none
@@ -48,8 +48,7 @@ Path_ = str | os.PathLike[str]
 class Kind:
     """What a file can hold: its fields with their types, and what messages say.
 
-    `most` is the largest file in bytes, `signed` whether it has a digest, `indent`
-    spaces a level for people to read, None where nobody does.
+    `most` is the largest file in bytes, `signed` whether it has a digest.
     """
 
     name: str
@@ -60,7 +59,6 @@ class Kind:
     way_out: str
     error: type[DPError] = InvalidParameterError
     signed: bool = True
-    indent: int | None = 2
     optional: frozenset[str] = frozenset()
     format: str = FORMAT
 
@@ -80,15 +78,6 @@ CORPUS = Kind(
     {"record": dict, "documents": list},
     1 << 28,
     "Load a good copy, or take the documents of the table's release again.",
-)
-LDP_TABLE = Kind(
-    "ldp_table",
-    "collected table that can be trusted",
-    "LDPTable.load",
-    {"schema": dict, "terms": dict, "record": dict, "counts": dict},
-    1 << 28,
-    "Load a good copy, or collect again.",
-    indent=None,
 )
 SCHEMA = Kind(
     "schema",
@@ -169,7 +158,7 @@ def dumped(content: Mapping[str, Any], kind: Kind) -> str:
         stored["sha256"] = digest(content)
     text = json.dumps(
         stored,
-        indent=kind.indent,
+        indent=2,
         separators=(",", ": "),
         ensure_ascii=False,
         allow_nan=False,
@@ -265,7 +254,7 @@ def _other(value: Any, kind: Kind) -> tuple[str, str] | None:
         return f"{reason} {VERSION}", "Upgrade langchain-dpicl."
     if found == kind.name:
         return None
-    for other in (EXAMPLES, CORPUS, LDP_TABLE, SCHEMA, AUDIT):
+    for other in (EXAMPLES, CORPUS, SCHEMA, AUDIT):
         if found == other.name:
             return f"it is of kind {found!r}", f"{other.reader} reads it."
     return f'it has no "kind": "{kind.name}"', kind.way_out

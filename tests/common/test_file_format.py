@@ -9,25 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ldp_parts import MIXED, SCHEMA
+from support.ldp_parts import SCHEMA
 from support.released_parts import released
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.common.file_format import Kind
-from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.released import ReleasedExamples
-from langchain_dpicl.tabular import LDPClient, LDPTable, TableSchema
+from langchain_dpicl.tabular import TableSchema
 
 Saved = tuple[Kind, Any, Path]
 
-CLIENT = LDPClient(SCHEMA, epsilon=6, random=SeededRandom(21))
-TABLE = LDPTable.from_reports(list(CLIENT.reports(MIXED * 9)), SCHEMA, epsilon=6)
 MADE: dict[str, tuple[Kind, Any]] = {
     "examples": (file_format.EXAMPLES, released()),
-    "ldp_table": (file_format.LDP_TABLE, TABLE),
     "schema": (file_format.SCHEMA, SCHEMA),
 }
-LOADERS = (ReleasedExamples, LDPTable, TableSchema)
+LOADERS = (ReleasedExamples, TableSchema)
 
 
 @pytest.fixture(params=MADE)
@@ -120,7 +116,7 @@ def test_every_field_is_there_once_and_of_its_form(saved: Saved) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("saved", ["examples", "ldp_table"], indirect=True)
+@pytest.mark.parametrize("saved", ["examples"], indirect=True)
 def test_what_was_changed_is_refused_whatever_it_is(saved: Saved) -> None:
     kind, load, path = saved
     content = json.loads(path.read_text(encoding="utf-8"))

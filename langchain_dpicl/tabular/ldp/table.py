@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NoReturn
@@ -18,7 +17,6 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.distribution import Distribution
-from langchain_dpicl.tabular.ldp import storage
 from langchain_dpicl.tabular.ldp.client_reports import count_reports
 from langchain_dpicl.tabular.ldp.collecting import Rows, collect_reports
 from langchain_dpicl.tabular.ldp.drawing import draw_rows
@@ -90,8 +88,8 @@ class LDPTable(ReleasedTable):
         the unit, but for the fact that it takes part.
 
         The account is charged, durably, before the first report is drawn. Then the
-        rows are let go, and only counts of reports are held: `save` them, for what is
-        lost is paid for. Public: the schema, all parameters, the number of reports.
+        rows are let go, and only counts of reports are held; the ledger has them.
+        Public: the schema, all parameters, the number of reports.
 
     Example:
         >>> from langchain_dpicl import PrivacyBudgetHandler
@@ -158,7 +156,7 @@ class LDPTable(ReleasedTable):
         self._unit_key = unit_key
         size = parameters.count(chunk_size, "chunk_size")
         if isinstance(hidden.value, Collected):
-            # From `load` and `from_reports`: there are no rows to read.
+            # From `from_reports`: there are no rows to read.
             self._collected = hidden.value
         else:
             self._rows = Rows(hidden, extra, size, progress)
@@ -230,8 +228,8 @@ class LDPTable(ReleasedTable):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "An LDPTable is not pickled: it may hold private rows. Use save() and "
-            "LDPTable.load(), which keep counts of reports alone."
+            "An LDPTable is not pickled: it may hold private rows. "
+            "release(resume=True) takes what its account has paid for."
         )
 
     def release(self, *, resume: bool = False) -> Self:
@@ -335,52 +333,6 @@ class LDPTable(ReleasedTable):
         """Return a copy of the public record."""
         record: dict[str, Any] = json.loads(json.dumps(self._found().record))
         return record
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write counts of reports, schema and record to a file that `load` reads.
-
-        Args:
-            path: The file. All in it is public. One that holds this very table is left
-                as it is.
-            overwrite: Whether to replace anything else that is there.
-
-        Raises:
-            InvalidParameterError: If something else is there, or the file can't be
-                written.
-        """
-        storage.write(path, self._found(), overwrite=overwrite)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        schema: TableSchema | None = None,
-        *,
-        random: SecureRandom | None = None,
-    ) -> Self:
-        """Read what `save` wrote, check it, and reconstruct again.
-
-        Args:
-            path: The file.
-            schema: The schema that it should be of; None takes the file's.
-            random: For tests.
-
-        Raises:
-            InvalidParameterError: If it is no such file, was changed, contradicts
-                itself, or is of another schema.
-        """
-        found = storage.read(path, schema)
-        terms = found.terms
-        return cls(
-            found,
-            terms.schema,
-            epsilon=terms.epsilon,
-            split=terms.split,
-            model=terms.model,
-            unit_key=terms.unit_key,
-            rows_per_unit=terms.rows_per_unit,
-            random=random,
-        )
 
     def _result(self, *, resume: bool = False) -> Collected:
         with self._lock:

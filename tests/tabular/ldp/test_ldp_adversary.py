@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.ldp_parts import MIXED, ROW, SCHEMA, budget_of, table_of
 
-from langchain_dpicl.common import file_format
-from langchain_dpicl.common.file_format import LDP_TABLE
 from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.tabular.ldp.client import LDPClient
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -23,71 +19,6 @@ from langchain_dpicl.tabular.schema import CategoricalColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
 
 HUGE = 10**400  # JSON has such integers; floats have not.
-
-
-@pytest.fixture
-def saved(tmp_path: Path) -> Path:
-    path = tmp_path / "table.json"
-    table_of(MIXED * 50).release().save(path)
-    return path
-
-
-def edited(path: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
-    """The file as a careful forger makes it: the digest fits what it says."""
-    content = file_format.read(path, LDP_TABLE)
-    edit(content)
-    other = path.with_name("edited.json")
-    file_format.write(other, content, LDP_TABLE, overwrite=True)
-    return other
-
-
-def put(value: Any, *keys: str) -> Callable[[dict[str, Any]], None]:
-    def edit(content: dict[str, Any]) -> None:
-        place = content
-        for key in keys[:-1]:
-            place = place[key]
-        assert keys[-1] in place
-        place[keys[-1]] = value
-
-    return edit
-
-
-def test_a_file_that_was_edited_by_nobody_is_read(saved: Path) -> None:
-    assert LDPTable.load(edited(saved, lambda _: None)).n_reports == 200
-
-
-@pytest.mark.parametrize(
-    "edit",
-    [
-        put(HUGE, "terms", "epsilon"),
-        put({"job": HUGE, "age": 1, "income": 1}, "terms", "split"),
-        put(HUGE, "record", "parameters", "epsilons", "job"),
-        put("who", "terms", "unit_key"),
-        put("who", "record", "unit_key"),
-        put("add_remove", "record", "relation"),
-        put(0.5, "record", "delta"),
-        put(7, "record", "parameters", "rows_per_unit"),
-        put("domain", "record", "parameters", "split"),
-        put([{"kind": "pure", "epsilon": 0.1, "count": 1}], "record", "events"),
-    ],
-)
-def test_a_record_that_is_not_of_these_reports_is_refused(
-    saved: Path, edit: Callable[[dict[str, Any]], None]
-) -> None:
-    with pytest.raises(InvalidParameterError, match="trusted"):
-        LDPTable.load(edited(saved, edit))
-
-
-@pytest.mark.parametrize("value", [None, {}, {"job": "small"}])
-def test_what_a_record_says_of_errors_is_not_believed(saved: Path, value: Any) -> None:
-    other = edited(saved, put(value, "record", "parameters", "standard_errors"))
-    assert LDPTable.load(other).summary() == LDPTable.load(saved).summary()
-
-
-def test_what_is_no_file_is_not_opened() -> None:
-    # A pipe, for one, would wait for a writer.
-    with pytest.raises(InvalidParameterError, match="can't be read"):
-        LDPTable.load(os.devnull)
 
 
 def unread() -> Iterator[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ import pandas as pd
 import pytest
 from support.ldp_parts import MIXED, SCHEMA, SIZES, budget_of, joint_of, table_of
 
-from langchain_dpicl.common import file_format
-from langchain_dpicl.common.file_format import LDP_TABLE
 from langchain_dpicl.errors import (
     InvalidParameterError,
     NoBudgetError,
@@ -21,7 +18,6 @@ from langchain_dpicl.errors import (
 from langchain_dpicl.mechanisms.source import SeededRandom
 from langchain_dpicl.tabular.ldp.client import LDPClient
 from langchain_dpicl.tabular.ldp.table import LDPTable
-from langchain_dpicl.tabular.schema.table import TableSchema
 
 CLIENT = LDPClient(SCHEMA, epsilon=6, random=SeededRandom(21))
 REPORTS = list(CLIENT.reports(MIXED * 200))
@@ -122,127 +118,6 @@ def test_terms_survive_json() -> None:
     assert "not private" in table.record()["random"]
     secure = LDPClient(SCHEMA, epsilon=6).terms
     assert "random" not in reported(terms=secure).record()
-
-
-@pytest.mark.parametrize("split", ["domain", {"job": 1.0, "age": 2.0, "income": 3.0}])
-def test_a_file_holds_all_there_is(split: Any, tmp_path: Path) -> None:
-    rows = [{**row, "who": i % 500} for i, row in enumerate(MIXED * 200)]
-    table = table_of(rows, split=split, unit_key="who", rows_per_unit=2).release()
-    path = tmp_path / "new" / "table.json"
-    table.save(path)
-    loaded = LDPTable.load(path, SCHEMA)
-    assert np.array_equal(joint_of(loaded), joint_of(table))
-    assert loaded.record() == table.record()
-    assert loaded.epsilons == table.epsilons
-    assert loaded.standard_errors() == table.standard_errors()
-    assert loaded.summary() == table.summary()
-    assert loaded.schema == SCHEMA
-    assert len(LDPTable.load(path).examples(3)) == 3
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_reports_of_clients_are_saved_like_others(tmp_path: Path) -> None:
-    table = reported(reports_per_unit=2)
-    table.save(tmp_path / "table.json")
-    assert LDPTable.load(tmp_path / "table.json").record() == table.record()
-
-
-def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
-    path = tmp_path / "table.json"
-    path.write_text("something else")
-    with pytest.raises(InvalidParameterError, match="overwrite=True"):
-        reported().save(path)
-    assert path.read_text() == "something else"
-    reported().save(path, overwrite=True)
-    before = path.stat().st_ino
-    LDPTable.load(path).save(path)
-    assert path.stat().st_ino == before
-    assert LDPTable.load(path).n_reports == 800
-    with pytest.raises(InvalidParameterError, match="can't be written"):
-        reported().save(path / "below", overwrite=True)
-
-
-def test_another_schema_is_not_taken(tmp_path: Path) -> None:
-    reported().save(tmp_path / "table.json")
-    other = TableSchema(label="income", columns=SCHEMA.columns[1:])
-    with pytest.raises(InvalidParameterError, match="another schema"):
-        LDPTable.load(tmp_path / "table.json", other)
-
-
-def less_epsilon(content: Any) -> None:
-    content["record"]["epsilon"] = 1.0
-
-
-def fewer_reports(content: Any) -> None:
-    content["record"]["parameters"]["n_reports"] = 799
-
-
-def other_terms(content: Any) -> None:
-    content["terms"]["split"] = "domain"
-
-
-def other_epsilon(content: Any) -> None:
-    content["terms"]["epsilon"] = 7.0
-
-
-def no_terms(content: Any) -> None:
-    content["terms"] = {}
-
-
-def other_schema(content: Any) -> None:
-    content["schema"]["columns"][0]["values"] = ["clerk", "nurse", "baker"]
-
-
-def no_schema(content: Any) -> None:
-    content["schema"] = {"label": "income"}
-
-
-def odd_schema(content: Any) -> None:
-    content["schema"]["self"] = content["schema"]["rows"] = 1
-
-
-def negative_counts(content: Any) -> None:
-    content["counts"]["joint"][0] *= -1
-
-
-def more_counts(content: Any) -> None:
-    content["counts"]["joint"][0] += 1
-
-
-def fractions(content: Any) -> None:
-    content["counts"]["joint"][:2] = [count / 2 for count in (1, 3)]
-
-
-def no_counts(content: Any) -> None:
-    del content["counts"]["joint"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        less_epsilon,
-        fewer_reports,
-        other_terms,
-        other_epsilon,
-        no_terms,
-        other_schema,
-        no_schema,
-        odd_schema,
-        negative_counts,
-        more_counts,
-        fractions,
-        no_counts,
-    ],
-)
-def test_a_file_that_contradicts_itself_is_refused(change: Any, tmp_path: Path) -> None:
-    path = tmp_path / "table.json"
-    reported().save(path)
-    # As a careful forger makes it: the digest fits what it says.
-    content = file_format.read(path, LDP_TABLE)
-    change(content)
-    file_format.write(path, content, LDP_TABLE, overwrite=True)
-    with pytest.raises(InvalidParameterError, match="Load a good copy"):
-        LDPTable.load(path)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 2.0, 9.0])
