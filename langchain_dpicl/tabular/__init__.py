@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.tabular.schema.columns import CategoricalColumn
     from langchain_dpicl.tabular.schema.numeric import NumericColumn
     from langchain_dpicl.tabular.schema.table import TableSchema
-    from langchain_dpicl.tabular.split import split_epsilon
     from langchain_dpicl.tabular.text.drafting import draft_schema
     from langchain_dpicl.tabular.text.rows import TextRows
 
@@ -76,7 +75,6 @@ __all__ = [
     "draft_schema",
     "merge",
     "reconstruct",
-    "split_epsilon",
     "tally",
 ]
 
@@ -100,7 +98,6 @@ _HOMES = {
     "draft_schema": "text.drafting",
     "merge": "gdp.mergeable",
     "reconstruct": "ldp.reconstruction",
-    "split_epsilon": "split",
     "tally": "gdp.mergeable",
 }
 

@@ -82,9 +82,6 @@ Noise = Literal["auto", "laplace", "gaussian"]
 Paid = PureNoise | GaussianNoise
 """What a charge pays for: discrete Laplace noise, or Gaussian."""
 
-_LEAST = 2
-"""`split_epsilon` asks for domains; that of a sum does not matter to it."""
-
 
 @dataclass(frozen=True)
 class Quantity:
@@ -226,7 +223,7 @@ class GDPTerms:
         if self.measure is None:
             return self.schema
         names = self.measured_names
-        if self.schema.label not in names or len(names) < _LEAST:
+        if self.schema.label not in names or len(names) < 2:  # noqa: PLR2004 - the label and a feature
             raise InvalidParameterError(
                 "An example shows the label and a feature, and measure= names "
                 f"{', '.join(map(repr, names)):.200}: measure the label "
@@ -289,13 +286,8 @@ class GDPTerms:
             InvalidParameterError: If budgets were given that don't fit, or one is so
                 small that its noise can't be drawn.
         """
-        if self.split == "domain":
-            raise InvalidParameterError(
-                "split='domain' is for randomized response; noisy statistics take "
-                "'even' or a mapping from each quantity to its epsilon."
-            )
-        sizes = {one.name: max(one.size, _LEAST) for one in self.quantities}
-        shares = split_epsilon(epsilon, sizes, self.split)
+        names = [one.name for one in self.quantities]
+        shares = split_epsilon(epsilon, names, self.split)
         found = tuple(shares[one.name] for one in self.quantities)
         for one, share in zip(self.quantities, found, strict=True):
             # Before anything is charged; the same noise is drawn afterwards.

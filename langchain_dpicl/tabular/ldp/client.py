@@ -29,7 +29,8 @@ class LDPClient(Frozen):
     Args:
         schema: The columns with their public values; numbers need bins.
         epsilon: What one report costs, all columns together.
-        split: How epsilon is divided among the columns; see `split_epsilon`.
+        split: How epsilon is divided among the columns: evenly, or as a
+            mapping says.
         extra_columns: What to do with columns that the schema doesn't have: `refuse`
             the row, or `ignore` them.
         random: For tests: where the noise comes from.

@@ -53,7 +53,8 @@ class LDPTable(ReleasedTable):
         schema: The columns with their public values; numbers need bins.
         epsilon: What the reports about one unit cost; None leaves it to the budget.
         budget: The account that pays.
-        split: How a row's epsilon is divided among its columns; see `split_epsilon`.
+        split: How a row's epsilon is divided among its columns: evenly, or as a
+            mapping says.
         model: What rows are drawn from: the `label` first, and each other column by
             it; or the `joint` table of all columns, which few columns allow.
         unit_key: The column that says whose a row is; None: each row is a person's of

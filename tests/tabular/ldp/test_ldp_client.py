@@ -49,17 +49,10 @@ def test_reports_one_by_one_have_the_same_distribution() -> None:
     assert p_value(joint, CODES, EVEN) > SIGNIFICANCE
 
 
-@pytest.mark.parametrize(
-    ("split", "epsilons"),
-    [
-        ({"job": 0.5, "age": 2.0, "income": 0.5}, (0.5, 2.0, 0.5)),
-        # ln(1 + 3x) twice and ln(1 + 2x) come to 3 at x = 0.651199.
-        ("domain", (1.083024, 1.083024, 0.833952)),
-    ],
-)
-def test_other_splits_have_theirs(split: Any, epsilons: tuple[float, ...]) -> None:
-    client = client_of(split=split)
-    assert tuple(client.epsilons.values()) == pytest.approx(epsilons, rel=1e-3)
+def test_other_splits_have_theirs() -> None:
+    client = client_of(split={"job": 0.5, "age": 2.0, "income": 0.5})
+    epsilons = tuple(client.epsilons.values())
+    assert epsilons == (0.5, 2.0, 0.5)
     expected = dict(zip(SIZES, epsilons, strict=True))
     joint = tally(client.reports([ROW] * 30_000))
     assert p_value(joint, CODES, expected) > SIGNIFICANCE

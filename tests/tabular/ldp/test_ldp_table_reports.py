@@ -93,7 +93,10 @@ def test_malformed_reports_can_be_dropped_and_are_counted() -> None:
     [
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": 5, "terms": CLIENT.terms}, "'epsilon'"),
-        ({"split": "domain", "terms": CLIENT.terms}, "'split'"),
+        (
+            {"split": {"job": 1.0, "age": 2.0, "income": 3.0}, "terms": CLIENT.terms},
+            "'split'",
+        ),
         ({"terms": {**CLIENT.terms, "schema": "0"}}, "'schema'"),
         ({"terms": {**CLIENT.terms, "epsilons": {"job": 6.0}}}, "'epsilons'"),
         ({"terms": {**CLIENT.terms, "epsilons": dict.fromkeys(SIZES, 1)}}, "epsilons"),
