@@ -52,7 +52,7 @@ docs: $(DOCS)  ## Build the site into docs/_build/html; a warning is an error.
 	@echo "Open docs/_build/html/index.html"
 
 bench: $(DEV)  ## Measure speed; each figure beside what it is compared with.
-	$(BIN)/python -m benchmarks run --speed
+	$(BIN)/python -m benchmarks speed
 
 # make test-servers: the server tests on a real vLLM, in an environment of its own.
 include tests/support/servers/servers.mk

@@ -1,360 +1,253 @@
-"""Utility of few-shot examples that are written with differential privacy.
+"""Labels of test texts by private votes and by examples that were released once.
 
-Labeled texts are the private records (unit: the text). `DPFewShotGenerator` writes a
-few examples of each label from them, once, at epsilon 1, 2, 4 or 8; a classifier then
-shows all of them in its prompt and labels the test texts. Beside them stand
+Labeled texts (TREC, AG News, DBpedia) are the private records. A private vote asks ten
+groups of four sampled records for each question; examples are written once by
+`DPFewShotGenerator` and shown in every prompt. Beside them stand no examples, examples
+at epsilon 0, the same vote without noise, and records as examples, which is *not
+private*. A heart table is done likewise with `GDPTable` and `LDPTable`.
 
-* no examples (zero-shot);
-* examples at epsilon 0: `ZeroShotGenerator` with the same decoder, and with its own;
-* what the same generation writes with next to no noise: what noise costs;
-* private records as examples: what generation costs. These two are *not private*.
-
-    python benchmarks/utility_few_shot.py --data DIR [--quick] [--plot FILE.png]
-
-A run that is repeated with `--keep FOLDER` goes on where it was interrupted: generated
-examples, noise multipliers and accuracies are kept, and no record is. `--audit` asks
-instead whether the examples tell who was among the records
-(`utility_few_shot_audit.py`).
-
-What is generated draws on the operating system's randomness: nothing can seed it. A
-run's number chooses the private examples; the test texts are the same for all runs.
+The next-token model is an argument: `--next-token transformers:PATH`, or the URL of a
+completions server such as vLLM. Without it a fake repeats words of its prompt: it shows
+that everything runs, and its figures mean nothing.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
-from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import track
-from utility_few_shot_audit import audit
-from utility_few_shot_report import (
-    DP,
-    PRIVATE,
-    SAME,
-    ZERO_SHOT,
-    Outcome,
-    accuracy_table,
-    draw,
-    example_table,
+import numpy as np
+from langchain_core.documents import Document
+from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
+
+from benchmarks.common import (
+    CONSOLE,
+    Grader,
+    Options,
+    account,
+    lines_of,
+    percent,
+    table,
 )
-from utility_measures import arguments, caveat, write_json
+from langchain_dpicl import (
+    DPChain,
+    SampledGroups,
+    VoteOutputParser,
+    few_shot,
+    tabular,
+)
 
-from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.cli.loading import load_model
-from langchain_dpicl.few_shot import DPFewShotGenerator, Sampling, ZeroShotGenerator
-from langchain_dpicl.offline import OfflineNextTokenModel
-from langchain_dpicl.released import classification_chain
-from langchain_dpicl.released.classifying import INSTRUCTION, LabelOutputParser
-
-EPSILONS = (1.0, 2.0, 4.0, 8.0)
-DELTA = 5e-5
-"""Below 1/n for each of the data sets."""
-
-N_GROUPS = 80
-DECODER = Sampling(temperature=1.0, floor=2.0)
-FULL = 4.0
-"""Epsilon at which the full vocabulary is tried."""
-
-FAINT = 0.01
-"""A noise multiplier that hides nobody, and hardly disturbs a token."""
+DELTA, EPSILONS = 1e-6, (1.0, 3.0, 8.0)
+GROUPS, SHOTS, WRITERS = 10, 4, 80
+TASKS = {
+    # What the next-token model is told, tokens of an example, records of a group.
+    "trec": ("Given an answer type, write a question of that type.", 15, 1),
+    "agnews": ("Given a topic, write a news item.", 20, 2),
+    "dbpedia": ("Given a category, write a description of something in it.", 20, 2),
+}
+PROMPT = ChatPromptTemplate.from_template(
+    "Classify the text. Answer with one of the labels and nothing else.\n"
+    "Labels: {labels}\n\n{context}\n\nText: {question}\nLabel:"
+)
+EXAMPLE = PromptTemplate.from_template("Text: {page_content}\nLabel: {label}")
 
 Example = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is fixed for a data set, after smaller trials with other settings.
+class Fake(few_shot.NextTokenModel):
+    """Likes the words that its prompt says; a stand-in of a few lines."""
 
-    Attributes:
-        instruction: What the next-token model is told.
-        per_group: Records N in a group, on average.
-        tokens: Most tokens T of an example.
-        per_label: Examples of each label.
-        full: Whether all tokens are tried too, beside the 100 likeliest.
-    """
+    name, end_tokens, vocabulary_size = "fake", frozenset[int](), 0
 
-    instruction: str
-    per_group: int
-    tokens: int
-    per_label: int
-    full: bool = False
+    def __init__(self, texts: Sequence[str]) -> None:
+        said = Counter(word for text in texts for word in text.lower().split())
+        self.words = [word for word, _ in said.most_common(1_000)]
+        self.vocabulary_size = len(self.words)
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(f" {self.words[token]}" for token in tokens)
 
-SETTINGS = {
-    "trec": Settings("Given an answer type, write a question of that type.", 1, 15, 4),
-    "agnews": Settings("Given a topic, write a news item.", 2, 20, 2, full=True),
-    "dbpedia": Settings(
-        "Given a category, write a description of something in it.", 2, 20, 1
-    ),
-}
+    def top_tokens(self, prompts: Any, k: int) -> Any:
+        return [np.arange(k) for _ in prompts]
+
+    def log_probabilities(self, prompts: Any, tokens: Any) -> Any:
+        found = []
+        for prompt, wanted in zip(prompts, tokens, strict=True):
+            said = Counter(prompt.text.lower().split())
+            liked = np.array([said[word] + 0.01 for word in self.words])
+            shares = np.log(liked / liked.sum())
+            found.append(shares if wanted is None else shares[wanted])
+        return found
 
 
-@dataclass(frozen=True)
-class Task:
-    """A data set: private records, labels, and test texts with their labels."""
+def next_token(name: str | None, texts: Sequence[str]) -> few_shot.NextTokenModel:
+    """Return the next-token model that is named, or the fake."""
+    if name is None:
+        CONSOLE.print("The next-token model is a fake: what it writes means nothing.")
+        return Fake(texts)
+    if name.startswith("transformers:"):
+        return few_shot.TransformersNextToken.from_pretrained(name.partition(":")[2])
+    from langchain_openai import OpenAI
 
-    name: str
-    settings: Settings
-    labels: tuple[str, ...]
-    records: list[Example]
-    questions: list[Example]
-
-    def private(self, run: int) -> list[Example]:
-        """Return private records as examples, as many of each label as are written."""
-        chosen = random.Random(f"{self.name} {run}")
-        return [
-            record
-            for label in self.labels
-            for record in chosen.sample(
-                [record for record in self.records if record["label"] == label],
-                self.settings.per_label,
-            )
-        ]
+    return few_shot.OpenAICompatibleNextToken(OpenAI(base_url=name))
 
 
-def load_task(name: str, data: Path, most: int) -> Task:
-    """Read a data set; of its test texts at most so many, always the same."""
-    train, test = (
-        _records(data / name / f"{part}.jsonl.gz") for part in ("train", "test")
+def accuracy(
+    model: Any, labels: list[str], shown: Sequence[Any], asked: list[Example]
+) -> float:
+    """Return the share of texts that a model labels rightly by these examples."""
+    context = "\n\n".join(
+        EXAMPLE.format(page_content=one["text"], label=one["label"]) for one in shown
     )
-    if len(test) > most:
-        test = random.Random(name).sample(test, most)
-    labels = tuple(sorted({record["label"] for record in train}))
-    return Task(name, SETTINGS[name], labels, train, test)
+    grader, chain = Grader(labels), PROMPT | model
+    given = {"labels": ", ".join(labels), "context": context}
+    said = (chain.invoke({**given, "question": one["text"]}).text for one in asked)
+    hits = [
+        grader.option(text) == one["label"]
+        for text, one in zip(said, asked, strict=True)
+    ]
+    return sum(hits) / len(hits)
 
 
-def _records(path: Path) -> list[Example]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        found = map(json.loads, lines)
-        return [{"text": one["text"], "label": one["label_text"]} for one in found]
+def voted(
+    model: Any,
+    labels: list[str],
+    records: list[Example],
+    asked: list[Example],
+    epsilon: float,
+) -> float:
+    """Return the share of right private votes, of all questions on one account."""
+    documents = [
+        Document(one["text"], metadata={"id": n, "label": one["label"]})
+        for n, one in enumerate(records)
+    ]
+    rate = SampledGroups.rate_for(
+        len(records), n_groups=GROUPS, records_per_group=SHOTS
+    )
+    chain = DPChain(
+        groups=SampledGroups.from_documents(
+            documents, unit_key="id", n_groups=GROUPS, sampling_rate=rate
+        ),
+        model=model,
+        parser=VoteOutputParser(labels=labels),
+        prompt=PROMPT.partial(labels=", ".join(labels)),
+        document_prompt=EXAMPLE,
+        document_separator="\n\n",
+        budget=account(epsilon, DELTA, queries=len(asked)),
+    )
+    hits = [str(chain.invoke(one["text"]).text) == one["label"] for one in asked]
+    return sum(hits) / len(hits)
 
 
-@cache
-def next_token_model() -> OfflineNextTokenModel:
-    return OfflineNextTokenModel()
+def texts(name: str, options: Options, model: Any, runs: int, count: int) -> None:
+    """Show the accuracies on one set of labeled texts."""
+    assert options.data is not None
+    folder = options.data / name
+    train, test = (
+        [{"text": x["text"], "label": x["label_text"]} for x in lines_of(path)]
+        for path in (folder / "train.jsonl.gz", folder / "test.jsonl.gz")
+    )
+    labels = sorted({one["label"] for one in train})
+    told, tokens, each = TASKS[name]
+    writer = next_token(options.next_token, [one["text"] for one in test])
+    terms: dict[str, Any] = {"max_tokens": tokens}
+    terms["decoder"] = few_shot.Sampling(temperature=1.0, floor=2.0)
 
-
-class Bench:
-    """Writes examples for a task and tries them out."""
-
-    def __init__(self, task: Task, chat: Any) -> None:
-        self.task = task
-        self._chat = chat
-        self._next = next_token_model()
-
-    def rows(self) -> Iterator[tuple[str, float | None, Callable[[int], Any]]]:
-        """Yield each row's name, its epsilon, and what makes a run's examples."""
-        yield ZERO_SHOT, None, lambda _: []
-        yield SAME, None, lambda _: self._without_records(decoder=DECODER)
-        own = "ε = 0 examples, its own decoder"
-        yield own, None, lambda _: self._without_records()
-        for epsilon in EPSILONS:
-            yield DP, epsilon, lambda _, e=epsilon: self.written(e)
-        yield "written, next to no noise *", None, lambda _: self.written(None)
-        yield PRIVATE, None, self.task.private
-        if self.task.settings.full:
-            yield (
-                "ε = 0 examples, all tokens",
-                None,
-                lambda _: self._without_records(decoder=DECODER, top_k_public=None),
-            )
-            yield (
-                "DP examples, all tokens",
-                FULL,
-                lambda _: self.written(FULL, top_k_public=None),
-            )
-
-    def outcome(
-        self, what: str, epsilon: float | None, run: int, examples: Any
-    ) -> Outcome:
-        """Classify the test texts by these examples."""
-        noise: list[float] = []
-        shown: list[Example] = []
-        if what not in {ZERO_SHOT, PRIVATE}:
-            record = examples.record
-            noise = sorted(record["parameters"].get("noise_multipliers", {}).values())
-            shown = [dict(example) for example in examples]
-        return Outcome(
-            self.task.name, what, epsilon, run, self._accuracy(examples), noise, shown
-        )
-
-    def _without_records(self, **terms: Any) -> Any:
-        task = self.task
-        generator = ZeroShotGenerator(
-            self._next,
-            task.settings.instruction,
-            task.labels,
-            max_tokens=task.settings.tokens,
+    def written(epsilon: float) -> Any:
+        generator = few_shot.DPFewShotGenerator(
+            *(writer, told, labels),
+            n_groups=WRITERS,
+            records_per_group=each,
+            budget=account(epsilon, DELTA),
             **terms,
         )
-        return generator.generate(per_label=task.settings.per_label, progress=False)
+        return generator.generate(train, progress=False)
 
-    def written(self, epsilon: float | None, **terms: Any) -> Any:
-        """Return DP examples; those of epsilon None have next to no noise."""
-        task, settings = self.task, self.task.settings
-        if epsilon is None:
-            terms["noise_multiplier"] = FAINT
-            budget = PrivacyBudgetHandler(
-                epsilon=1e7, delta=DELTA, accounting="renyi", ledger=":memory:"
-            )
-        else:
-            budget = PrivacyBudgetHandler(
-                epsilon=epsilon, delta=DELTA, queries=1, ledger=":memory:"
-            )
-        generator = DPFewShotGenerator(
-            self._next,
-            settings.instruction,
-            task.labels,
-            records_per_group=settings.per_group,
-            max_tokens=settings.tokens,
-            decoder=DECODER,
-            budget=budget,
-            **{"n_groups": N_GROUPS, **terms},
-        )
-        return generator.generate(
-            task.records, per_label=settings.per_label, progress=False
-        )
+    free = few_shot.ZeroShotGenerator(writer, told, labels, **terms)
 
-    def _accuracy(self, examples: Any) -> float:
-        classify = self._classifier(examples)
-        hits = [
-            classify(question["text"]) == question["label"]
-            for question in self.task.questions
-        ]
-        return sum(hits) / len(hits)
+    def records() -> list[Example]:
+        by_label = ([x for x in train if x["label"] == label] for label in labels)
+        return [random.choice(some) for some in by_label]
 
-    def _classifier(self, examples: Any) -> Callable[[str], str | None]:
-        labels = self.task.labels
-        if hasattr(examples, "record"):
-            return classification_chain(examples, self._chat, labels).invoke
-        # The same prompt: the chain takes released examples only, and at least one.
-        answer = self._chat | LabelOutputParser(labels=labels)
-        listed = "\n".join(f"- {label}" for label in labels)
-        shown = "".join(
-            f"Text: {one['text']}\nLabel: {one['label']}\n\n" for one in examples
-        )
-        head = f"{INSTRUCTION}\n\nLabels:\n{listed}\n\n{shown}"
-        return lambda text: answer.invoke(f"{head}Text: {text}\nLabel:")
+    found: dict[str, list[float]] = {}
+    for _ in range(runs):
+        asked = random.sample(test, count)
+        ways: dict[str, Callable[[], Any]] = {
+            "zero-shot": list,
+            "examples at ε = 0": lambda: free.generate(progress=False),
+            "records as examples (not private)": records,
+            **{f"DP examples, ε = {e:g}": partial(written, e) for e in EPSILONS},
+        }
+        for what, make in ways.items():
+            found.setdefault(what, []).append(accuracy(model, labels, make(), asked))
+        for epsilon in (1e4, *EPSILONS):
+            at = "without noise (not private)" if epsilon == 1e4 else f"ε = {epsilon:g}"
+            shares = found.setdefault(f"vote of {GROUPS} groups, {at}", [])
+            shares.append(voted(model, labels, train, asked, epsilon))
+    title = f"{name}: {count} questions, {len(labels)} labels, {runs} runs"
+    cells = [(what, percent(shares)) for what, shares in found.items()]
+    table(title, ("labels by", "accuracy, %"), cells)
 
 
-def measure(bench: Bench, runs: int, kept: Path | None) -> list[Outcome]:
-    """Return all outcomes of a task; those that are kept are not measured again."""
-    found: dict[tuple[str, float | None, int], Outcome] = {}
-    if kept is not None and kept.exists():
-        for line in kept.read_text(encoding="utf-8").splitlines():
-            outcome = Outcome(**json.loads(line))
-            found[outcome.what, outcome.epsilon, outcome.run] = outcome
-    wanted = [
-        (what, epsilon, run, make)
-        for run in range(runs)
-        for what, epsilon, make in bench.rows()
-        # Nothing of it is drawn at random.
-        if not (what == ZERO_SHOT and run)
+def heart() -> tabular.TableSchema:
+    """Return the table's public schema: five features that are known to matter."""
+    words = {
+        "Sex": "F M",
+        "ChestPainType": "TA ATA NAP ASY",
+        "ExerciseAngina": "N Y",
+        "ST_Slope": "Up Flat Down",
+        "label": "0 1",
+    }
+    columns = [
+        tabular.CategoricalColumn(name=n, values=v.split()) for n, v in words.items()
     ]
-    outcomes = []
-    for what, epsilon, run, make in track(wanted, f"{bench.task.name:8}"):
-        if (what, epsilon, run) not in found:
-            outcome = bench.outcome(what, epsilon, run, make(run))
-            found[what, epsilon, run] = outcome
-            if kept is not None:
-                with kept.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(asdict(outcome)) + "\n")
-        outcomes.append(found[what, epsilon, run])
-    return outcomes
+    age = tabular.NumericColumn(name="Age", kind="integer", lower=20, upper=90, bins=4)
+    return tabular.TableSchema(label="label", columns=[age, *columns])
 
 
-def options_of(description: str | None) -> Namespace:
-    parser = arguments(description)
-    parser.add_argument(
-        "--datasets", nargs="+", choices=SETTINGS, default=list(SETTINGS)
-    )
-    parser.add_argument("--keep", type=Path, help="folder of finished runs")
-    parser.add_argument(
-        "--audit", action="store_true", help="can members be told from others?"
-    )
-    return parser.parse_args()
-
-
-def main() -> None:
-    options = options_of(__doc__)
-    console = Console(width=140)
-    runs = options.runs or (1 if options.quick else 5)
-    most = 100 if options.quick else 1000
-    tasks = [load_task(name, options.data, most) for name in options.datasets]
-    if options.keep:
-        options.keep.mkdir(parents=True, exist_ok=True)
-    if options.audit:
-        show_audit(console, tasks, options.runs or (3 if options.quick else 20))
-        return
-    chat = load_model(options.model)
-    results: dict[str, Sequence[Outcome]] = {}
-    for task in tasks:
-        kept = None
-        if options.keep:
-            model = options.model.replace(":", "-").replace("/", "-")
-            kept = options.keep / f"{task.name}-{most}-{model}.jsonl"
-        results[task.name] = measure(Bench(task, chat), runs, kept)
-    console.print(
-        f"delta {DELTA:g}; {N_GROUPS} groups; {runs} runs: mean ± deviation. The "
-        "difference to ε = 0 examples of the same decoder has 95 % confidence. "
-        f"{caveat(options.model)}\n* not private",
-        soft_wrap=True,
-    )
-    for task in tasks:
-        console.print(accuracy_table(title(task), results[task.name]))
-    for task in tasks:
-        console.print(example_table(task.name, results[task.name]))
-    if options.json:
-        write_json(
-            options.json,
-            {
-                "delta": DELTA,
-                "runs": runs,
-                "caveat": caveat(options.model),
-                "outcomes": {
-                    name: [asdict(one) for one in found]
-                    for name, found in results.items()
-                },
-            },
-        )
-    if options.plot and not draw(
-        options.plot,
-        {task.name: f"{task.name}, {len(task.labels)} labels" for task in tasks},
-        results,
-        EPSILONS,
-    ):
-        console.print("matplotlib is not installed: no picture.")
-
-
-def show_audit(console: Console, tasks: Sequence[Task], trials: int) -> None:
-    """Show what membership inference finds, on each data set."""
-
-    def write(task: Task, epsilon: float | None, n_groups: int | None) -> Any:
-        return Bench(task, None).written(epsilon, n_groups=n_groups or N_GROUPS)
-
-    for task in tasks:
-        console.print(audit(task, write, trials))
-    console.print("* not private", caveat("offline"), soft_wrap=True)
-
-
-def title(task: Task) -> str:
-    settings = task.settings
-    count = settings.per_label
-    return (
-        f"{task.name}: {len(task.records):,} records, {len(task.labels)} labels, "
-        f"{count} example{'s' if count > 1 else ''} each of at most {settings.tokens} "
-        f"tokens, {settings.per_group} records a group; {len(task.questions)} test "
-        "texts"
+def rows(data: Path, model: Any, runs: int) -> None:
+    """Show the accuracies on the heart table, by eight released rows."""
+    schema = heart()
+    train, test = (
+        [
+            {**{n: row[n] for n in schema.names}, "Age": int(row["Age"])}
+            for row in lines_of(data / "tab_heart" / f"{part}.csv.gz")
+        ]
+        for part in ("train", "test")
     )
 
+    def shown(row: dict[str, Any]) -> Example:
+        return {"text": schema.text(row), "label": schema.label_text(row["label"])}
 
-if __name__ == "__main__":
-    main()
+    asked, labels = [shown(row) for row in test], list(schema.labels)
+
+    def mean(make: Callable[[], Any]) -> str:
+        return percent([accuracy(model, labels, make(), asked) for _ in range(runs)])
+
+    def released(kind: Any, epsilon: float) -> Any:
+        budget = account(epsilon, DELTA)
+        return kind(train, schema, budget=budget, progress=False).examples(8)
+
+    real = "8 rows as they are (not private)"
+    some = [shown(row) for row in train]
+    found = [("zero-shot", mean(list)), (real, mean(lambda: random.sample(some, 8)))]
+    for kind in (tabular.GDPTable, tabular.LDPTable):
+        for epsilon in EPSILONS:
+            name = f"8 rows of a {kind.__name__}, ε = {epsilon:g}"
+            found.append((name, mean(partial(released, kind, epsilon))))
+    title = f"heart: {len(asked)} test rows, {runs} runs"
+    table(title, ("labels by", "accuracy, %"), found)
+
+
+def run(options: Options) -> None:
+    """Print a table for each data set."""
+    assert options.data is not None
+    model = options.chat()
+    runs, count = (1, 20) if options.quick else (3, 100)
+    rows(options.data, model, runs)
+    for name in ("trec",) if options.quick else TASKS:
+        texts(name, options, model, runs, count)

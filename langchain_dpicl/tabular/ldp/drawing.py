@@ -5,7 +5,7 @@ share among the label's rows is furthest above its share among all rows. Few exa
 a label can't show how its rows vary, and rows drawn at random would mostly show chance;
 telling rows show how labels differ. Each of their values rests on a table of two
 columns, which reports know far better than a whole row. What that is worth is in
-`benchmarks/utility_tabular.py`. All further rows are drawn.
+`docs/reviewers/figures.md`. All further rows are drawn.
 """
 
 from __future__ import annotations
