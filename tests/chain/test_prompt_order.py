@@ -133,10 +133,13 @@ async def test_what_records_say_does_not_order_the_requests(is_async: bool) -> N
 async def test_twin_requests_by_length_follow_the_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def by_length(_self: SealedModel, prompts: Any) -> list[list[int]]:
-        places = range(len(prompts))
-        return [[i] for i in sorted(places, key=lambda i: len(prompts[i].to_string()))]
+    real = SealedModel._steps
 
-    monkeypatch.setattr(SealedModel, "_batches", by_length)
+    def by_length(self: Any, prompts: Any, done: Any) -> Any:
+        places = sorted(range(len(prompts)), key=lambda i: len(prompts[i].to_string()))
+        slots = yield from real(self, [prompts[i] for i in places], done)
+        return [slots[places.index(i)] for i in range(len(prompts))]
+
+    monkeypatch.setattr(SealedModel, "_steps", by_length)
     one = await asked(TEXTS)
     assert units(one) != units(await asked([text * 9 for text in reversed(TEXTS)]))
