@@ -314,7 +314,7 @@ class GDPTable(ReleasedTable):
 
         The first row of each group is its most frequent values and means; further ones
         are drawn, column by column, from the group's noisy shares. With `measure` all
-        rows are drawn: each column by the pair that links it to another one.
+        rows are drawn: the label first, and by it what was measured with it.
 
         Args:
             k: How many.
