@@ -27,7 +27,6 @@ from langchain_dpicl.ledger.periods import next_period, parse_period
 if TYPE_CHECKING:
     from langchain_dpicl.ledger.sql.backup import backup_ledger
     from langchain_dpicl.ledger.sql.ledger import SQLLedger
-    from langchain_dpicl.ledger.sql.standbys import StandbyWarning
     from langchain_dpicl.ledger.sql.upgrade import upgrade_ledger
 
 __all__ = [
@@ -40,7 +39,6 @@ __all__ = [
     "MemoryLedger",
     "Plan",
     "SQLLedger",
-    "StandbyWarning",
     "backup_ledger",
     "next_period",
     "open_ledger",
@@ -50,7 +48,6 @@ __all__ = [
 
 _LAZY = {
     "SQLLedger": "sql.ledger",
-    "StandbyWarning": "sql.standbys",
     "backup_ledger": "sql.backup",
     "upgrade_ledger": "sql.upgrade",
 }

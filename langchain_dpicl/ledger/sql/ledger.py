@@ -76,7 +76,7 @@ from langchain_dpicl.ledger.sql.rows import (
 )
 from langchain_dpicl.ledger.sql.schema import account_table, text, whole
 from langchain_dpicl.ledger.sql.shared_commits import SharedCommits
-from langchain_dpicl.ledger.sql.standbys import Standbys
+from langchain_dpicl.ledger.sql.standbys import watch_standbys
 from langchain_dpicl.ledger.sql.transactions import Transactions
 from langchain_dpicl.ledger.sql.unit_charging import charge_units
 from langchain_dpicl.ledger.sql.verification import (
@@ -100,8 +100,7 @@ class SQLLedger(Ledger):
             can't begin anew when its ledger is lost or its URL is wrong;
             `dpicl ledger create` makes the ledger once.
         require_synchronous: Whether to refuse a PostgreSQL server that waits for no
-            standby, because its setting `synchronous_standby_names` is empty. Without
-            it a `StandbyWarning` tells, once, of a standby that is not waited for.
+            standby, because its setting `synchronous_standby_names` is empty.
 
     Raises:
         LedgerError: If there is no ledger and `create` is False, the database can't be
@@ -136,10 +135,8 @@ class SQLLedger(Ledger):
             partial(self._database.run, mode=Mode.CHARGE), self._database.unusable
         )
         engine = self._database.engine
-        standbys = None
         if engine.dialect.name == "postgresql":
-            name = self._database.name
-            standbys = Standbys(engine, name, required=require_synchronous)
+            watch_standbys(engine, self._database.name, required=require_synchronous)
         elif require_synchronous:
             raise no_standby("A SQLite file")
         try:
@@ -147,8 +144,6 @@ class SQLLedger(Ledger):
         except LedgerError:
             self._database.engine.dispose()
             raise
-        if standbys is not None:
-            standbys.warn()
 
     def __repr__(self) -> str:
         return f"SQLLedger({self._database.name!r})"

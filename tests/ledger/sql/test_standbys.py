@@ -1,11 +1,10 @@
-"""What a failover forgets: warned of, refused, or not forgotten. Real standbys."""
+"""What a failover forgets: refused, or not forgotten. Real standbys."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,11 +18,8 @@ from langchain_dpicl.ledger import (
     AccountTerms,
     Ledger,
     SQLLedger,
-    StandbyWarning,
     open_ledger,
 )
-
-pytestmark = pytest.mark.filterwarnings("ignore::langchain_dpicl.ledger.StandbyWarning")
 
 NAMES = "synchronous_standby_names"
 WAITING = "SELECT {} FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -94,15 +90,6 @@ def wait_for(database: Database, standby: Standby) -> None:
     until(database, f"{states}'{standby.name}'", "sync")
 
 
-def warned(use: Callable[[], object]) -> list[str]:
-    """Return what was warned of meanwhile."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        use()
-    assert {warning.category for warning in caught} <= {StandbyWarning}
-    return [str(warning.message) for warning in caught]
-
-
 def spend_all(ledger: Ledger) -> int:
     """Return how many charges were confirmed until the account was used up."""
     for confirmed in range(100):
@@ -117,27 +104,6 @@ def handler(url: str | Ledger, **more: bool) -> PrivacyBudgetHandler:
     return PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, queries=20, account="notes", ledger=url, **more
     )
-
-
-@pytest.mark.usefixtures("standby")
-def test_a_standby_that_is_not_waited_for_is_warned_of_once(
-    database: Database,
-) -> None:
-    def serve() -> None:
-        ledger = opened(SQLLedger(database.url), TWENTY)
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda _: ledger.charge("notes"), range(8)))
-        ledger.verify("notes")
-        # Its next connections are new ones.
-        ledger.dispose()
-        ledger.charge("notes")
-        ledger.dispose()
-
-    (message,) = warned(serve)
-    assert NAMES in message
-    assert "require_synchronous=True" in message
-    (again,) = warned(lambda: handler(database.url).spent())
-    assert again == message
 
 
 def test_it_is_refused_where_it_has_to_be_waited_for(
@@ -156,16 +122,15 @@ def test_it_is_refused_where_it_has_to_be_waited_for(
         assert caught.value.__cause__ is None
     wait_for(database, standby)
     for use in uses:
-        assert warned(use) == []
+        use()
     assert handler(database.url, require_synchronous=True).spent().queries == 1
 
 
 def test_a_failover_forgets_what_was_not_waited_for(
     database: Database, postgres: PostgresServer, taking_over: Standby
 ) -> None:
-    """What the warning is about: 39 releases for 20."""
-    with pytest.warns(StandbyWarning):
-        ledger = opened(SQLLedger(database.url), TWENTY)
+    """What `require_synchronous` is for: 39 releases for 20."""
+    ledger = opened(SQLLedger(database.url), TWENTY)
     ledger.charge("notes")
     until(
         database,
@@ -261,50 +226,6 @@ def test_a_charge_waits_as_long_as_the_server_says(
         assert waiting.result(timeout=60).sequence == 1
         found = there.execute("SELECT used FROM dpicl_account").fetchall()
     assert found == [(1,)]
-
-
-def test_a_role_without_rights_is_warned_too(
-    database: Database, standby: Standby
-) -> None:
-    opened(SQLLedger(database.url), TWENTY)
-    schema = database.url.rpartition("%3D")[2]
-    database.execute("CREATE ROLE clerk LOGIN")
-    clerk = database.url.replace("postgres@", "clerk@")
-    try:
-        database.execute(f"GRANT USAGE ON SCHEMA {schema} TO clerk")
-        database.execute(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES "
-            f"IN SCHEMA {schema} TO clerk"
-        )
-        database.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO clerk")
-
-        def serve() -> None:
-            ledger = SQLLedger(clerk)
-            ledger.charge("notes")
-            ledger.dispose()
-
-        assert len(warned(serve)) == 1
-        # Hardened servers hide the views themselves: then nobody can rule it out.
-        database.execute("REVOKE SELECT ON pg_stat_replication FROM PUBLIC")
-        assert len(warned(serve)) == 1
-        with pytest.raises(LedgerError, match=NAMES):
-            SQLLedger(clerk, require_synchronous=True)
-        wait_for(database, standby)
-        assert warned(serve) == []
-    finally:
-        database.execute("GRANT SELECT ON pg_stat_replication TO PUBLIC")
-        database.execute("DROP OWNED BY clerk")
-        database.execute("DROP ROLE clerk")
-
-
-def test_a_standby_that_is_away_is_known_by_its_slot(
-    database: Database, standby: Standby
-) -> None:
-    standby.stop()
-    until(database, f"SELECT count(*) FROM {FOLLOWS}", 0)
-    (message,) = warned(lambda: SQLLedger(database.url))
-    assert NAMES in message
-    standby.start()
 
 
 @pytest.mark.parametrize("url", [":memory:", "sqlite:///{}"])
