@@ -76,7 +76,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         corpus: The corpus whose people the account protects, by name; or its
             `ledger.CorpusTerms`, which create it with its cap if it is not there. All
             of its accounts that count together stay within that cap.
-        period: When the account pays: `2026`, `2026-Q4`, `2026-12`, `2026-W50`, a day,
+        period: When the account pays: `2026`, `2026-12`, a day,
             or `2026-12-01/2026-12-15`, in UTC. None is without an end.
         purpose: What the answers are for, kept with the account's terms.
         people_at_most: A public number: the account's corpus will never hold more

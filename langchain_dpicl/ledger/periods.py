@@ -1,4 +1,4 @@
-"""Periods of accounts: days, weeks, months, quarters and years, in UTC."""
+"""Periods of accounts: days, months, years and ranges of days, in UTC."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from langchain_dpicl.errors import InvalidParameterError
 
 _FORM = re.compile(
-    r"(?P<year>2\d{3})"
-    r"(?:-Q(?P<quarter>[1-4])|-W(?P<week>\d\d)|-(?P<month>\d\d)(?:-(?P<day>\d\d))?)?",
-    re.ASCII,
+    r"(?P<year>2\d{3})(?:-(?P<month>\d\d)(?:-(?P<day>\d\d))?)?", re.ASCII
 )
 _DAY = timedelta(days=1)
 
@@ -37,15 +35,14 @@ def parse_period(text: str) -> Period:
     """Read a period.
 
     Args:
-        text: A year `2026`, a quarter `2026-Q4`, a month `2026-12`, an ISO week
-            `2026-W50`, a day `2026-12-24`, or two days `2026-12-01/2026-12-15`, both of
-            which belong to the period.
+        text: A year `2026`, a month `2026-12`, a day `2026-12-24`, or two days
+            `2026-12-01/2026-12-15`, both of which belong to the period.
 
     Raises:
         InvalidParameterError: If it is none of these.
 
     Example:
-        >>> parse_period("2026-Q4").end.date()
+        >>> parse_period("2026-12").end.date()
         datetime.date(2027, 1, 1)
     """
     first, slash, last = text.partition("/")
@@ -59,9 +56,8 @@ def parse_period(text: str) -> Period:
         is_period = False
     if not is_period:
         raise InvalidParameterError(
-            f"{text[:40]!r} is no period. Write a year (2026), a quarter (2026-Q4), a "
-            "month (2026-12), a week (2026-W50), a day (2026-12-24), or its first and "
-            "last day (2026-12-01/2026-12-15)."
+            f"{text[:40]!r} is no period. Write a year (2026), a month (2026-12), a "
+            "day (2026-12-24), or its first and last day (2026-12-01/2026-12-15)."
         )
     return Period(text, _midnight(start), _midnight(after))
 
@@ -75,8 +71,8 @@ def next_period(text: str) -> str:
         InvalidParameterError: If `text` is no period.
 
     Example:
-        >>> [next_period(one) for one in ("2026", "2026-Q4", "2026-12", "2026-W53")]
-        ['2027', '2027-Q1', '2027-01', '2027-W01']
+        >>> [next_period(one) for one in ("2026", "2026-12", "2026-12-31")]
+        ['2027', '2027-01', '2027-01-01']
         >>> next_period("2026-12-01/2026-12-15")
         '2026-12-16/2026-12-30'
     """
@@ -84,12 +80,6 @@ def next_period(text: str) -> str:
     after, length = period.end.date(), period.end - period.start
     if "/" in text:
         return f"{after}/{after + length - _DAY}"
-    kind = _kind(text)
-    if kind == "week":
-        year, week, _ = after.isocalendar()
-        return f"{year}-W{week:02d}"
-    if kind == "quarter":
-        return f"{after.year}-Q{after.month // 3 + 1}"
     return str(after)[: len(text)]
 
 
@@ -99,16 +89,12 @@ def _days(text: str) -> tuple[date, date]:
     if found is None:
         raise ValueError
     year = int(found["year"])
-    if found["week"]:
-        start = date.fromisocalendar(year, int(found["week"]), 1)
-        return start, start + 7 * _DAY
     if found["day"]:
         start = date.fromisoformat(text)
         return start, start + _DAY
-    months = 1 if found["month"] else 3 if found["quarter"] else 12
-    first = int(found["month"] or 3 * int(found["quarter"] or 1) - 2)
+    first = int(found["month"] or 1)
     start = date(year, first, 1)
-    after = first + months
+    after = first + (1 if found["month"] else 12)
     return start, date(year + (after > 12), (after - 1) % 12 + 1, 1)  # noqa: PLR2004 - months
 
 
