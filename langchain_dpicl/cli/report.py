@@ -1,4 +1,4 @@
-"""`dpicl report`: an account as a page to sign, as data, or as a registry's draft."""
+"""`dpicl report`: an account as a page to sign, or as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from langchain_dpicl import report
 from langchain_dpicl.errors import InvalidParameterError
 
-_ENDINGS = {"html": ".html", "json": ".json", "registry": ".yaml"}
+_ENDINGS = {"html": ".html", "json": ".json"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     elif form == "json":
         print(json.dumps(made.to_dict(), indent=2))  # noqa: T201 - the command's output
     else:
-        print(made.to_html() if form == "html" else made.to_registry())  # noqa: T201 - the command's output
+        print(made.to_html())  # noqa: T201 - the command's output
     return 0 if made.is_whole else 1
 
 

@@ -13,17 +13,15 @@ def add_report(commands: Commands, run: Run) -> argparse.ArgumentParser:
         "report",
         help="what an account has promised and spent, for an officer to sign",
         description=(
-            "Write a page for a data-protection officer (html), the same as data "
-            "(json), or a draft for OpenDP's registry of deployments (registry). All "
-            "of it is public. The exit status is 1 where the ledger is damaged."
+            "Write a page for a data-protection officer (html), or the same as data "
+            "(json). All of it is public. The exit status is 1 where the ledger is "
+            "damaged."
         ),
     )
     parser.add_argument("account", metavar="ACCOUNT")
+    parser.add_argument("--format", choices=("html", "json"), help="default: by --out")
     parser.add_argument(
-        "--format", choices=("html", "json", "registry"), help="default: by --out"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help=".html, .json or .yaml (default: printed)"
+        "--out", metavar="FILE", help=".html or .json (default: printed)"
     )
     for option, metavar, meaning in (
         (

@@ -36,7 +36,6 @@ from langchain_dpicl.report.given import (
     found_erasures,
 )
 from langchain_dpicl.report.proven import Proof
-from langchain_dpicl.report.registry import entry_text
 
 FORMAT = "langchain-dpicl/account-report"
 VERSION = 1
@@ -275,17 +274,10 @@ class AccountReport:
             sure=certainty,
         )
 
-    def to_registry(self) -> str:
-        """Return a draft in YAML for OpenDP's registry of deployments.
-
-        What only the operator knows, and did not say, is `TODO`.
-        """
-        return entry_text(self)
-
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report, by the path's ending: `.html`, `.json` or `.yaml`.
+        """Write the report, by the path's ending: `.html` or `.json`.
 
-        YAML is the draft of the registry. What was there is replaced.
+        What was there is replaced.
 
         Raises:
             InvalidParameterError: If the path has another ending, or can't be written.
@@ -294,11 +286,10 @@ class AccountReport:
         ways = {
             ".html": self.to_html,
             ".json": lambda: json.dumps(self.to_dict(), indent=2, ensure_ascii=False),
-            ".yaml": self.to_registry,
         }
         if (made := ways.get(target.suffix)) is None:
             raise InvalidParameterError(
-                f"A report is saved as .html, .json or .yaml, not as {target.suffix!r}."
+                f"A report is saved as .html or .json, not as {target.suffix!r}."
             )
         text, reason = made(), ""
         try:

@@ -97,7 +97,6 @@ def test_an_account_that_has_released_nothing(ledger: SQLLedger) -> None:
     found = report.of(ledger, "notes")
     assert (found.curve, found.lines, found.spent) == ((), (), 0.0)
     assert "The first release will fix" in found.to_html()
-    assert "TODO" in found.to_registry()
 
 
 def test_a_filter_with_releases_of_two_kinds(ledger: SQLLedger) -> None:
@@ -191,12 +190,11 @@ def test_examples_and_tables(ledger: SQLLedger) -> None:
     reports = report.of(ledger, "reported")
     assert [line.kind for line in reports.lines] == ["reports"]
     assert [p.function for p in reports.proofs] == ["randomize"]
-    assert 'model_name: "Local"' in reports.to_registry()
     # Who sees rows is another one than where groups are asked; both pages say so.
     central = ["provider of the model", "provider of the embeddings", "operator"]
     for made, trusted in ((reports, ["holder of the rows"]), (rows, central)):
         assert [one["who"] for one in made.actors if one["is"] == "trusted"] == trusted
-        for form in (made.to_html(), made.to_registry(), json.dumps(made.to_dict())):
+        for form in (made.to_html(), json.dumps(made.to_dict())):
             assert ("prompts with records of the groups" in form) == (made is rows)
             assert ("randomized reports, and their counts" in form) == (made is reports)
     assert "Local model" in reports.to_html()
@@ -220,7 +218,6 @@ def test_nothing_private_is_in_a_report(ledger: SQLLedger, scope: str) -> None:
     said = [
         found.to_html(),
         json.dumps(found.to_dict()),
-        found.to_registry(),
         str(found),
     ]
     for text in said:
@@ -363,7 +360,7 @@ def test_file_modes_are_shown(ledger: SQLLedger, tmp_path: Path) -> None:
         report.of(ledger, "notes", index=tmp_path / "none")
 
 
-@pytest.mark.parametrize("ending", ["html", "json", "yaml"])
+@pytest.mark.parametrize("ending", ["html", "json"])
 def test_a_report_is_saved_by_its_ending(
     ledger: SQLLedger, tmp_path: Path, ending: str
 ) -> None:
@@ -371,7 +368,7 @@ def test_a_report_is_saved_by_its_ending(
     path = tmp_path / f"report.{ending}"
     report.of(ledger, "notes").save(path)
     assert "notes" in path.read_text()
-    with pytest.raises(InvalidParameterError, match=r"\.html, \.json or \.yaml"):
+    with pytest.raises(InvalidParameterError, match=r"\.html or \.json"):
         report.of(ledger, "notes").save(tmp_path / "report.pdf")
     with pytest.raises(InvalidParameterError, match="can't be written"):
         report.of(ledger, "notes").save(path / "below.html")
