@@ -21,7 +21,6 @@ def run(options: argparse.Namespace) -> int:
         facts=options.facts,
         audits=options.audits,
         erasures=options.erasures,
-        index=options.index,
     )
     if out is not None:
         made.save(out)

@@ -31,7 +31,6 @@ def add_report(commands: Commands, run: Run) -> argparse.ArgumentParser:
         ),
         ("--audits", "FOLDER", "audits as JSON; only their verdicts are shown"),
         ("--erasures", "FOLDER", "certificates of erasures as JSON"),
-        ("--index", "FOLDER", "a saved index, to show who may read its files"),
     ):
         parser.add_argument(option, metavar=metavar, help=meaning)
     parser.set_defaults(run=run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from langchain_dpicl.report.curve import (
 from langchain_dpicl.report.given import (
     Seen,
     facts_of,
-    files_of,
     found_audits,
     found_erasures,
 )
@@ -73,7 +72,6 @@ class AccountReport:
         facts: What the operator said, by the names of `texts.FACTS`.
         audits: The verdicts of audits.
         erasures: The certificates of erasures.
-        files: Who may read the files.
         created: When the report was made, in UTC.
         library: The version of the library.
 
@@ -106,7 +104,6 @@ class AccountReport:
     facts: Mapping[str, str]
     audits: tuple[Seen, ...]
     erasures: tuple[Seen, ...]
-    files: tuple[Seen, ...]
     created: str
     library: str = __version__
 
@@ -245,7 +242,6 @@ class AccountReport:
             "changes": self.changes,
             "erasures": [dict(seen.fields) for seen in self.erasures],
             "audits": [dict(seen.fields) for seen in self.audits],
-            "files": [dict(seen.fields) for seen in self.files],
             "nist_sp_800_226": [
                 {**asdict(q), "operator": {n: self.facts.get(n) for n in q.facts}}
                 for q in self.checklist
@@ -283,7 +279,7 @@ class AccountReport:
             InvalidParameterError: If the path has another ending, or can't be written.
         """
         target = Path(path)
-        ways = {
+        ways: dict[str, Callable[[], str]] = {
             ".html": self.to_html,
             ".json": lambda: json.dumps(self.to_dict(), indent=2, ensure_ascii=False),
         }
@@ -309,7 +305,6 @@ def of(
     facts: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     audits: str | os.PathLike[str] | None = None,
     erasures: str | os.PathLike[str] | None = None,
-    index: str | os.PathLike[str] | None = None,
 ) -> AccountReport:
     """Return the report of an account; nothing is charged or changed.
 
@@ -321,7 +316,6 @@ def of(
         audits: A folder of audits that `AuditReport.save` wrote as JSON. Only their
             kind, date and verdict are taken: the rest is private.
         erasures: A folder of certificates of erasures, as JSON.
-        index: A saved index, or another file or folder, whose modes are shown.
 
     Raises:
         LedgerError: If there is no such account, or the ledger can't be read.
@@ -340,7 +334,6 @@ def of(
             facts=facts_of(facts),
             audits=found_audits(audits),
             erasures=found_erasures(erasures, account),
-            files=files_of(opened, index),
         )
     finally:
         if opened is not ledger and isinstance(opened, SQLLedger):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import BUDGET_UNITS, Gaussian, PrivacyFilter
+from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
 from langchain_dpicl.accounting.limits import renyi_epsilon_at
 from langchain_dpicl.ledger.base import NOTHING, AccountState
 
@@ -45,14 +45,11 @@ class Household:
         people: How many units.
         epsilon: `people` times the account's epsilon.
         delta: The failure probability at that epsilon; None where it is no bound.
-        at_delta: Epsilon at the account's own delta, where the accountant knows it: for
-            Gaussian noise without sampling.
     """
 
     people: int
     epsilon: float
     delta: float | None
-    at_delta: float | None
 
 
 def curve(state: AccountState) -> tuple[CurvePoint, ...]:
@@ -89,8 +86,7 @@ def households(state: AccountState) -> tuple[Household, ...]:
     """Return what the account promises for 1 to `HOUSEHOLD` units together.
 
     The promise for n units is (n epsilon, delta (e^(n epsilon) - 1) / (e^epsilon - 1)),
-    by walking from one corpus to the other unit by unit. n units move a Gaussian's
-    mean by n times as much, so that its promise at the same delta is known exactly.
+    by walking from one corpus to the other unit by unit.
 
     Example:
         >>> from langchain_dpicl.ledger import AccountTerms
@@ -99,18 +95,11 @@ def households(state: AccountState) -> tuple[Household, ...]:
         [(1.0, 1.0), (2.0, 3.7)]
     """
     terms = state.terms
-    events = state.plan.events if state.plan else ()
-    mu = None
-    if events and all(
-        isinstance(event, Gaussian) and event.sampling_rate == 1 for event in events
-    ):
-        mu = accounting.gdp_mu(events) * math.sqrt(terms.queries or 0)
     return tuple(
         Household(
             people,
             people * terms.epsilon,
             group_delta(terms.epsilon, terms.delta, people),
-            accounting.gaussian_epsilon(people * mu, terms.delta) if mu else None,
         )
         for people in range(1, HOUSEHOLD + 1)
     )

@@ -1,4 +1,4 @@
-"""What a report is given beside the ledger: facts, audits, certificates, file modes.
+"""What a report is given beside the ledger: facts, audits, certificates.
 
 Of files that may hold something private only the fields that are named here are taken.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,14 +16,11 @@ from typing import Any
 
 from langchain_dpicl.common import file_format
 from langchain_dpicl.errors import DPError, InvalidParameterError
-from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.report import texts
 
 _MOST_BYTES = 1 << 20
 _LONGEST = 200
-_MOST_FILES = 20
 _ISO = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 Path_ = str | os.PathLike[str]
 
@@ -105,33 +101,6 @@ def found_erasures(folder: Path_ | None, account: str) -> tuple[Seen, ...]:
         }
         found.append(Seen(fields))
     return tuple(sorted(found, key=lambda seen: seen.fields["made"]))
-
-
-def files_of(ledger: Ledger, index: Path_ | None) -> tuple[Seen, ...]:
-    """Return who may read the ledger's file, and the files of an index."""
-    found = []
-    if isinstance(ledger, SQLLedger):
-        path = ledger.path
-        what = "ledger" if path else "ledger, on a database server"
-        found.append(_mode("ledger", path) if path else Seen({"file": what}))
-    else:
-        found.append(Seen({"file": "ledger, in memory: it ends with its process"}))
-    if index is not None:
-        top = Path(index)
-        if not top.exists():
-            raise InvalidParameterError(
-                f"{str(index)!r} is not there: name the saved index, or leave it out."
-            )
-        inside = sorted(top.iterdir()) if top.is_dir() else []
-        found += [_mode("index", path) for path in [top, *inside[:_MOST_FILES]]]
-    return tuple(found)
-
-
-def _mode(what: str, path: Path) -> Seen:
-    mode = stat.S_IMODE(path.stat().st_mode)
-    who = "others than the owner" if mode & _OTHERS else "the owner alone"
-    fields = {"file": f"{what}: {path.name}", "mode": f"{mode:04o}", "opens to": who}
-    return Seen(fields, not mode & _OTHERS)
 
 
 def _listed(folder: Path_ | None) -> Iterator[Path]:

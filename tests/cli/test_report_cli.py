@@ -45,7 +45,7 @@ def test_it_is_saved_with_what_it_is_given(
     facts.write_text("controller: Clinic of Riverside\n")
     command = ["report", "notes", "--ledger", url, "--facts", str(facts)]
     folders = ["--audits", str(tmp_path), "--erasures", str(tmp_path)]
-    assert main([*command, *folders, "--index", str(facts), "--out", str(out)]) == 0
+    assert main([*command, *folders, "--out", str(out)]) == 0
     assert "The ledger is whole." in capsys.readouterr().out
     assert "Clinic of Riverside" in out.read_text()
     assert main([*command, "--out", str(out), "--format", "json"]) == 1

@@ -343,23 +343,6 @@ def test_of_erasures_nobody_is_named(ledger: SQLLedger, tmp_path: Path) -> None:
     assert leaks(page, [CANARY, "4711"]) == []
 
 
-def test_file_modes_are_shown(ledger: SQLLedger, tmp_path: Path) -> None:
-    account(ledger)
-    assert ledger.path is not None
-    ledger.path.chmod(0o644)
-    index = tmp_path / "index"
-    index.mkdir(mode=0o700)
-    (index / "manifest.json").touch(0o600)
-    found = report.of(ledger, "notes", index=index)
-    assert [(s.fields["mode"], s.is_good) for s in found.files] == [
-        ("0644", False),
-        ("0700", True),
-        ("0600", True),
-    ]
-    with pytest.raises(InvalidParameterError, match="is not there"):
-        report.of(ledger, "notes", index=tmp_path / "none")
-
-
 @pytest.mark.parametrize("ending", ["html", "json"])
 def test_a_report_is_saved_by_its_ending(
     ledger: SQLLedger, tmp_path: Path, ending: str
