@@ -7,7 +7,7 @@ knows of LangChain, of accounts, or of where the numbers come from.
 
 | release | charged by | file |
 |---|---|---|
-| `noisy_counts`, `noisy_argmax` | `vote_template` | `voting.py` |
+| `noisy_counts` | `vote_template` | `voting.py` |
 | `noisy_sum` | `sum_template` | `embedding.py` |
 | `ptr_top_k` | `ptr_template` | `keyword_ptr.py` |
 | `choose_k`, then `ptr_top_k` | `ptr_range_template` | `keyword_ptr.py` |
@@ -86,7 +86,6 @@ from langchain_dpicl.mechanisms.table_statistics import (
 from langchain_dpicl.mechanisms.voting import (
     lead_over_a_tie,
     least_votes,
-    noisy_argmax,
     noisy_counts,
     required_lead,
     vote_template,
@@ -111,7 +110,6 @@ __all__ = [
     "least_votes",
     "max_token_template",
     "next_token_template",
-    "noisy_argmax",
     "noisy_counts",
     "noisy_histograms",
     "noisy_max_next_token",

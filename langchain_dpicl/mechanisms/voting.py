@@ -1,4 +1,4 @@
-"""Private voting: noisy histograms and their argmax.
+"""Private voting: noisy histograms.
 
 Wu, Panda, Wang, Mittal, *Privacy-Preserving In-Context Learning for Large Language
 Models*, ICLR 2024, Algorithm 1 and Theorem 3.
@@ -47,7 +47,7 @@ def vote_template(
     sampling_rate: float = 1.0,
     share: float = 1.0,
 ) -> EventTemplate[GaussianNoise]:
-    """Return what `noisy_counts`, or `noisy_argmax`, is charged: Gaussian(z).
+    """Return what `noisy_counts` is charged: Gaussian(z).
 
     Example:
         >>> vote_template("vote/gaussian", 2.0, sampling_rate=0.1).events(1.0, 0.0)
@@ -97,36 +97,6 @@ def noisy_counts(
     weight, noise = count_grid(sigma)
     noisy = votes * weight + noise.draw(votes.size, source)
     return noisy / weight
-
-
-def noisy_argmax(
-    counts: Sequence[int] | npt.NDArray[np.integer],
-    *,
-    noise_multiplier: float,
-    relation: Relation | str,
-    random: SecureRandom | None = None,
-) -> int:
-    """Release the index of the label with the most votes, after noise.
-
-    Returns:
-        argmax_c (H_c + N(0, (z Delta)^2)). Equal noisy votes go to the smaller index, a
-        public order.
-
-    Raises:
-        InvalidParameterError: If an argument is malformed. Messages hold no count.
-
-    Privacy:
-        Post-processing of `noisy_counts`, whose arguments it takes: unit, relation,
-        sensitivity, noise and event are those of that release, Gaussian(z).
-
-    Example:
-        >>> noisy_argmax([900, 9, 1], noise_multiplier=1.0, relation="replace")
-        0
-    """
-    noisy = noisy_counts(
-        counts, noise_multiplier=noise_multiplier, relation=relation, random=random
-    )
-    return int(np.argmax(noisy))
 
 
 def least_votes(sigma: float, labels: int) -> float:

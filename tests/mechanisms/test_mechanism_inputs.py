@@ -17,10 +17,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         mechanisms.noisy_counts,
         {"counts": [3, 1], "noise_multiplier": 1.0, "relation": "replace"},
     ),
-    "noisy_argmax": (
-        mechanisms.noisy_argmax,
-        {"counts": [3, 1], "noise_multiplier": 1.0, "relation": "replace"},
-    ),
     "noisy_sum": (
         mechanisms.noisy_sum,
         {
@@ -195,7 +191,6 @@ def test_public_parameters_are_checked_and_named(
     ("name", "parameter", "values"),
     [
         ("noisy_counts", "counts", PRIVATE_COUNTS),
-        ("noisy_argmax", "counts", PRIVATE_COUNTS),
         ("joint_top_k", "counts", PRIVATE_COUNTS),
         ("ptr_top_k", "counts", PRIVATE_MAPPINGS),
         ("threshold_words", "counts", PRIVATE_MAPPINGS),

@@ -154,8 +154,7 @@ def test_the_table_names_every_template_and_every_parser() -> None:
     tables = {"GDPTable", "LDPTable"}
     assert {p.maker for p in PROOFS} == makers - {"DPOutputParser"} | others | tables
     drawn = {name for name in mechanisms.__all__ if takes_randomness(name)}
-    # The argmax of noisy counts is their post-processing, for callers outside.
-    drawn -= {"DiscreteLaplace", "noisy_argmax"}
+    drawn -= {"DiscreteLaplace"}
     assert {proof.function for proof in PROOFS} == drawn
 
 
