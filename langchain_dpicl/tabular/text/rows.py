@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -30,7 +30,7 @@ from langchain_dpicl.tabular.text.asking import Asking, ReadingForecast
 from langchain_dpicl.tabular.text.card import Card
 from langchain_dpicl.tabular.text.reading import read_named, read_reply
 from langchain_dpicl.tabular.text.store import NAMED, Readings
-from langchain_dpicl.tabular.text.units import Part, check_merge, merged, units_of
+from langchain_dpicl.tabular.text.units import Part, merged, units_of
 
 MAX_CHARACTERS = 24_000
 """Most characters of one unit's records in one call, unless told otherwise."""
@@ -60,12 +60,10 @@ class TextRows(NamedRows, Frozen):
         prompt: A text or template with `{columns}` and `{records}`; None: the library's
             own.
         max_characters: Most characters of a call. Units with more are read in parts,
-            cut between records where they fit, and merged.
+            cut between records where they fit. Of each column the first value that a
+            part tells counts, and "none" only where no part tells another one.
         order_key: The metadata key by which a unit's records are ordered (a date);
             None: by their texts. Their order in `documents` does not count.
-        merge: How parts become one value: the `first` that one of them tells, the
-            `last`, or the one that `most` of them tell; or a mapping from columns. For
-            `first` and `most` "none" counts only where no part tells another value.
         max_concurrency: Most calls at once; None: 32, or one where the model seems to
             compute in this process.
         progress: Whether to show a bar; None: where somebody looks. How many units
@@ -124,7 +122,6 @@ class TextRows(NamedRows, Frozen):
         prompt: str | BasePromptTemplate[Any] | None = None,
         max_characters: int = MAX_CHARACTERS,
         order_key: str | None = None,
-        merge: str | Mapping[str, str] = "first",
         max_concurrency: int | None = None,
         progress: bool | None = None,
         file: str | os.PathLike[str] | None = None,
@@ -132,7 +129,6 @@ class TextRows(NamedRows, Frozen):
         self._unit_key, self._model = unit_key, model
         self._is_tried = self._is_read = False
         self._card = Card.of(schema)
-        self._rules = check_merge(merge, self._card.schema.names)
         self._asking = Asking.of(self._card, prompt)
         self._most = parameters.count(
             max_characters,
@@ -334,7 +330,7 @@ class TextRows(NamedRows, Frozen):
                 ]
                 for name in self._card.opened
             }
-            rows.append(({**unknowns, **merged(told, self._rules, nones)}, named))
+            rows.append(({**unknowns, **merged(told, nones)}, named))
         return rows
 
     def _tag(self, part: Part) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -16,11 +16,8 @@ from langchain_core.documents import Document
 
 from langchain_dpicl.common.prompts import DOCUMENT_SEPARATOR
 from langchain_dpicl.common.slots import hidden_repr
-from langchain_dpicl.errors import InvalidParameterError, UnitError
+from langchain_dpicl.errors import UnitError
 from langchain_dpicl.groups.ingest import take_documents
-
-MERGES = ("first", "last", "most")
-"""How what several parts tell becomes one value."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,54 +113,31 @@ def texts_of(records: Iterable[str], most: int) -> list[str]:
     return texts
 
 
-def check_merge(merge: Any, names: Sequence[str]) -> dict[str, str]:
-    """Return each column's rule by which parts are merged.
-
-    Raises:
-        InvalidParameterError: If there is no such rule or column.
-    """
-    rules = dict.fromkeys(names, MERGES[0])
-    given = merge if isinstance(merge, Mapping) else dict.fromkeys(names, merge)
-    for name, rule in given.items():
-        if name not in rules or not isinstance(rule, str) or rule not in MERGES:
-            raise InvalidParameterError(
-                "merge must be 'first', 'last' or 'most', or a mapping from columns to "
-                f"these; the columns are {', '.join(map(repr, names)):.400}."
-            )
-        rules[name] = rule
-    return rules
-
-
 def merged(
-    parts: Iterable[Mapping[str, Any]],
-    rules: Mapping[str, str],
-    nones: Mapping[str, str | None],
+    parts: Iterable[Mapping[str, Any]], nones: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """Return what the parts of one unit tell together.
+    """Return what the parts of one unit tell together: the first value told counts.
 
     Args:
         parts: What each tells, in order; a column that a part tells nothing of is not
             in it.
-        rules: By column: the "first" value told, the "last", or the one that "most"
-            parts tell, of equals the first. For "first" and "most" the column's "none"
-            counts only where no part tells another value.
-        nones: By column, its value that says that there is none.
+        nones: By column, its value that says that there is none. It counts only where
+            no part tells another value.
 
     Example:
-        >>> parts = [{"drug": "none"}, {"drug": "a"}, {"drug": "b"}, {}, {"drug": "b"}]
-        >>> [merged(parts, {"drug": rule}, {"drug": "none"})["drug"] for rule in MERGES]
-        ['a', 'b', 'b']
+        >>> parts = [{"drug": "none"}, {"drug": "a"}, {"ill": "flu", "drug": "b"}]
+        >>> merged(parts, {"drug": "none", "ill": None})
+        {'drug': 'a', 'ill': 'flu'}
     """
-    told = list(parts)
-    found: dict[str, Any] = {}
-    for name, rule in rules.items():
-        values = [part[name] for part in told if name in part]
-        if rule == "last":
-            values = values[-1:]
-        values = [one for one in values if one != nones.get(name)] or values
-        if values:
-            found[name] = max(values, key=values.count) if rule == "most" else values[0]
-    return found
+    told: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, value in part.items():
+            told.setdefault(name, []).append(value)
+    return {
+        name: next((one for one in values if one != nones[name]), values[0])
+        for name, values in told.items()
+        if name in nones
+    }
 
 
 def _pieces(record: str, most: int) -> Iterable[str]:

@@ -165,8 +165,6 @@ def test_a_trial_that_fails_once_is_repeated() -> None:
         ({"prompt": "{columns} {records"}, "{columns} and {records}"),
         ({"prompt": 3}, "{columns} and {records}"),
         ({"max_characters": 10}, "max_characters must be at least 100"),
-        ({"merge": "mean"}, "merge must be"),
-        ({"merge": {"color": "first"}}, "merge must be"),
         ({"max_concurrency": 0}, "max_concurrency must be at least 1"),
         ({"file": "readings.jsonl"}, "'private-readings.jsonl'"),
         ({"file": 7}, "file must be a path"),

@@ -159,28 +159,19 @@ def test_records_are_ordered_by_what_they_say_of_themselves() -> None:
     assert days == [9, 10, 11]
 
 
-@pytest.mark.parametrize(
-    ("merge", "topic"),
-    [("first", "late train"), ("last", "ticket price"), ("most", "ticket price")],
-)
-def test_parts_are_merged_by_a_public_rule(merge: str, topic: str) -> None:
+def test_of_parts_the_first_value_told_counts() -> None:
     texts = ["Nothing here. Traveler 1", "late train", "ticket price", "ticket price"]
     documents = [
         Document(text.ljust(90, "."), metadata={"who": "one", "day": day})
         for day, text in enumerate(texts)
     ]
     model = Reader()
-    rows = text_rows(
-        documents, model, order_key="day", max_characters=100, merge={"topic": merge}
-    )
-    assert list(rows) == [{"topic": topic, "mood": "unknown"}]
+    rows = text_rows(documents, model, order_key="day", max_characters=100)
+    assert list(rows) == [{"topic": "late train", "mood": "unknown"}]
     assert len(model._asked) == 5
 
 
-@pytest.mark.parametrize(
-    ("merge", "mood"), [("first", "calm"), ("most", "calm"), ("last", "none")]
-)
-def test_none_in_one_part_hides_no_value_of_another(merge: str, mood: str) -> None:
+def test_none_in_one_part_hides_no_value_of_another() -> None:
     schema = complaints_schema(
         mood=CategoricalColumn(name="mood", values=["angry", "calm", "none"])
     )
@@ -192,10 +183,8 @@ def test_none_in_one_part_hides_no_value_of_another(merge: str, mood: str) -> No
         Document(f"Day {day}".ljust(90, "."), metadata={"who": "one"})
         for day in range(3)
     ]
-    rows = text_rows(
-        documents, Reader(reply=part), schema=schema, max_characters=100, merge=merge
-    )
-    assert [each["mood"] for each in rows] == [mood]
+    rows = text_rows(documents, Reader(reply=part), schema=schema, max_characters=100)
+    assert [each["mood"] for each in rows] == ["calm"]
 
 
 def test_a_part_that_fails_leaves_the_others() -> None:
