@@ -108,19 +108,24 @@ def table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> No
     CONSOLE.print(shown)
 
 
-def seconds(call: Callable[[], object]) -> float:
+Clock = Callable[[], float]
+
+
+def seconds(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
     """Return how long a call takes."""
-    start = time.perf_counter()
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
-def in_turn(runs: int, *calls: Callable[[], object]) -> list[float]:
+def in_turn(
+    runs: int, *calls: Callable[[], object], clock: Clock = time.perf_counter
+) -> list[float]:
     """Return the median seconds of calls that take turns, after one turn for caches."""
     taken: list[list[float]] = [[] for _ in calls]
     for turn in range(runs + 1):
         for call, times in zip(calls, taken, strict=True):
-            found = seconds(call)
+            found = seconds(call, clock)
             if turn:
                 times.append(found)
     return [statistics.median(times) for times in taken]

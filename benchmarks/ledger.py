@@ -17,7 +17,7 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -101,32 +101,27 @@ def lines(where: str, ledger: str, sizes: tuple[int, ...], runs: int) -> Iterato
             return
 
 
-def bare_sqlite(folder: Path, runs: int) -> float:
-    """Return seconds for two one-row transactions with the ledger's settings."""
+def bare_sqlite(folder: Path, runs: int) -> Line:
+    """Return the time of two one-row transactions with the ledger's settings."""
     with closing(sqlite3.connect(folder / "bare.db", isolation_level=None)) as bare:
         bare.execute("PRAGMA journal_mode=PERSIST")
         bare.execute("PRAGMA synchronous=EXTRA")
         bare.execute("CREATE TABLE row (id INTEGER PRIMARY KEY, text TEXT)")
-        return _two_rows(
-            lambda: bare.execute("INSERT INTO row (text) VALUES (?)", [ROW]), runs
-        )
+        return two_rows(bare, "INSERT INTO row (text) VALUES (?)", runs)
 
 
-def bare_postgres(url: str, runs: int) -> float:
-    """Return seconds for two one-row transactions that are synced."""
+def bare_postgres(url: str, runs: int) -> Line:
+    """Return the time of two one-row transactions that are synced."""
     import psycopg
 
-    plain = url.replace("+psycopg", "")
-    with psycopg.connect(plain, autocommit=True) as bare:
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as bare:
         bare.execute("CREATE TABLE bare (id bigserial PRIMARY KEY, text text)")
-        return _two_rows(
-            lambda: bare.execute("INSERT INTO bare (text) VALUES (%s)", [ROW]), runs
-        )
+        return two_rows(bare, "INSERT INTO bare (text) VALUES (%s)", runs)
 
 
-def _two_rows(insert: Callable[[], object], runs: int) -> float:
-    (taken,) = in_turn(runs, lambda: (insert(), insert()))
-    return taken
+def two_rows(bare: Any, insert: str, runs: int) -> Line:
+    (taken,) = in_turn(runs, lambda: [bare.execute(insert, [ROW]) for _ in range(2)])
+    return Line("two bare rows, durable", taken)
 
 
 def run(options: Options) -> None:
@@ -136,12 +131,8 @@ def run(options: Options) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bare = bare_sqlite(Path(folder), runs)
         file = f"sqlite:///{Path(folder, 'ledger.db')}"
-        show("SQLite", *lines("SQLite", file, sizes, runs), _least(bare))
+        show("SQLite", *lines("SQLite", file, sizes, runs), bare)
     with postgres() as url:
         if url is not None:
             bare = bare_postgres(url, runs)
-            show("PostgreSQL", *lines("PostgreSQL", url, sizes, runs), _least(bare))
-
-
-def _least(bare: float) -> Line:
-    return Line("two bare rows, durable", bare)
+            show("PostgreSQL", *lines("PostgreSQL", url, sizes, runs), bare)
