@@ -4,7 +4,7 @@ An event states a mechanism so completely that an accountant can be written from
 the docstring alone. It says nothing about data, model or code. The ledger stores
 events, never epsilons, so that a better accountant can be used on an old account.
 
-Compatibility promise:
+Compatibility promise, from the first published version on:
     * A class of this module, or one of its fields, is never removed or renamed, and
       `event_to_dict` (`stored`) writes a form that every later version reads back.
     * The meaning of an existing event never changes; another mechanism gets another
