@@ -12,8 +12,8 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_postgres import Column, PGEngine, PGVector, PGVectorStore
 
-from langchain_dpicl.groups.stores.known_corpus import DIMENSION, KnownEmbedding
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
+from support.known_corpus import DIMENSION, KnownEmbedding
 from support.postgres import PostgresServer
 
 SHARDS = 5

@@ -9,8 +9,7 @@
 | Qdrant | read out; its HNSW graph is never searched | `readers` |
 | yours | either | a subclass of `VectorReader` or `ShardStore` |
 
-`RetrievedGroups.from_vectorstore` takes the store or the adapter. `check_shard_store`
-and `check_vector_reader` test an adapter of your own.
+`RetrievedGroups.from_vectorstore` takes the store or the adapter.
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from typing import TYPE_CHECKING, Any
 from langchain_dpicl.groups.stores.contract import ShardStore, StoredHit, VectorReader
 
 if TYPE_CHECKING:
-    from langchain_dpicl.groups.stores.conformance import (
-        check_shard_store,
-        check_vector_reader,
-    )
     from langchain_dpicl.groups.stores.pgvector.partitions import PGVectorPartitions
 
 __all__ = [
@@ -31,8 +26,6 @@ __all__ = [
     "ShardStore",
     "StoredHit",
     "VectorReader",
-    "check_shard_store",
-    "check_vector_reader",
 ]
 
 
@@ -42,9 +35,4 @@ def __getattr__(name: str) -> Any:
         from langchain_dpicl.groups.stores.pgvector import partitions
 
         return partitions.PGVectorPartitions
-    # For tests alone: no service loads it.
-    if name in ("check_shard_store", "check_vector_reader"):
-        from langchain_dpicl.groups.stores import conformance
-
-        return getattr(conformance, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

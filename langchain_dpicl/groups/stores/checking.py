@@ -92,8 +92,7 @@ class HitCheck:
             "groups; nothing was released. If others have written to the store, or "
             "opened it with other n_groups= or salt=, build the groups again with "
             "from_vectorstore(). If it happens again, the store cannot be searched "
-            "shard by shard: run check_shard_store() of langchain_dpicl.groups.stores "
-            "on its adapter, or copy the records with RetrievedGroups.from_documents()."
+            "shard by shard: copy the records with RetrievedGroups.from_documents()."
         )
 
     def _hit(self, one: Any) -> Hit:

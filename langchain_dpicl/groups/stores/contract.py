@@ -8,10 +8,10 @@ There are two ways, and a store needs one of them:
   exact index searches. For stores in memory, and for those whose own search is
   approximate and can't be made exact.
 
-An adapter of your own is a subclass of one of the two; `check_shard_store` and
-`check_vector_reader` in `conformance` try it out. Offer two more things, as LangChain's
-stores do, where they make sense: `embeddings`, the LangChain `Embeddings` of the stored
-vectors, and `add_documents` (with `aadd_documents`), for `groups.add_documents`.
+An adapter of your own is a subclass of one of the two. Offer two more things, as
+LangChain's stores do, where they make sense: `embeddings`, the LangChain `Embeddings`
+of the stored vectors, and `add_documents` (with `aadd_documents`), for
+`groups.add_documents`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every store gives the groups of the embedded index; a wrong adapter is told so."""
+"""Every store gives the groups of the embedded index."""
 
 from __future__ import annotations
 
@@ -15,21 +15,17 @@ from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
-from support.list_store import ListStore
-from support.store_parts import chroma_client
-
-from langchain_dpicl.errors import UnsoundStoreError
-from langchain_dpicl.groups.stores import (
-    StoredHit,
-    VectorReader,
-    check_shard_store,
-    check_vector_reader,
-)
-from langchain_dpicl.groups.stores.known_corpus import (
+from support.known_corpus import (
     QUESTIONS,
     KnownEmbedding,
     known_corpus,
 )
+from support.list_store import ListStore
+from support.store_check import check_shard_store, check_vector_reader
+from support.store_parts import chroma_client
+
+from langchain_dpicl.errors import UnsoundStoreError
+from langchain_dpicl.groups.stores import StoredHit, VectorReader
 from langchain_dpicl.groups.stores.readers import ChromaReader, InMemoryReader
 
 QUIET = Settings(anonymized_telemetry=False)
@@ -86,29 +82,6 @@ def test_rounding_decides_nothing_in_the_known_corpus() -> None:
     assert len(texts) < len(known_corpus()) / 3  # They repeat: scores tie.
 
 
-class Inner(ListStore):
-    """Compares by inner products of vectors as they came."""
-
-    def add_documents(self, documents: list[Document]) -> None:
-        texts = [document.page_content for document in documents]
-        vectors = np.asarray(self.embeddings.embed_documents(texts))
-        self.rows += zip(documents, vectors / 4, strict=True)
-
-
-class Renames(ListStore):
-    def hits(self, vector: Any) -> list[StoredHit]:
-        return [
-            hit._replace(
-                document=Document(
-                    hit.document.page_content,
-                    metadata={**hit.document.metadata, "_score": hit.score},
-                    id=hit.document.id,
-                )
-            )
-            for hit in super().hits(vector)
-        ]
-
-
 class OneSpelling(ListStore):
     """Takes 7 and "7" for two units, and forgets one of them."""
 
@@ -126,54 +99,12 @@ class Unassigned(ListStore):
         ]
 
 
-class KeepsShards(ListStore):
-    """Does not replace what was assigned before."""
-
-    def assign(self, shard_of: Any, n_shards: int) -> None:
-        self.shards = {**shard_of, **self.shards}
-
-
-class DropsNobodys(ListStore):
-    def unit_values(self) -> list[Any]:
-        return [value for value in super().unit_values() if value is not None]
-
-
 class LimitBeforeFilter(ListStore):
     def of_shard(self, vector: Any, shard: int, score: float) -> list[StoredHit]:
         return super().of_shard(vector, shard, score)[:5]
 
 
-class AboveHasALimit(ListStore):
-    def above(self, vector: Any, threshold: float) -> list[StoredHit]:
-        best = sorted(self.hits(vector), key=lambda hit: -hit.score)
-        return [hit for hit in best[:50] if hit.score >= threshold]
-
-
-class DeletesNothing(ListStore):
-    def delete(self, value: Any) -> int:
-        return 1
-
-
-class WrongSizes(ListStore):
-    def sizes(self, n_shards: int) -> list[int]:
-        return [0] * n_shards
-
-
-@pytest.mark.parametrize(
-    "adapter",
-    [
-        Inner,
-        Renames,
-        OneSpelling,
-        Unassigned,
-        KeepsShards,
-        DropsNobodys,
-        LimitBeforeFilter,
-        AboveHasALimit,
-        DeletesNothing,
-        WrongSizes,
-    ],
-)
+@pytest.mark.parametrize("adapter", [OneSpelling, Unassigned, LimitBeforeFilter])
 def test_a_wrong_adapter_is_told_what_differs(adapter: type[ListStore]) -> None:
     with pytest.raises((AssertionError, UnsoundStoreError)):
         check_shard_store(adapter)
@@ -200,29 +131,10 @@ class ReadsLate(Reads):
         yield from self.rows[:-1]
 
 
-class ReadsOtherVectors(Reads):
-    def read(self) -> Iterator[tuple[Document, Any]]:
-        yield from ((one, vector[::-1]) for one, vector in self.rows)
-
-
-class ReadsNoText(Reads):
-    def read(self) -> Iterator[tuple[Document, Any]]:
-        for one, vector in self.rows:
-            yield Document("", metadata=one.metadata, id=one.id), vector
-
-
-class ReadsForever(Reads):
-    def delete(self, document_ids: Any) -> None:
-        pass
-
-
 def test_a_reader_of_a_list_conforms() -> None:
     check_vector_reader(Reads)
 
 
-@pytest.mark.parametrize(
-    "adapter", [ReadsLate, ReadsOtherVectors, ReadsNoText, ReadsForever]
-)
-def test_a_wrong_reader_is_told_what_differs(adapter: type[Reads]) -> None:
-    with pytest.raises(AssertionError, match=adapter.__name__):
-        check_vector_reader(adapter)
+def test_a_wrong_reader_is_told_what_differs() -> None:
+    with pytest.raises(AssertionError, match="ReadsLate"):
+        check_vector_reader(ReadsLate)

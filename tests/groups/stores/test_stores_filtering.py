@@ -12,16 +12,16 @@ import pytest
 from langchain_core.documents import Document
 from langchain_postgres import Column
 from support.groups_fakes import contents
+from support.known_corpus import DIMENSION
 from support.list_store import ListStore
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, table_of
+from support.store_check import check_shard_store
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.groups.stores import check_shard_store
-from langchain_dpicl.groups.stores.known_corpus import DIMENSION
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 from langchain_dpicl.groups.stores.pgvector.tables import SPACES
 from langchain_dpicl.groups.terms import RetrievalTerms

@@ -28,9 +28,10 @@ from support.neighbor_checks import (
     check_one_swapped,
     run,
 )
+from support.store_check import check_shard_store
 
 from langchain_dpicl import RetrievedGroups, UnsoundStoreError
-from langchain_dpicl.groups.stores import StoredHit, check_shard_store
+from langchain_dpicl.groups.stores import StoredHit
 
 EXAMPLES = 60
 

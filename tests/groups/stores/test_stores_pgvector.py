@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_postgres import Column
+from support.known_corpus import known_corpus
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, shards_of, table_of
+from support.store_check import check_shard_store
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.stores import check_shard_store
 from langchain_dpicl.groups.stores.contract import StoredHit
-from langchain_dpicl.groups.stores.known_corpus import known_corpus
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 
 QUESTION = np.asarray([EMBEDDING.embed_query("Who coughs?")], np.float32)

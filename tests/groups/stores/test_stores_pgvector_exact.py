@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from langchain_postgres import PGVectorStore
 from sqlalchemy.dialects import postgresql
+from support.known_corpus import DIMENSION, known_corpus
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, shards_of, table_of
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.errors import InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.groups.stores.known_corpus import DIMENSION, known_corpus
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 from langchain_dpicl.release.flow import result
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_postgres import PGVectorStore
+from support.known_corpus import DIMENSION
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, shards_of, table_of
 from test_stores_pgvector import everything, people, units
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.errors import UnitError, UnsoundStoreError
-from langchain_dpicl.groups.stores.known_corpus import DIMENSION
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 
 QUESTION = np.asarray([EMBEDDING.embed_query("Who coughs?")], np.float32)

@@ -10,11 +10,11 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_postgres import PGVector, PGVectorStore
+from support.known_corpus import DIMENSION
 from support.pgvector_parts import EMBEDDING, SALT, VectorServer, table_of
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.stores.known_corpus import DIMENSION
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "stores.md"

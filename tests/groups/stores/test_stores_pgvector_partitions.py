@@ -12,7 +12,9 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from sqlalchemy import text
+from support.known_corpus import DIMENSION, known_corpus
 from support.pgvector_parts import SALT, VectorServer, table_of
+from support.store_check import check_shard_store
 
 from langchain_dpicl import RetrievedGroups
 from langchain_dpicl.errors import (
@@ -21,8 +23,6 @@ from langchain_dpicl.errors import (
     UnsoundStoreError,
 )
 from langchain_dpicl.groups import shard_of
-from langchain_dpicl.groups.stores import check_shard_store
-from langchain_dpicl.groups.stores.known_corpus import DIMENSION, known_corpus
 from langchain_dpicl.groups.stores.pgvector import partitions
 from langchain_dpicl.groups.stores.pgvector.partitions import PGVectorPartitions
 

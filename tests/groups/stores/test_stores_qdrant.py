@@ -12,15 +12,15 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_qdrant import QdrantVectorStore, RetrievalMode
 from qdrant_client import QdrantClient, models
-
-from langchain_dpicl import InvalidParameterError, RetrievedGroups
-from langchain_dpicl.errors import GroupCallError
-from langchain_dpicl.groups.stores import check_vector_reader
-from langchain_dpicl.groups.stores.known_corpus import (
+from support.known_corpus import (
     DIMENSION,
     KnownEmbedding,
     known_corpus,
 )
+from support.store_check import check_vector_reader
+
+from langchain_dpicl import InvalidParameterError, RetrievedGroups
+from langchain_dpicl.errors import GroupCallError
 from langchain_dpicl.groups.stores.opening import adapter_of
 from langchain_dpicl.groups.stores.readers import QdrantReader
 

@@ -13,11 +13,7 @@ from support.list_store import ListStore
 from support.store_parts import account, chroma, ids, opened, records, searching
 
 from langchain_dpicl import DPChain, InvalidParameterError, UnsoundStoreError
-from langchain_dpicl.groups.stores import (
-    VectorReader,
-    check_shard_store,
-    check_vector_reader,
-)
+from langchain_dpicl.groups.stores import VectorReader
 
 # As near to the question as can be, or as far.
 NEAR, FAR = "What did lisinopril give? A cough.", "A bicycle."
@@ -158,7 +154,7 @@ def test_erasing_in_chroma_takes_records_without_a_text_too() -> None:
     assert not store.get(where={"patient": "unit-3"})["ids"]
 
 
-def test_an_adapter_of_the_wrong_kind_is_named() -> None:
+def test_a_reader_of_no_pairs_is_refused() -> None:
     class Reader(VectorReader):
         def read(self) -> Any:
             return [(Document("x", metadata={"patient": "1"}), [1.0], "more")]
@@ -166,12 +162,6 @@ def test_an_adapter_of_the_wrong_kind_is_named() -> None:
         def delete(self, document_ids: Any) -> None:
             raise NotImplementedError
 
-    with pytest.raises(AssertionError, match="must return a ShardStore, not NoneType"):
-        check_shard_store(lambda documents, embedding: None)
-    with pytest.raises(AssertionError, match="not Reader"):
-        check_shard_store(lambda documents, embedding: Reader())
-    with pytest.raises(AssertionError, match="not ListStore"):
-        check_vector_reader(lambda documents, embedding: ListStore())
     with pytest.raises(InvalidParameterError, match="must yield pairs"):
         opened(Reader(), n_groups=1, embedding=EMBEDDING)
 

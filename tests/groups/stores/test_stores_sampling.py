@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from support.chain_parts import PARSERS, QUESTION, every_way, record, reply
 from support.fakes import AsyncScriptedModel
+from support.known_corpus import known_corpus
 from support.list_store import ListStore
 from support.pgvector_parts import VectorServer, shards_of, table_of
+from support.store_check import check_shard_store
 from support.store_parts import account, opened, patients, qdrant, records, searching
 
 from langchain_dpicl import DPChain, InvalidParameterError, RetrievedGroups
 from langchain_dpicl.groups.sampling import UnitSample
-from langchain_dpicl.groups.stores import check_shard_store
-from langchain_dpicl.groups.stores.known_corpus import known_corpus
 from langchain_dpicl.groups.stores.pgvector import store as pgvector
 from langchain_dpicl.mechanisms import SecureRandom
 

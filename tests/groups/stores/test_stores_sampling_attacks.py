@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from support.known_corpus import known_corpus
 from support.list_store import ListStore
 from support.pgvector_parts import EMBEDDING, VectorServer
+from support.store_check import check_shard_store
 from support.store_parts import opened, records, searching
 
 from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import UnsoundStoreError
 from langchain_dpicl.groups.sampling import UnitSample
-from langchain_dpicl.groups.stores import ShardStore, check_shard_store
-from langchain_dpicl.groups.stores.known_corpus import known_corpus
+from langchain_dpicl.groups.stores import ShardStore
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 
 TERMS: dict[str, Any] = {"unit_key": "unit", "n_groups": 3, "docs_per_group": 99}

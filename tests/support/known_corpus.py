@@ -1,4 +1,4 @@
-"""A made-up corpus with all known problems of stores, for `conformance`."""
+"""A made-up corpus with all known problems of stores."""
 
 from __future__ import annotations
 
