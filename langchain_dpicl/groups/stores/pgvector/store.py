@@ -28,7 +28,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     Float,
-    Integer,
     LargeBinary,
     Select,
     Text,
@@ -228,14 +227,10 @@ class PGVectorShards(ShardStore):
             return hits, self._sizes(connection, n_shards)
 
     def best_query(
-        self,
-        vector: Vectors,
-        n: int,
-        n_shards: int,
-        only: Sequence[int] | None = None,
+        self, vector: Vectors, n: int, n_shards: int
     ) -> Select[tuple[Any, ...]]:
-        """Return the query of `best`, to look at its plan; of some shards, or all."""
-        scored = self._scored(vector, n_shards, only=only)
+        """Return the query of `best`, to look at its plan."""
+        scored = self._scored(vector, n_shards)
         place = func.row_number().over(
             partition_by=scored.c.shard, order_by=scored.c.score.desc()
         )
@@ -305,7 +300,6 @@ class PGVectorShards(ShardStore):
         vector: Vectors | None,
         n_shards: int,
         units: Sequence[str] | None = None,
-        only: Sequence[int] | None = None,
     ) -> CTE:
         """Return every record of the corpus that has a direction, and its score."""
         records = self._records
@@ -330,8 +324,6 @@ class PGVectorShards(ShardStore):
         ]
         if units is not None:
             conditions.append(shards.c.unit == any_(literal(units, ARRAY(Text))))
-        if only is not None:
-            conditions.append(shards.c.shard == any_(literal(only, ARRAY(Integer))))
         if self._sample is not None:
             person = func.convert_to(shards.c.person, "UTF8")
             nonce = literal(self._sample.nonce, LargeBinary)
@@ -396,12 +388,9 @@ class PGVectorShards(ShardStore):
     def _hits(
         self, connection: Connection, query: Select[tuple[Any, ...]]
     ) -> list[StoredHit]:
-        return self._stored(connection.execute(query).mappings().all())
-
-    def _stored(self, rows: Sequence[Any]) -> list[StoredHit]:
         return [
             StoredHit(self._document(row), float(row["score"]), row["shard"])
-            for row in rows
+            for row in connection.execute(query).mappings()
         ]
 
     def _document(self, row: Any) -> Document:
