@@ -41,7 +41,6 @@ from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.ledger import Ledger, SQLLedger
 from langchain_dpicl.ledger.opening import open_ledger
@@ -100,25 +99,19 @@ class ErasureCertificate:
         """
         file_format.write(path, asdict(self), file_format.ERASURE, overwrite=False)
 
-    def is_of(
-        self,
-        unit_id: str | int,
-        index: str | os.PathLike[str],
-        *,
-        cipher: Cipher | None = None,
-    ) -> bool:
+    def is_of(self, unit_id: str | int, index: str | os.PathLike[str]) -> bool:
         """Return whether the certificate is of a person, given the index: a recheck.
 
         Raises:
             InvalidParameterError: If the index can't be read.
         """
         known_as = canonical_unit_id(unit_id)
-        key = storage.read_revision(index, cipher).erasure_key
+        key = storage.read_revision(index).erasure_key
         return known_as is not None and _fingerprint(key, known_as) == self.fingerprint
 
 
 @hiding
-def erase(  # noqa: PLR0913  # what is erased where
+def erase(  # what is erased where
     unit_id: str | int,
     *,
     index: str | os.PathLike[str],
@@ -127,7 +120,6 @@ def erase(  # noqa: PLR0913  # what is erased where
     corpus: str | None = None,
     certificate: str | os.PathLike[str] | None = None,
     clear_cache: bool = False,
-    cipher: Cipher | None = None,
     progress: bool = False,
 ) -> ErasureCertificate:
     """Erase a person from a saved index; return a certificate.
@@ -145,7 +137,6 @@ def erase(  # noqa: PLR0913  # what is erased where
         clear_cache: Whether no cached answer of these accounts is given again. They
             are differentially private, so that this is not needed; each costs a
             charge when it is asked again.
-        cipher: What the index is encrypted with.
         progress: Whether to count the documents that are read and written on standard
             error.
 
@@ -183,7 +174,7 @@ def erase(  # noqa: PLR0913  # what is erased where
     with operators_ledger(ledger) as book:
         # Before anything is changed: a name may be mistyped.
         names, cap = _named(book, accounts, corpus)
-        done = _erased(unit_id, index, before, cipher, progress=progress)
+        done = _erased(unit_id, index, before, progress=progress)
         cleared = 0
         if clear_cache and book is not None:
             cleared = sum(forget(book, name) for name in names)
@@ -207,7 +198,6 @@ def _erased(
     unit_id: str | int,
     index: str | os.PathLike[str],
     before: ErasureCertificate | None,
-    cipher: Cipher | None,
     *,
     progress: bool,
 ) -> dict[str, Any]:
@@ -217,7 +207,7 @@ def _erased(
         storage.one_writer(index) as directory,
         progress_bar(title, None, shown=progress) as advance,
     ):
-        terms, records, base = storage.load(directory, cipher, advance=advance)
+        terms, records, base = storage.load(directory, advance=advance)
         known_as = canonical_unit_id(unit_id)
         if known_as is None:
             refuse_unknown_unit(terms.unit_key)
@@ -241,7 +231,6 @@ def _erased(
                 terms,
                 records.without(known_as),
                 base=base,
-                cipher=cipher,
                 advance=advance,
             )
         else:

@@ -27,7 +27,6 @@ from langchain_dpicl.common.progress import progress_bar
 from langchain_dpicl.erasure import operators_ledger
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.units import new_salt
 from langchain_dpicl.ledger import Ledger, SQLLedger
 
@@ -50,7 +49,6 @@ def rotate_salt(
     index: str | os.PathLike[str] | None = None,
     ledger: Ledger | str | None = None,
     accounts: Sequence[str] | None = None,
-    cipher: Cipher | None = None,
     progress: bool = False,
 ) -> Rotated:
     """Deal a saved index's groups afresh, and give units' balances fresh tags.
@@ -63,7 +61,6 @@ def rotate_salt(
         index: The directory that `RetrievedGroups.save` wrote; None: none.
         ledger: A SQL ledger; None: no account.
         accounts: Its per-unit accounts to rotate; None: all of them.
-        cipher: What the index is encrypted with.
         progress: Whether to count, on standard error, the documents that are read and
             written, and the accounts.
 
@@ -93,7 +90,7 @@ def rotate_salt(
         former: Collection[str] = ()
         salt = None
         if index is not None:
-            revision, former, salt = _dealt(index, cipher, states, progress=progress)
+            revision, former, salt = _dealt(index, states, progress=progress)
         if book is not None:
             title = "Giving accounts fresh tags"
             with progress_bar(title, len(states), shown=progress) as advance:
@@ -118,7 +115,6 @@ def _per_unit(
 
 def _dealt(
     index: str | os.PathLike[str],
-    cipher: Cipher | None,
     bound: Mapping[str, str | None],
     *,
     progress: bool,
@@ -133,14 +129,12 @@ def _dealt(
         storage.one_writer(index) as directory,
         progress_bar(title, None, shown=progress) as advance,
     ):
-        base = storage.read_revision(directory, cipher)
+        base = storage.read_revision(directory)
         if not set(base.former_salts) & set(bound.values()):
             terms, dealt, base = storage.load(
-                directory, cipher, salt=new_salt(), advance=advance
+                directory, salt=new_salt(), advance=advance
             )
             former = (*base.former_salts, base.salt_fingerprint)
             base = replace(base, former_salts=former)
-            base = storage.write(
-                directory, terms, dealt, base=base, cipher=cipher, advance=advance
-            )
+            base = storage.write(directory, terms, dealt, base=base, advance=advance)
     return base.number, base.former_salts, base.salt_fingerprint

@@ -29,8 +29,7 @@ from langchain_dpicl import (
     rotate_salt,
 )
 from langchain_dpicl.cli import main
-from langchain_dpicl.cli.loading import load_object
-from langchain_dpicl.groups import Cipher, storage
+from langchain_dpicl.groups import storage
 from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.ledger import MemoryLedger, SQLLedger
 
@@ -323,13 +322,6 @@ def test_the_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "keys.py").write_text(
-        "class Turn:\n"
-        "    def encrypt(self, data): return data[::-1]\n"
-        "    def decrypt(self, token): return token[::-1]\n"
-        "def cipher(): return Turn()\n"
-        "number = 5\n"
-    )
     on = ["--index", "index"]
     assert main(["erase", PERSON, *on, "--certificate", "c.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["index"]["documents_erased"] == ERASED
@@ -347,9 +339,3 @@ def test_the_command_line(
         file.seek(0)
         monkeypatch.setattr("sys.stdin", file)
         assert main(["erase", "-", *on]) == 0
-    sealing = load_object("keys:cipher", Cipher, "")
-    load(index).save("sealed", cipher=sealing)
-    assert main(["erase", "p-3", "--index", "sealed"]) == 1
-    assert main(["erase", "p-3", "--index", "sealed", "--cipher", "keys:cipher"]) == 0
-    assert main(["erase", "p-3", "--index", "sealed", "--cipher", "keys:number"]) == 1
-    assert "no encrypt and decrypt" in capsys.readouterr().err

@@ -7,23 +7,20 @@ import json
 import sys
 from dataclasses import asdict
 
-from langchain_dpicl.cli.loading import load_object
 from langchain_dpicl.common.progress import is_watched
 from langchain_dpicl.erasure import ErasureCertificate, erase
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.rotation import rotate_salt
 
 
 def run(options: argparse.Namespace) -> int:
     """Run `dpicl erase` or `dpicl rotate-salt`."""
-    cipher = None if options.cipher is None else _cipher(options.cipher)
     if options.action == "rotate-salt":
-        return _rotate(options, cipher)
+        return _rotate(options)
     # An argument can be read in the list of processes and in the shell's history.
     unit = sys.stdin.readline().rstrip("\r\n") if options.unit == "-" else options.unit
     if options.check:
-        return _check(options, unit, cipher)
+        return _check(options, unit)
     made = erase(
         unit,
         index=options.index,
@@ -32,7 +29,6 @@ def run(options: argparse.Namespace) -> int:
         corpus=options.corpus,
         certificate=options.certificate,
         clear_cache=options.clear_cache,
-        cipher=cipher,
         progress=is_watched(),
     )
     text = (
@@ -43,36 +39,28 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace, unit: str, cipher: Cipher | None) -> int:
+def _check(options: argparse.Namespace, unit: str) -> int:
     if not options.certificate:
         raise InvalidParameterError(
             "Name the certificate to check: --certificate FILE."
         )
     certificate = ErasureCertificate.load(options.certificate)
-    is_of = certificate.is_of(unit, options.index, cipher=cipher)
+    is_of = certificate.is_of(unit, options.index)
     text = "The certificate is of this person." if is_of else "It is of somebody else."
     _print(json.dumps({"is_of": is_of}) if options.json else text)
     return 0 if is_of else 1
 
 
-def _rotate(options: argparse.Namespace, cipher: Cipher | None) -> int:
+def _rotate(options: argparse.Namespace) -> int:
     done = rotate_salt(
         index=options.index,
         ledger=options.ledger,
         accounts=options.account,
-        cipher=cipher,
         progress=is_watched(),
     )
     text = f"Revision {done.revision} of the index; fresh tags: {done.accounts}."
     _print(json.dumps(asdict(done)) if options.json else text)
     return 0
-
-
-def _cipher(name: str) -> Cipher:
-    found = load_object(name, Cipher, "app:cipher")
-    if not isinstance(found, Cipher):
-        raise InvalidParameterError(f"{name} has no encrypt and decrypt methods.")
-    return found
 
 
 def _print(text: str) -> None:

@@ -66,8 +66,5 @@ def add_rotate(commands: Commands, run: Run) -> None:
 
 
 def _secrets_options(parser: argparse.ArgumentParser, run: Run, action: str) -> None:
-    parser.add_argument(
-        "--cipher", metavar="MODULE:NAME", help="what encrypts the index, if any does"
-    )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.set_defaults(run=run, action=action)

@@ -29,16 +29,13 @@ from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.groups.base import GroupSource, ThresholdRelease
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
-from langchain_dpicl.groups.saved_files import Cipher, OpenPermissionsWarning
 from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.groups.units import shard_of, shards_of
 
 __all__ = [
     "ChargeUnits",
-    "Cipher",
     "GroupSource",
     "NoisyThreshold",
-    "OpenPermissionsWarning",
     "RetrievedGroups",
     "SampledGroups",
     "ThresholdRelease",

@@ -25,7 +25,6 @@ from langchain_dpicl.groups.ingest import (
     embed_documents,
     take_documents,
 )
-from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms, check_enough_units
@@ -85,12 +84,7 @@ class Records(ABC):
         return False
 
     @abstractmethod
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        terms: RetrievalTerms,
-        cipher: Cipher | None = None,
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
         """Write everything to a directory; see `RetrievedGroups.save`."""
 
 
@@ -216,17 +210,10 @@ class EmbeddedRecords(Records):
     def refresh(self) -> None:
         """Do nothing: there is no other writer."""
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        terms: RetrievalTerms,
-        cipher: Cipher | None = None,
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
         """Write documents, vectors, terms and salt to a directory."""
         with self._writing:
-            self._base = storage.save(
-                path, terms, self._index, base=self._base, cipher=cipher
-            )
+            self._base = storage.save(path, terms, self._index, base=self._base)
 
     def _check_writable(self) -> None:
         """Refuse a change that would not last."""
@@ -292,9 +279,7 @@ class FollowedRecords(EmbeddedRecords):
             now = self._base
             if storage.read_stamp(now.path) == now.stamp:
                 return
-            terms, index, revision = storage.load(
-                now.path, now.cipher, memory_map=now.memory_map
-            )
+            terms, index, revision = storage.load(now.path, memory_map=now.memory_map)
             if revision.number <= now.number:
                 raise InvalidParameterError(
                     f"An older revision of the groups in {now.path} took the place of "
@@ -310,14 +295,9 @@ class FollowedRecords(EmbeddedRecords):
                 )
             self._index, self._base = index, revision
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        terms: RetrievalTerms,
-        cipher: Cipher | None = None,
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
         """Write the current revision to another directory."""
-        storage.save(path, terms, self._index, base=self._base, cipher=cipher)
+        storage.save(path, terms, self._index, base=self._base)
 
     def _check_writable(self) -> None:
         raise InvalidParameterError(

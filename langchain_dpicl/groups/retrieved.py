@@ -26,7 +26,6 @@ from langchain_dpicl.groups.records import (
     Records,
 )
 from langchain_dpicl.groups.sampling import Sampling, rate_for
-from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
@@ -496,7 +495,6 @@ class RetrievedGroups(RetrievingSource):
         *,
         follow: bool = False,
         memory_map: bool = False,
-        cipher: Cipher | None = None,
         random: SecureRandom | None = None,
     ) -> Self:
         """Read the directory that `save` wrote.
@@ -510,10 +508,9 @@ class RetrievedGroups(RetrievingSource):
                 (an erasure, a fresh salt, more records), and reads it again if so.
                 Groups that follow are not changed or saved in place themselves.
             memory_map: Whether vectors and texts stay on the disk, and are read where
-                a search needs them; processes then share them. Not with a cipher. A
+                a search needs them; processes then share them. A
                 later save deletes the files; the system frees their place when nobody
                 has them mapped, so let processes that map them `follow`.
-            cipher: What the directory is encrypted with.
             random: For tests; see `from_documents`.
 
         Returns:
@@ -521,19 +518,15 @@ class RetrievedGroups(RetrievingSource):
 
         Raises:
             InvalidParameterError: If the directory is missing, foreign, damaged,
-                readable by everybody, encrypted otherwise, or does not fit together;
-                the message names the file.
+                or does not fit together; the message names the file.
             UnitError: If a stored document has no usable unit id.
-
-        Warns:
-            OpenPermissionsWarning: If a group of users can read records in the clear.
 
         Privacy:
             With `follow` a question reads the directory before it is charged, and a
             release sees one revision; see `groups.records.FollowedRecords`.
         """
         check_embedding(embedding)
-        terms, index, base = storage.load(path, cipher, memory_map=memory_map)
+        terms, index, base = storage.load(path, memory_map=memory_map)
         records = (
             FollowedRecords(terms, embedding, index, base)
             if follow
@@ -541,24 +534,22 @@ class RetrievedGroups(RetrievingSource):
         )
         return cls(terms, records, random)
 
-    def save(
-        self, path: str | os.PathLike[str], *, cipher: Cipher | None = None
-    ) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the documents, vectors, parameters and salt to a directory.
 
         JSON, JSON Lines and a NumPy array, nothing that runs code when read. The
-        directory is private records and the secret salt, in the clear or encrypted by a
-        `cipher`. It is written for the owner alone (mode 0700, files 0600). An earlier
-        save is replaced at once and as a whole, and its files are deleted; groups that
-        follow it (`load(..., follow=True)`) take the new one over. Groups over a store
-        that was read out save what they have read.
+        directory is private records and the secret salt, in the clear: keep it on an
+        encrypted disk. It is written for the owner alone (mode 0700, files 0600). An
+        earlier save is replaced at once and as a whole, and its files are deleted;
+        groups that follow it (`load(..., follow=True)`) take the new one over. Groups
+        over a store that was read out save what they have read.
 
         Raises:
             InvalidParameterError: If the place is taken, it was saved anew since these
                 groups were loaded from it, a document's metadata cannot be written as
-                JSON, the cipher fails, or the records' store searches by itself.
+                JSON, or the records' store searches by itself.
         """
-        self._records.save(path, self._terms, cipher)
+        self._records.save(path, self._terms)
 
     def add_documents(
         self,

@@ -13,14 +13,12 @@ So a directory holds one revision, whole, at any time; after a crash also files 
 nobody reads, which the next save or erasure deletes.
 
 The directory holds private records, and as `secrets` the salt of the groups, the key of
-certificates' fingerprints, and the erasures so far. It is readable by its owner only.
-With a `Cipher` the data files and the secrets are encrypted. The manifest's other
-fields are public parameters and the number of documents, in the clear.
+certificates' fingerprints, and the erasures so far. It is written for its owner only.
+The manifest's other fields are public parameters and the number of documents.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -39,12 +37,8 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.ingest import check_document_ids
 from langchain_dpicl.groups.lines import LineIndex
 from langchain_dpicl.groups.saved_files import (
-    Cipher,
-    check_permissions,
     checksum,
     damaged,
-    decrypted,
-    encrypted,
     mapped,
     read_documents,
     read_vectors,
@@ -82,7 +76,6 @@ class Revision:
         erasure_key: The key of certificates' fingerprints.
         erasures: What was erased: fingerprint, time, numbers.
         former_salts: Fingerprints of the salts that it had before.
-        cipher: What it is encrypted with.
         memory_map: Whether its files are mapped.
     """
 
@@ -93,7 +86,6 @@ class Revision:
     erasure_key: bytes
     erasures: tuple[dict[str, Any], ...] = ()
     former_salts: tuple[str, ...] = ()
-    cipher: Cipher | None = None
     memory_map: bool = False
 
 
@@ -103,14 +95,13 @@ def save(
     index: ShardIndex,
     *,
     base: Revision | None = None,
-    cipher: Cipher | None = None,
 ) -> Revision:
     """Write an index to a directory; see `RetrievedGroups.save`.
 
     `base` is the revision that the index comes from.
     """
     with one_writer(path, create=True) as directory:
-        return write(directory, terms, index, base=base, cipher=cipher)
+        return write(directory, terms, index, base=base)
 
 
 def write(
@@ -119,7 +110,6 @@ def write(
     index: ShardIndex,
     *,
     base: Revision | None,
-    cipher: Cipher | None,
     advance: Advance = no_progress,
 ) -> Revision:
     """Write an index as the next revision; the caller is the one writer."""
@@ -132,15 +122,15 @@ def write(
                 "an erased person. Load it again, make the changes, and save."
             )
     elif is_there:
-        base = _read_revision(directory, read_stamp(directory), cipher)
+        base = _read_revision(directory, read_stamp(directory))
     else:
         base = Revision(directory, 0, b"", "", new_salt())
     number = base.number + 1
     name = f"{number}-{random_source.token_hex(8)}"
     names = f"documents-{name}.jsonl", f"vectors-{name}.npy"
     try:
-        write_documents(directory / names[0], index, cipher, advance)
-        write_vectors(directory / names[1], index, cipher)
+        write_documents(directory / names[0], index, advance)
+        write_vectors(directory / names[1], index)
         private = {
             "salt": index.salt.hex(),
             "erasure_key": base.erasure_key.hex(),
@@ -154,7 +144,7 @@ def write(
             "terms": terms.to_dict(),
             "dimension": index.dimension,
             "documents": index.n_documents,
-            "secrets": _sealed(private, cipher),
+            "secrets": private,
             "blake2b": {name: checksum(directory / name) for name in names},
         }
         stamp = json.dumps(manifest, indent=2).encode()
@@ -169,13 +159,11 @@ def write(
         number=number,
         stamp=stamp,
         salt_fingerprint=salt_fingerprint(index.salt),
-        cipher=cipher,
     )
 
 
 def load(
     path: Path_,
-    cipher: Cipher | None = None,
     *,
     salt: bytes | None = None,
     advance: Advance = no_progress,
@@ -187,20 +175,16 @@ def load(
     and documents stay in their files, which a later save deletes: the system frees
     their place when nobody has them mapped any more.
     """
-    if memory_map and (cipher is not None or os.name == "nt"):
+    if memory_map and os.name == "nt":
         raise InvalidParameterError(
-            "memory_map=True reads vectors and documents where they are on the disk, "
-            "in the clear: an encrypted index is loaded into memory, and so is one on "
-            "Windows, where a mapped file could not be deleted for an erasure. Leave "
+            "On Windows a mapped file could not be deleted for an erasure: leave "
             "memory_map=False."
         )
     directory = _absolute(path)
     while True:
         stamp = read_stamp(directory)
         try:
-            return _load(
-                directory, stamp, cipher, salt, memory_map=memory_map, advance=advance
-            )
+            return _load(directory, stamp, salt, memory_map=memory_map, advance=advance)
         except (InvalidParameterError, FileNotFoundError):
             # Its files are gone where a newer revision came meanwhile.
             if read_stamp(directory) == stamp:
@@ -216,10 +200,10 @@ def read_stamp(directory: Path) -> bytes:
     raise _nothing_saved(directory)
 
 
-def read_revision(path: Path_, cipher: Cipher | None = None) -> Revision:
+def read_revision(path: Path_) -> Revision:
     """Return what of the current revision is not in the index."""
     directory = _absolute(path)
-    return _read_revision(directory, read_stamp(directory), cipher)
+    return _read_revision(directory, read_stamp(directory))
 
 
 def sweep(directory: Path) -> int:
@@ -296,34 +280,31 @@ def _require_saved(directory: Path) -> None:
 def _load(
     directory: Path,
     stamp: bytes,
-    cipher: Cipher | None,
     salt: bytes | None,
     *,
     memory_map: bool,
     advance: Advance,
 ) -> tuple[RetrievalTerms, ShardIndex, Revision]:
     manifest = _manifest(directory, stamp)
-    revision = _read_revision(directory, stamp, cipher)
+    revision = _read_revision(directory, stamp)
     terms = None
     with suppress(KeyError, TypeError, ValueError):
         terms = RetrievalTerms.from_dict(manifest["terms"])
     if terms is None:
         raise damaged(_MANIFEST, "the parameters are not usable")
-    salt = salt or _secrets(directory, manifest, cipher)["salt"]
+    salt = salt or _secrets(manifest)["salt"]
     names = sorted(manifest["blake2b"])
     for name in names:
         if checksum(directory / name) != manifest["blake2b"][name]:
             raise damaged(name, "it is cut short or was changed after it was saved")
-    if cipher is None:
-        check_permissions(directory, [_MANIFEST, *names])
-    vectors = read_vectors(directory / names[1], cipher)
+    vectors = read_vectors(directory / names[1])
     documents: list[Document] = []
     unit_ids: list[str] = []
     lines = LineIndex()
     known: dict[str, str] = {}  # Each id once in memory.
 
     def read() -> Iterator[Document]:
-        for line, document in read_documents(directory / names[0], cipher, advance):
+        for line, document in read_documents(directory / names[0], advance):
             own = unit_id_of(document, terms.unit_key, position=len(unit_ids))
             unit_ids.append(known.setdefault(own, own))
             lines.add(line, document) if memory_map else documents.append(document)
@@ -344,9 +325,9 @@ def _load(
     return terms, index, replace(revision, memory_map=memory_map)
 
 
-def _read_revision(directory: Path, stamp: bytes, cipher: Cipher | None) -> Revision:
+def _read_revision(directory: Path, stamp: bytes) -> Revision:
     manifest = _manifest(directory, stamp)
-    found = _secrets(directory, manifest, cipher)
+    found = _secrets(manifest)
     return Revision(
         directory,
         manifest["revision"],
@@ -355,7 +336,6 @@ def _read_revision(directory: Path, stamp: bytes, cipher: Cipher | None) -> Revi
         found["erasure_key"],
         found["erasures"],
         found["former_salts"],
-        cipher,
     )
 
 
@@ -390,32 +370,9 @@ def _nothing_saved(directory: Path) -> InvalidParameterError:
     )
 
 
-def _sealed(private: dict[str, Any], cipher: Cipher | None) -> Any:
-    if cipher is None:
-        return private
-    token = encrypted(json.dumps(private).encode(), cipher)
-    return base64.b64encode(token).decode("ascii")
-
-
-def _secrets(
-    directory: Path, manifest: dict[str, Any], cipher: Cipher | None
-) -> dict[str, Any]:
+def _secrets(manifest: dict[str, Any]) -> dict[str, Any]:
     found: Any = manifest.get("secrets")
-    if isinstance(found, str) != (cipher is not None):
-        raise InvalidParameterError(
-            f"{directory} is encrypted: give the cipher= that it was saved with."
-            if cipher is None
-            else f"{directory} is not encrypted: load it without a cipher= and save it "
-            "with one."
-        )
-    if cipher is not None:
-        token = b""
-        with suppress(ValueError):
-            token = base64.b64decode(found, validate=True)
-        found = decrypted(token, cipher, _MANIFEST)
     try:
-        if cipher is not None:
-            found = json.loads(found)
         parts = ("salt", "erasure_key")
         keys = {name: bytes.fromhex(found[name]) for name in parts}
         erasures = tuple(map(dict, found["erasures"]))

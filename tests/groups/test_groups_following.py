@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import threading
 from pathlib import Path
@@ -15,7 +14,6 @@ from support.groups_fakes import QUESTION, WordEmbedding, contents, note, retrie
 
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import (
-    OpenPermissionsWarning,
     RetrievedGroups,
     saved_files,
     storage,
@@ -167,25 +165,6 @@ def test_a_stale_copy_does_not_bring_the_erased_back(tmp_path: Path) -> None:
         stale.save(path)
     assert load(path).n_units == UNITS - 2
     stale.save(tmp_path / "elsewhere")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no modes")
-def test_files_that_others_can_read_are_warned_of_or_refused(tmp_path: Path) -> None:
-    path = saved(tmp_path / "saved")
-    (file,) = path.glob("documents-*")
-    file.chmod(0o644)
-    load(path)  # The folder is closed.
-    path.chmod(0o755)
-    with pytest.raises(InvalidParameterError, match="every user of this machine"):
-        load(path)
-    path.chmod(0o750)
-    with pytest.warns(OpenPermissionsWarning, match="their group"):
-        load(path)
-    file.chmod(0o600)
-    load(path)
-    (path / "manifest.json").chmod(0o640)
-    with pytest.warns(OpenPermissionsWarning):
-        load(path)
 
 
 def test_the_manifest_shows_nothing_of_a_person(tmp_path: Path) -> None:

@@ -110,15 +110,6 @@ def test_an_erasure_reaches_those_that_follow(tmp_path: Path) -> None:
     assert len(list(path.iterdir())) == 3
 
 
-def test_what_is_encrypted_is_not_mapped(tmp_path: Path) -> None:
-    from cryptography.fernet import Fernet
-
-    cipher = Fernet(Fernet.generate_key())
-    retrieved(NOTES).save(tmp_path / "saved", cipher=cipher)
-    with pytest.raises(InvalidParameterError, match="memory_map"):
-        load(tmp_path / "saved", cipher=cipher)
-
-
 @pytest.mark.parametrize("kind", ["documents", "vectors"])
 def test_damaged_files_are_refused(tmp_path: Path, kind: str) -> None:
     saved(tmp_path / "saved")

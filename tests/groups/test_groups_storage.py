@@ -185,7 +185,7 @@ def terms_with(**changes: Any) -> dict[str, Any]:
         ({"secrets": {"salt": "00", "erasure_key": "00", "erasures": []}}, "salt"),
         ({"secrets": {"salt": "not hex"}}, "salt"),
         ({"secrets": None}, "salt"),
-        ({"secrets": "bm90IGEgY2lwaGVy"}, "is encrypted"),
+        ({"secrets": "bm90IGEgY2lwaGVy"}, "salt"),
         ({"revision": None}, "not a count"),
         ({"terms": None}, "parameters"),
         ({"terms": {}}, "parameters"),

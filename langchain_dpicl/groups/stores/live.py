@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
-    from langchain_dpicl.groups.saved_files import Cipher
     from langchain_dpicl.groups.stores.contract import ShardStore
     from langchain_dpicl.groups.terms import RetrievalTerms
 
@@ -97,7 +96,6 @@ class LiveRecords(StoreRecords):
         self,
         path: str | os.PathLike[str],  # noqa: ARG002
         terms: RetrievalTerms,  # noqa: ARG002
-        cipher: Cipher | None = None,  # noqa: ARG002
     ) -> NoReturn:
         """Refuse: the records are in the store."""
         raise InvalidParameterError(

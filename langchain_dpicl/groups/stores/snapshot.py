@@ -22,7 +22,6 @@ from langchain_dpicl.groups.ingest import (
     take_documents,
     unit_rows,
 )
-from langchain_dpicl.groups.saved_files import Cipher
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.writing import StoreRecords
 from langchain_dpicl.groups.units import new_salt, refuse_unknown_unit
@@ -95,14 +94,9 @@ class SnapshotRecords(StoreRecords):
         with self._writing:
             self._index = self._read()
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        terms: RetrievalTerms,
-        cipher: Cipher | None = None,
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], terms: RetrievalTerms) -> None:
         """Write what was read last to a directory."""
-        storage.save(path, terms, self._index, cipher=cipher)
+        storage.save(path, terms, self._index)
 
     def _take(self, documents: Iterable[Document]) -> tuple[list[Document], list[str]]:
         taken, unit_ids = take_documents(documents, self._terms.unit_key)
