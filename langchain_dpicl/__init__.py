@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     )
     from langchain_dpicl.groups import (
         GroupSource,
-        NoisyThreshold,
         RetrievedGroups,
         SampledGroups,
     )
@@ -102,7 +101,6 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "NoBudgetError",
-    "NoisyThreshold",
     "Outcome",
     "PlanMismatchError",
     "PrivacyBudgetHandler",
@@ -141,7 +139,6 @@ _HOMES = {
     "KSAPTROutputParser": "parsers",
     "KSAThresholdOutputParser": "parsers",
     "Ledger": "ledger",
-    "NoisyThreshold": "groups",
     "Outcome": "common.outcome",
     "PrivacyBudgetHandler": "budget",
     "Relation": "common.relation",

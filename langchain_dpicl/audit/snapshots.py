@@ -357,11 +357,6 @@ def _require_auditable(chain: Any) -> None:
         raise InvalidParameterError(
             f"A snapshot audits a DPChain, not a {type(chain).__name__}."
         )
-    if chain.groups.threshold_template is not None:
-        raise InvalidParameterError(
-            "With NoisyThreshold a question makes two releases, and who is asked in "
-            "the second depends on the first: audit a chain with a public threshold."
-        )
     forkable_index(chain.groups)
 
 

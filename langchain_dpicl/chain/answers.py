@@ -278,12 +278,10 @@ def remember(entry: Entry, said: str) -> None:
         entry.keep(1, json.dumps(said))
 
 
-def released_before(
-    asked: PreparedQuery, entry: Entry, charges: tuple[PaidCharge[Any], ...] = ()
-) -> Released:
+def released_before(asked: PreparedQuery, entry: Entry) -> Released:
     """Return a stored release as it is given again; see `record_again`."""
     outcome = outcome_of(entry.steps[0])
-    return Released(asked, outcome, charges, entry=entry, is_again=True)
+    return Released(asked, outcome, entry=entry, is_again=True)
 
 
 def record_again(released: Released, entry: Entry, status: Status) -> dict[str, Any]:

@@ -319,14 +319,10 @@ class ChainCheck:
         if budget is None:
             self._found("no-budget", "No account was given.")
             return None
-        templates = private.templates
+        template = private.template
         try:
-            if len(templates) > 1:
-                budget.require_filter("A chain with a noisy threshold")
-            budget.require_payable(templates[0])
-            events = [
-                event for template in templates for event in budget.price(template)
-            ]
+            budget.require_payable(template)
+            events = list(budget.price(template))
             left = budget.remaining()
             epsilon = accounting.spent(events, 1, budget.delta)
         except DPError as error:
@@ -334,7 +330,7 @@ class ChainCheck:
             return None
         return {
             "account": budget.account,
-            "mechanisms": [template.mechanism for template in templates],
+            "mechanisms": [template.mechanism],
             "events": [str(event) for event in events],
             "epsilon": epsilon,
             "epsilon_left": left.epsilon,

@@ -1,14 +1,12 @@
 """The private part of a query: charge, draw, ask, merge, and nothing else comes out.
 
-What the group source releases before it draws (`threshold_template`), if anything, is
-charged by itself; then the parser's release is. Each charge is durable before the
-groups are drawn and asked for it.
+The charge is durable before the groups are drawn and asked for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,7 +28,7 @@ from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.progress import GroupProgress
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.groups import GroupSource, ThresholdRelease
+from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.release.flow import Do, Flow, in_thread
 from langchain_dpicl.release.store import Entry
@@ -63,12 +61,6 @@ class SealedQuery:
         return self.groups.charged(self.parser.event_template)
 
     @property
-    def templates(self) -> list[EventTemplate[Any]]:
-        """What a query is charged, in order, as far as public parameters say."""
-        first = self.groups.threshold_template
-        return [self.template] if first is None else [first, self.template]
-
-    @property
     def call_count_is_public(self) -> bool:
         """Whether the number of group calls is the public number of groups.
 
@@ -81,17 +73,8 @@ class SealedQuery:
         public_outcome = self.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             return Released(asked, public_outcome)
-        charges: tuple[PaidCharge[Any], ...] = ()
-        first = self.groups.threshold_template
-        if first is not None:
-            charges = ((yield self._charge(asked, first)),)
-            yield _charged(first, charges[-1])
-            asked, chosen = _with_threshold(
-                asked, (yield self._release_threshold(asked, charges[-1]))
-            )
-            yield chosen
         template = self.template
-        bought = yield from self.buy(asked, template, charges)
+        bought = yield from self.buy(asked, template)
         if isinstance(bought, Released):
             return bought
         try:
@@ -104,20 +87,17 @@ class SealedQuery:
             # second draw.
             yield in_thread(bought.close, shielded=True)
             raise
-        return Released(asked, outcome, (*charges, bought.paid), entry=bought.entry)
+        return Released(asked, outcome, (bought.paid,), entry=bought.entry)
 
     def buy(
-        self,
-        asked: PreparedQuery,
-        template: EventTemplate[Any],
-        charges: tuple[PaidCharge[Any], ...],
+        self, asked: PreparedQuery, template: EventTemplate[Any]
     ) -> Flow[Bought | Released]:
         """Charge what gives the answer, or find what was released meanwhile."""
         if asked.answers is None:
             return Bought((yield self._charge(asked, template)))
 
         def records(paid: PaidCharge[Any]) -> dict[str, Any]:
-            blank = Released(asked, Outcome(Status.RELEASED), (*charges, paid))
+            blank = Released(asked, Outcome(Status.RELEASED), (paid,))
             return {"record": self.record(blank, Status.RELEASED)}
 
         begun = partial(asked.answers.begun, template, records, **self._payers())
@@ -126,7 +106,7 @@ class SealedQuery:
             if isinstance(bought, Bought):
                 return bought
             if is_drawn(bought):
-                return released_before(asked, bought, charges)
+                return released_before(asked, bought)
             yield from asked.answers.awaited()
 
     def record(self, released: Released, status: Status) -> dict[str, Any]:
@@ -149,20 +129,6 @@ class SealedQuery:
             partial(budget.charge, template, **payers),
             partial(budget.acharge, template, **payers),
         )
-
-    def _release_threshold(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> Do:
-        payment = UnitCharging.of(paid)
-        terms = {"paid": paid, **payment.arguments}
-
-        def release_threshold() -> Flow[ThresholdRelease]:
-            found: ThresholdRelease = yield Do(
-                partial(self.groups.release_threshold, asked.embedded, **terms),
-                partial(self.groups.arelease_threshold, asked.embedded, **terms),
-            )
-            payment.require_made(self.groups)
-            return found
-
-        return sealed(release_threshold)
 
     def _merge(self, asked: PreparedQuery, bought: Bought) -> Do:
         paid = bought.paid
@@ -234,10 +200,3 @@ class SealedQuery:
 def _charged(template: EventTemplate[Any], paid: PaidCharge[Any]) -> Step:
     details = {"mechanism": template.mechanism, "charge": paid.sequence}
     return Step("charged", details)
-
-
-def _with_threshold(
-    asked: PreparedQuery, refined: ThresholdRelease
-) -> tuple[PreparedQuery, Step]:
-    known = replace(asked, embedded=refined.prepared).knowing(refined.details)
-    return known, Step("threshold", refined.details)

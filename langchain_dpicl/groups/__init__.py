@@ -19,26 +19,22 @@ one unit lets another document in and can move every later one.
 (`from_vectorstore`; the adapters are in `groups.stores`).
 
 `RetrievedGroups` with a threshold can charge each eligible unit, and nobody else, as
-per-unit accounts need: eligibility depends on the unit's own documents. A
-`NoisyThreshold` chooses the threshold for each question.
+per-unit accounts need: eligibility depends on the unit's own documents.
 """
 
 from __future__ import annotations
 
 from langchain_dpicl.common.units import ChargeUnits
-from langchain_dpicl.groups.base import GroupSource, ThresholdRelease
+from langchain_dpicl.groups.base import GroupSource
 from langchain_dpicl.groups.retrieved import RetrievedGroups
 from langchain_dpicl.groups.sampled import SampledGroups
-from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.groups.units import shard_of, shards_of
 
 __all__ = [
     "ChargeUnits",
     "GroupSource",
-    "NoisyThreshold",
     "RetrievedGroups",
     "SampledGroups",
-    "ThresholdRelease",
     "shard_of",
     "shards_of",
 ]

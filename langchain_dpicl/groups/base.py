@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -13,7 +13,6 @@ from langchain_core.documents import Document
 from typing_extensions import Self
 
 from langchain_dpicl.accounting import EventTemplate
-from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
@@ -24,17 +23,6 @@ from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class ThresholdRelease:
-    """What `release_threshold` returns for a prepared question. Public."""
-
-    prepared: Any
-    """For the same question, what `draw_prepared` needs."""
-
-    details: dict[str, Any]
-    """What was released, ready for JSON, for the answer's record."""
 
 
 class GroupSource(ABC):
@@ -49,14 +37,10 @@ class GroupSource(ABC):
     that is down costs no budget. `draw_prepared` is the private half: it touches
     records, and the chain calls it after the charge.
 
-    A source with a `threshold_template` releases something about its records before it
-    draws: the chain charges that first, calls `release_threshold`, and draws from what
-    it returns.
-
-    Under a per-unit account the chain gives `draw_prepared` (and `release_threshold`) a
-    `charge_units`, and the source charges every eligible unit with it; see
-    `charges_units`. Without a per-unit account it passes none, so a source that cannot
-    charge units may leave the argument out of its signature.
+    Under a per-unit account the chain gives `draw_prepared` a `charge_units`, and the
+    source charges every eligible unit with it; see `charges_units`. Without a per-unit
+    account it passes none, so a source that cannot charge units may leave the argument
+    out of its signature.
 
     Privacy:
         For two corpora that differ by all documents of one unit, the slots differ as
@@ -150,11 +134,6 @@ class GroupSource(ABC):
         return False
 
     @property
-    def threshold_template(self) -> EventTemplate[Any] | None:
-        """What `release_threshold` releases before a draw, if anything."""
-        return None
-
-    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
@@ -174,45 +153,6 @@ class GroupSource(ABC):
         """Do the public half of a draw; the async twin of `prepare`."""
         return await asyncio.to_thread(self.prepare, question)
 
-    def release_threshold(
-        self,
-        prepared: Any,  # noqa: ARG002  # for sources that have a threshold_template
-        *,
-        paid: PaidCharge[Any],  # noqa: ARG002
-        charge_units: ChargeUnits | None = None,  # noqa: ARG002
-    ) -> ThresholdRelease:
-        """Release what `threshold_template` announced, once it is charged.
-
-        Args:
-            prepared: What `prepare` returned for the question.
-            paid: What was charged for `threshold_template`; its parameters are used.
-            charge_units: Charges units, under a per-unit account; else None.
-
-        Returns:
-            The prepared question for `draw_prepared`, and what was released.
-
-        Raises:
-            InvalidParameterError: If there is nothing to release, or an argument is
-            wrong.
-        """
-        raise InvalidParameterError(
-            f"{type(self).__name__} releases nothing before a draw: it has no "
-            "threshold_template."
-        )
-
-    async def arelease_threshold(
-        self,
-        prepared: Any,
-        *,
-        paid: PaidCharge[Any],
-        charge_units: ChargeUnits | None = None,
-    ) -> ThresholdRelease:
-        """Release what `threshold_template` announced; see `release_threshold`."""
-        release = partial(
-            self.release_threshold, prepared, paid=paid, charge_units=charge_units
-        )
-        return await asyncio.to_thread(release)
-
     @abstractmethod
     def draw_prepared(
         self, prepared: Any, *, charge_units: ChargeUnits | None = None
@@ -220,8 +160,7 @@ class GroupSource(ABC):
         """Do the private half of a draw; return the slots, which are private.
 
         Args:
-            prepared: What `prepare` returned for the question, or `release_threshold`
-                where there is a `threshold_template`.
+            prepared: What `prepare` returned for the question.
             charge_units: Charges units, under a per-unit account. It is called once for
                 a draw, with all eligible units. Units that do not pay are left out, as
                 if not in the corpus. None: every unit may take part.
@@ -263,12 +202,7 @@ class GroupSource(ABC):
         )
 
     def draw(self, question: str) -> list[list[Document]]:
-        """Return the slots for a question; private, for the chain and for tests.
-
-        Raises:
-            InvalidParameterError: If the source has a `threshold_template`, which only
-                a budget can pay for.
-        """
+        """Return the slots for a question; private, for the chain and for tests."""
         return result(self._draw(question))
 
     async def adraw(self, question: str) -> list[list[Document]]:
@@ -276,13 +210,6 @@ class GroupSource(ABC):
         return await aresult(self._draw(question))
 
     def _draw(self, question: str) -> Flow[list[list[Document]]]:
-        if self.threshold_template is not None:
-            raise InvalidParameterError(
-                "Every draw of these groups releases "
-                f"{self.threshold_template.mechanism} first: that needs a budget. "
-                "Ask through a DPChain, or charge for it and call "
-                "release_threshold(prepare(question), paid=...)."
-            )
         prepared = yield Do(
             partial(self.prepare, question), partial(self.aprepare, question)
         )

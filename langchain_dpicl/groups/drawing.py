@@ -6,18 +6,17 @@ Written against `search.ShardSearch` alone, so that it is the same for every ind
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups.base import TermedSource, ThresholdRelease
+from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
 from langchain_dpicl.groups.sampling import UnitSample, one_shard_each
 from langchain_dpicl.groups.selection import lowest, payers
-from langchain_dpicl.groups.threshold import NoisyThreshold, choose_threshold
 from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.release.flow import Do, aresult, result
 from langchain_dpicl.sealed.embedding_calls import aembed
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
     from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 
-    from langchain_dpicl.accounting import EventTemplate
-    from langchain_dpicl.budget import PaidCharge
     from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
-    from langchain_dpicl.mechanisms import GaussianNoise
     from langchain_dpicl.mechanisms.source import SecureRandom
     from langchain_dpicl.release.flow import Flow
 
@@ -42,8 +38,7 @@ class PreparedQuestion:
     """What `RetrievedGroups.prepare` makes of a question. Public throughout."""
 
     vector: Vectors  # The question's vector, scaled to norm 1, shape (1, dimension).
-    # The threshold, or how it will be chosen; None: no threshold.
-    threshold: float | NoisyThreshold | None
+    threshold: float | None  # None: no threshold.
 
 
 def check_prepared(
@@ -54,40 +49,12 @@ def check_prepared(
         not isinstance(prepared, PreparedQuestion)
         or not isinstance(prepared.vector, np.ndarray)
         or prepared.vector.shape != (1, index.dimension)
-        or not _fits(prepared.threshold, terms.score_threshold)
+        or prepared.threshold != terms.score_threshold
     ):
         raise InvalidParameterError(
-            "Pass draw_prepared() and release_threshold() the result of "
-            "prepare(question) of these groups, or of their release_threshold()."
+            "Pass draw_prepared() the result of prepare(question) of these groups."
         )
     return prepared
-
-
-def refine_question(
-    index: ShardSearch,
-    asked: PreparedQuestion,
-    *,
-    paid: PaidCharge[GaussianNoise],
-    charge_units: ChargeUnits | None,
-    sample: UnitSample | None,
-    random: SecureRandom,
-) -> ThresholdRelease:
-    """Choose the threshold for a question; see `RetrievedGroups.release_threshold`."""
-    terms = asked.threshold
-    if not isinstance(terms, NoisyThreshold):
-        raise InvalidParameterError(
-            "This question has its threshold already; release_threshold() takes what "
-            "prepare(question) returned."
-        )
-    chosen = choose_threshold(
-        index.eligible(asked.vector, terms.bins[-1]),
-        terms,
-        noise_multiplier=paid.noise.noise_multiplier,
-        charge_units=charge_units,
-        sample=sample,
-        random=random,
-    )
-    return ThresholdRelease(replace(asked, threshold=chosen.edge), chosen.details())
 
 
 def draw_slots(
@@ -110,12 +77,6 @@ def draw_slots(
         alone, among those who paid; see `groups.sampling`.
     """
     threshold, sample = asked.threshold, _sample(terms, random)
-    if isinstance(threshold, NoisyThreshold):
-        raise InvalidParameterError(
-            "The threshold for this question is still to be chosen: draw from "
-            "release_threshold(prepared, paid=...).prepared, once `threshold_template` "
-            "is charged."
-        )
     if terms.grouping == "unit" and threshold is not None:
         found = index.eligible(asked.vector, threshold)
         paid = payers(found, np.arange(len(found.scores)), charge_units)
@@ -155,12 +116,6 @@ def _sample(terms: RetrievalTerms, random: SecureRandom) -> UnitSample | None:
     if terms.is_sampled and terms.sampling == "units":
         return UnitSample(terms.sampling_rate, random)
     return None
-
-
-def _fits(threshold: Any, own: float | NoisyThreshold | None) -> bool:
-    if isinstance(own, NoisyThreshold) and isinstance(threshold, float):
-        return threshold in own.bins
-    return bool(threshold == own)
 
 
 class RetrievingSource(TermedSource):
@@ -225,14 +180,6 @@ class RetrievingSource(TermedSource):
         """The fingerprint of the index's salt; per-unit accounts are bound to it."""
         return salt_fingerprint(self._index.salt)
 
-    @property
-    def threshold_template(self) -> EventTemplate[GaussianNoise] | None:
-        """The template of choosing a threshold, with a `NoisyThreshold`; else None."""
-        threshold = self._terms.score_threshold
-        if not isinstance(threshold, NoisyThreshold):
-            return None
-        return threshold.event_template(self.sampling_rate)
-
     def prepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the public half of a draw.
 
@@ -245,42 +192,6 @@ class RetrievingSource(TermedSource):
     async def aprepare(self, question: str) -> PreparedQuestion:
         """Embed the question; the async twin of `prepare`."""
         return await aresult(self._preparing(question))
-
-    def release_threshold(
-        self,
-        prepared: Any,
-        *,
-        paid: PaidCharge[Any],
-        charge_units: ChargeUnits | None = None,
-    ) -> ThresholdRelease:
-        """Choose the threshold for a question, with a `NoisyThreshold`.
-
-        `charge_units` is called once for each bin of scores that is counted, from the
-        top down. The release's details are `score_threshold` and `noisy_units`, the
-        noisy number of units that reach it.
-
-        Raises:
-            InvalidParameterError: If the groups already have a threshold, or an
-                argument cannot be used.
-            LedgerError: If `charge_units` does not answer for each unit.
-
-        Privacy:
-            See `groups.threshold`; the noise is z = `paid.noise.noise_multiplier`.
-        """
-        if self.threshold_template is None:
-            return super().release_threshold(
-                prepared, paid=paid, charge_units=charge_units
-            )
-        index = self._index
-        asked = check_prepared(prepared, self._terms, index)
-        return refine_question(
-            index,
-            asked,
-            paid=paid,
-            charge_units=charge_units,
-            sample=_sample(self._terms, self._random),
-            random=self._random,
-        )
 
     def draw_prepared(
         self, prepared: Any, *, charge_units: ChargeUnits | None = None

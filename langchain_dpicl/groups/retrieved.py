@@ -30,7 +30,6 @@ from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
 from langchain_dpicl.groups.terms import Grouping, RetrievalTerms
-from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
@@ -48,11 +47,9 @@ class RetrievedGroups(RetrievingSource):
     The number of slots varies; `max_groups` keeps a uniformly random subset of the
     eligible units, fresh for each draw.
 
-    Scores are cosines, on their public scale from -1 to 1. A `NoisyThreshold` as
-    `score_threshold` names instead the number of units that should be eligible. The
-    threshold is then chosen for each question, by a release of its own.
+    Scores are cosines, on their public scale from -1 to 1.
 
-    With a threshold of either kind the groups can charge each eligible unit alone
+    With a threshold the groups can charge each eligible unit alone
     (`charges_units`), as per-unit accounts need.
 
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
@@ -113,7 +110,7 @@ class RetrievedGroups(RetrievingSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | NoisyThreshold | None = None,
+        score_threshold: float | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,
@@ -129,8 +126,7 @@ class RetrievedGroups(RetrievingSource):
             unit_key: The metadata key that holds the unit id.
             n_groups: Public slot count: number of shards, and of model calls.
             docs_per_group: Most documents in one slot.
-            score_threshold: Least cosine of a document that counts, public; or a
-                `NoisyThreshold`, which chooses one for each question.
+            score_threshold: Least cosine of a document that counts, public.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
             sampling_rate: Probability with which a unit is searched at all. It is
@@ -175,7 +171,7 @@ class RetrievedGroups(RetrievingSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | NoisyThreshold | None = None,
+        score_threshold: float | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,
@@ -207,7 +203,7 @@ class RetrievedGroups(RetrievingSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | NoisyThreshold | None = None,
+        score_threshold: float | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,
@@ -323,7 +319,7 @@ class RetrievedGroups(RetrievingSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | NoisyThreshold | None = None,
+        score_threshold: float | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,
@@ -412,7 +408,7 @@ class RetrievedGroups(RetrievingSource):
         unit_key: str,
         n_groups: int,
         docs_per_group: int = 4,
-        score_threshold: float | NoisyThreshold | None = None,
+        score_threshold: float | None = None,
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,

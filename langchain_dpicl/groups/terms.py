@@ -11,7 +11,6 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups.sampling import Sampling
-from langchain_dpicl.groups.threshold import NoisyThreshold
 from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
@@ -26,9 +25,8 @@ class RetrievalTerms:
     unit_key: str  # The metadata key that holds the unit id.
     n_groups: int  # Number of shards, and of model calls to pad to.
     docs_per_group: int  # Most documents in one slot.
-    # Least cosine, in [-1, 1], of a document that counts; or how to choose one for each
-    # question; None: no threshold.
-    score_threshold: float | NoisyThreshold | None
+    # Least cosine, in [-1, 1], of a document that counts; None: no threshold.
+    score_threshold: float | None
     grouping: Grouping  # `"shard"`: units hashed to slots; `"unit"`: one unit, one slot
     # Cap on the number of slots when grouping by unit; None: no cap.
     max_groups: int | None
@@ -40,7 +38,7 @@ class RetrievalTerms:
     def check(self) -> RetrievalTerms:
         """Return the terms with exact types, or raise `InvalidParameterError`."""
         threshold = self.score_threshold
-        if threshold is not None and not isinstance(threshold, NoisyThreshold):
+        if threshold is not None:
             threshold = parameters.finite("score_threshold", threshold)
             if not -1 <= threshold <= 1:
                 raise InvalidParameterError(
@@ -91,12 +89,6 @@ class RetrievalTerms:
                 "slot of its own, another shard would change many slots. Use "
                 'sampling="units".'
             )
-        if isinstance(self.score_threshold, NoisyThreshold):
-            raise InvalidParameterError(
-                'sampling="shards" can\'t go with a NoisyThreshold: other shards hold '
-                "other numbers of units, which no noise would hide. Give a number as "
-                'score_threshold=, or use sampling="units".'
-            )
 
     def _check_together(self) -> None:
         if self.grouping == "shard":
@@ -109,8 +101,7 @@ class RetrievalTerms:
         if self.score_threshold is None:
             raise InvalidParameterError(
                 'grouping="unit" needs score_threshold=, a public cosine that every '
-                "unit is compared with alone, or a NoisyThreshold that chooses one "
-                "for each question. Taking the best units of the whole "
+                "unit is compared with alone. Taking the best units of the whole "
                 "corpus instead is not supported: removing one unit would let "
                 "another one in, so that no unit's effect is bounded."
             )
@@ -132,8 +123,7 @@ class RetrievalTerms:
             more or less, `ADD_REMOVE`. With a cap, the slots are those of the
             eligible units with the smallest of independent priorities; one eligible
             unit more enters or does not, and pushes out one other at most:
-            `REPLACE`. A threshold chosen for the question is released, and paid for,
-            before the draw: given it, the same holds. Of the units in a sample it
+            `REPLACE`. Of the units in a sample it
             holds whatever the coins; see `groups.sampling`.
         """
         if self.grouping == "unit" and self.max_groups is None:
@@ -142,22 +132,16 @@ class RetrievalTerms:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms alone, ready for JSON, as `from_dict` reads them."""
-        terms, threshold = asdict(self), self.score_threshold
+        terms = asdict(self)
         if not self.is_sampled:
             # As before sampling existed, so that releases stored under these terms are
             # found again.
             del terms["sampling_rate"], terms["sampling"]
-        if isinstance(threshold, NoisyThreshold):
-            terms["score_threshold"] = threshold.description()
         return terms
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> RetrievalTerms:
         """Return the checked terms that `to_dict` made."""
-        stored = dict(stored)
-        threshold = stored.get("score_threshold")
-        if isinstance(threshold, dict):
-            stored["score_threshold"] = NoisyThreshold(**threshold)
         return cls(**stored).check()
 
     def description(self) -> dict[str, Any]:

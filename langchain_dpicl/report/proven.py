@@ -71,7 +71,6 @@ _PARSERS = {
     "ksa/ptr": "KSAPTROutputParser",
     "ksa/threshold": "KSAThresholdOutputParser",
     "ksa/joint": "KSAJointOutputParser",
-    "threshold/": "NoisyThreshold",
 }
 
 

@@ -47,7 +47,6 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     UnitError,
 )
-from langchain_dpicl.groups import NoisyThreshold
 from langchain_dpicl.mechanisms import (
     ptr_pass_rate,
     ptr_top_k,
@@ -427,7 +426,6 @@ def test_another_delta_has_another_claim() -> None:
 def refused() -> dict[str, tuple[Any, str]]:
     records = people()
     plan: dict[str, Any] = {"unit_key": "patient", "n_groups": 4}
-    noisy = NoisyThreshold(5, bins=(0.5, 0.2, -1.0))
     store = InMemoryVectorStore(EMBEDDING)
     store.add_documents(records)
     shards = RetrievedGroups.from_vectorstore(
@@ -436,10 +434,6 @@ def refused() -> dict[str, tuple[Any, str]]:
     sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
     capped: Any = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
     return {
-        "threshold": (
-            chain_of(vote(), groups_of(records, score_threshold=noisy)),
-            "NoisyThreshold",
-        ),
         "shards": (chain_of(vote(), shards), "shards"),
         "sampled": (chain_of(vote(), sampled), "SampledGroups"),  # type: ignore[arg-type]
         "capped": (chain_of(vote(), groups_of(records, **capped)), "max_groups"),

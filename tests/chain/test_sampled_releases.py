@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from support.chain_parts import QUESTION, record, reply
 from support.fakes import AsyncScriptedModel
-from support.groups_fakes import Till, note, retrieved
 from support.store_parts import opened, patients, records, searching
 
 from langchain_dpicl import (
     DPChain,
-    NoisyThreshold,
     PrivacyBudgetHandler,
     VoteOutputParser,
 )
@@ -68,23 +66,3 @@ def test_each_question_is_charged_as_its_sample_and_drawn_anew(
         (event,) = record(chain.invoke(QUESTION, {"callbacks": [budget]}))["events"]
         assert (event["kind"], event["sampling_rate"]) == (KINDS[sampling], 0.5)
     assert len(drawn) == len(set(drawn)) == 2
-
-
-def test_everybody_in_a_counted_bin_pays_for_a_threshold() -> None:
-    units = [f"u{i}" for i in range(60)]
-    groups = retrieved(
-        [note(unit, "cough") for unit in units],
-        score_threshold=NoisyThreshold(units=40, bins=(-1.0,), noise_multiplier=1.0),
-        sampling_rate=0.25,
-    )
-
-    class Paid:
-        class noise:  # noqa: N801
-            noise_multiplier = 1.0
-
-    paid: Any = Paid()
-    till = Till(poor=[])
-    prepared = groups.prepare("cough")
-    groups.release_threshold(prepared, paid=paid, charge_units=till)
-    (asked,) = till.asked
-    assert asked == sorted(units)

@@ -15,8 +15,6 @@ from support.fakes import AsyncScriptedModel, ScriptedModel, notes
 from langchain_dpicl import (
     DPChain,
     KSAPTROutputParser,
-    NoisyThreshold,
-    PrivacyBudgetHandler,
     RetrievedGroups,
 )
 
@@ -114,37 +112,6 @@ async def test_the_charge_is_told_before_any_group_is_asked(is_async: bool) -> N
         ("groups", 1, 1),
         ("merged", 1, 61),
     ]
-
-
-async def test_a_noisy_threshold_tells_its_step() -> None:
-    groups = RetrievedGroups.from_documents(
-        notes(400),
-        EMBEDDING,
-        unit_key="patient",
-        n_groups=40,
-        score_threshold=NoisyThreshold(units=200),
-    )
-    budget = PrivacyBudgetHandler(
-        epsilon=30, delta=1e-6, queries=5, ledger=":memory:", accounting="zcdp"
-    )
-    chain = DPChain(
-        groups=groups,
-        model=ScriptedModel(reply=lambda _: "cough"),
-        parser=PARSERS["vote"](),
-    )
-    config = {"callbacks": [budget]}
-    sync = await streamed(chain, config, is_async=False)
-    asynced = await streamed(chain, config, is_async=True)
-    expected = ["charged", "threshold", "charged", "groups", "merged"]
-    # The first question of a chain is asked alone, too.
-    assert names(sync) == ["public", *expected]
-    assert names(asynced) == expected
-    total = sync[0]
-    for chunk in sync[1:]:
-        total += chunk
-    details = record(total)["details"]
-    threshold = next(s for s in steps(total) if s["step"] == "threshold")
-    assert threshold["score_threshold"] == details["score_threshold"]
 
 
 class Events(BaseCallbackHandler):

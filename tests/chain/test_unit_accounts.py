@@ -13,7 +13,6 @@ from langchain_dpicl import (
     DPChain,
     InvalidParameterError,
     LedgerError,
-    NoisyThreshold,
     PrivacyBudgetHandler,
     RetrievedGroups,
     SampledGroups,
@@ -195,28 +194,6 @@ def test_a_parser_alone_cannot_charge_units() -> None:
     parser = VoteOutputParser(labels=["yes", "no"], budget=unit_budget())
     with pytest.raises(InvalidParameterError, match="can't name the units"):
         parser.invoke(["yes"] * 30)
-
-
-@pytest.mark.parametrize("scope", ["unit", "corpus"])
-async def test_a_threshold_by_noisy_counts(scope: str) -> None:
-    groups = by_threshold(score_threshold=NoisyThreshold(units=150))
-    budget = unit_budget(scope=scope, accounting="zcdp", queries=12)
-    said = await every_way(chain_over(groups), budget)
-    for message in said:
-        found = record(message)
-        assert message.content == "cough"
-        assert found["status"] == "released"
-        assert -1 <= found["details"]["score_threshold"] <= 1
-        assert len(found["events"]) == 2
-    assert len(budget.ledger.charges("default")) == 2 * len(said)
-
-
-def test_a_threshold_by_noisy_counts_needs_a_filter() -> None:
-    groups = by_threshold(score_threshold=NoisyThreshold(units=150))
-    budget = unit_budget()
-    with pytest.raises(InvalidParameterError, match="accounting='zcdp'"):
-        chain_over(groups).invoke(QUESTION, {"callbacks": [budget]})
-    assert budget.spent().queries == 0
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])

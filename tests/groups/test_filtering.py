@@ -38,15 +38,11 @@ from support.neighbor_checks import (
 )
 
 from langchain_dpicl import RetrievedGroups, SampledGroups
-from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import DPError, InvalidParameterError
-from langchain_dpicl.groups import NoisyThreshold
 from langchain_dpicl.groups.base import GroupSource
 from langchain_dpicl.groups.filtering import UnitFilter, spelled
 from langchain_dpicl.groups.units import keyed_slot
-from langchain_dpicl.mechanisms import GaussianNoise
-from langchain_dpicl.mechanisms.source import SeededRandom
 
 ONLY = {"ward": ["0", "1"]}
 
@@ -243,24 +239,6 @@ def test_only_who_matches_is_asked_to_pay(grouping: Any, rate: float) -> None:
         max_groups=4 if grouping == "unit" else None,
     ).where({"ward": 0})
     assert asked(groups) == [sorted(str(i) for i in range(0, 24, 3))]
-
-
-def test_a_noisy_threshold_counts_only_who_matches() -> None:
-    terms = NoisyThreshold(20, (0.5, -1.0))
-    groups = retrieved(WARDS, score_threshold=terms, random=SeededRandom(1))
-    paid = PaidCharge(GaussianNoise(0.01), (), "notes", 1)
-    found, tills = [], []
-    for own in (groups, groups.where({"ward": 0})):
-        tills.append(till := Till())
-        released = own.release_threshold(
-            own.prepare(QUESTION), paid=paid, charge_units=till
-        )
-        found.append(released.details["noisy_units"])
-    assert found == [24, 8]
-    assert [len({unit for ids in till.asked for unit in ids}) for till in tills] == [
-        24,
-        8,
-    ]
 
 
 def test_a_sample_is_one_of_those_who_match() -> None:

@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from support.extremes import soon, sweep
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups, SampledGroups
+from langchain_dpicl.groups import RetrievedGroups, SampledGroups
 from langchain_dpicl.mechanisms import choose_k
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import (
@@ -33,8 +33,6 @@ def test_retrieval() -> None:
     sweep(retrieved, {"n_groups": 20, "docs_per_group": 2})
     by_unit = {"docs_per_group": 2, "score_threshold": 0.1, "max_groups": 20}
     sweep(lambda **terms: retrieved(grouping="unit", n_groups=20, **terms), by_unit)
-    good = {"units": 10, "bins": (0.9, 0.5), "noise_multiplier": 2.0}
-    sweep(NoisyThreshold, good)
 
 
 def test_samples() -> None:

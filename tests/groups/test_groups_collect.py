@@ -25,7 +25,6 @@ from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.groups import (
     ChargeUnits,
     GroupSource,
-    NoisyThreshold,
     SampledGroups,
     shards,
 )
@@ -175,14 +174,9 @@ class NewSource(OldSource):
 async def test_custom_sources_of_the_old_signature_go_on_working() -> None:
     source = OldSource()
     assert source.charges_units is False
-    assert source.threshold_template is None
     assert contents_of(source.draw("q")) == ["q"]
     assert contents_of(await source.adraw("q")) == ["q"]
     assert contents_of(await source.adraw_prepared("q")) == ["q"]
-    with pytest.raises(InvalidParameterError, match="no threshold_template"):
-        source.release_threshold("q", paid=None)
-    with pytest.raises(InvalidParameterError, match="no threshold_template"):
-        await source.arelease_threshold("q", paid=None)
 
 
 async def test_the_async_twin_hands_collect_on() -> None:
@@ -207,7 +201,6 @@ def contents_of(slots: list[list[Document]]) -> list[str]:
         (SHARD, True),
         (UNIT, True),
         (CAPPED, True),
-        ({"score_threshold": NoisyThreshold(5)}, True),
     ],
 )
 def test_a_threshold_is_what_lets_units_be_charged(terms: Any, charges: Any) -> None:

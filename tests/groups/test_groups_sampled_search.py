@@ -11,7 +11,7 @@ import pytest
 from langchain_core.documents import Document
 from support.groups_fakes import QUESTION, Till, note, retrieved
 
-from langchain_dpicl import InvalidParameterError, NoisyThreshold, RetrievedGroups
+from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.terms import RetrievalTerms
@@ -127,27 +127,6 @@ def test_everybody_eligible_pays_and_who_does_not_is_in_no_sample() -> None:
         assert drawn <= {f"u{i}" for i in range(30, UNITS)}
 
 
-def test_a_threshold_counts_a_sample_of_its_own() -> None:
-    terms = NoisyThreshold(units=40, bins=(-1.0,), noise_multiplier=1e-3)
-    groups = retrieved(documents(), score_threshold=terms, sampling_rate=0.5)
-    template = groups.threshold_template
-    assert template is not None
-    assert template.sampling_rate == 0.5
-
-    class Paid:
-        class noise:  # noqa: N801
-            noise_multiplier = 1e-3
-
-    counts = []
-    for _ in range(60):
-        paid: Any = Paid()
-        release = groups.release_threshold(groups.prepare(QUESTION), paid=paid)
-        counts.append(release.details["noisy_units"])
-    # Twice a binomial of 60 and 1/2: around 60 with a deviation of 7.7.
-    assert abs(np.mean(counts) - 60) < 5
-    assert len(set(counts)) > 5
-
-
 def test_the_rate_is_saved_and_told(tmp_path: Any) -> None:
     groups = retrieved(documents(), sampling_rate=0.25)
     assert groups.description["sampling_rate"] == 0.25
@@ -196,14 +175,6 @@ def test_rates_for_people_per_question() -> None:
                 "max_groups": 2,
             },
             "units",
-        ),
-        (
-            {
-                "sampling_rate": 0.5,
-                "sampling": "shards",
-                "score_threshold": NoisyThreshold(5),
-            },
-            "NoisyThreshold",
         ),
     ],
 )

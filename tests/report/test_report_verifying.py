@@ -15,7 +15,6 @@ from support.table_parts import people, people_schema
 
 from langchain_dpicl import (
     DPChain,
-    NoisyThreshold,
     PrivacyBudgetHandler,
     RetrievedGroups,
     VoteOutputParser,
@@ -213,17 +212,6 @@ def test_another_ledger_confirms_nothing(
 ) -> None:
     other = SQLLedger(f"sqlite:///{tmp_path}/other.db")
     assert not report.verify(record, other).is_confirmed
-
-
-def test_a_question_with_two_charges(ledger: SQLLedger) -> None:
-    terms = {"accounting": "zcdp"}
-    threshold = NoisyThreshold(units=40, bins=(-1.0,))
-    told = asked(ledger, "two", terms=terms, score_threshold=threshold)
-    found = told.response_metadata["privacy"]
-    assert [event["kind"] for event in found["events"]] == ["gaussian", "gaussian"]
-    assert report.verify(found, ledger).is_confirmed
-    found["events"][0]["noise_multiplier"] /= 2
-    assert not report.verify(found, ledger).is_confirmed
 
 
 def test_a_cached_answer_is_confirmed_by_its_first_charge(ledger: SQLLedger) -> None:

@@ -31,7 +31,6 @@ NAMES = [
     "Ledger",
     "LedgerError",
     "NoBudgetError",
-    "NoisyThreshold",
     "Outcome",
     "PlanMismatchError",
     "PrivacyBudgetHandler",

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fakes import ScriptedModel, notes
 from support.few_shot_fakes import generator_of, records_of
 from support.ldp_parts import MIXED, table_of
 from support.parser_parts import ANSWERS, PARSERS
@@ -29,16 +28,11 @@ from support.table_parts import people, people_schema
 
 import langchain_dpicl
 from langchain_dpicl import (
-    DPChain,
-    NoisyThreshold,
     PrivacyBudgetHandler,
-    RetrievedGroups,
-    VoteOutputParser,
     mechanisms,
     parsers,
 )
 from langchain_dpicl.accounting import Event, EventTemplate, Parallel
-from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.report import proven
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 
@@ -150,7 +144,7 @@ def test_the_table_names_every_template_and_every_parser() -> None:
     templates = {name for name in mechanisms.__all__ if name.endswith("_template")}
     assert {proof.template for proof in PROOFS} == templates
     makers = {name for name in parsers.__all__ if name.endswith("OutputParser")}
-    others = {"NoisyThreshold", "DPFewShotGenerator"}
+    others = {"DPFewShotGenerator"}
     tables = {"GDPTable", "LDPTable"}
     assert {p.maker for p in PROOFS} == makers - {"DPOutputParser"} | others | tables
     drawn = {name for name in mechanisms.__all__ if takes_randomness(name)}
@@ -174,25 +168,6 @@ def account(**terms: Any) -> PrivacyBudgetHandler:
 def parse(which: str) -> PrivacyBudgetHandler:
     budget = account(queries=3)
     PARSERS[which](budget=budget).invoke(ANSWERS)
-    return budget
-
-
-def ask(threshold: Any) -> Any:
-    budget = account(queries=3, accounting="zcdp")
-    groups = RetrievedGroups.from_documents(
-        notes(200),
-        HashingEmbeddings(),
-        unit_key="patient",
-        n_groups=20,
-        score_threshold=threshold,
-    )
-    chain = DPChain(
-        groups=groups,
-        model=ScriptedModel(reply=lambda text: "cough"),
-        parser=VoteOutputParser(labels=["cough", "rash"]),
-        budget=budget,
-    )
-    chain.invoke("What did lisinopril give?")
     return budget
 
 
@@ -236,7 +211,6 @@ MADE: dict[tuple[str, str], Callable[[], PrivacyBudgetHandler]] = {
     ("KSAPTROutputParser", "choose_k"): lambda: parse("ptr-range"),
     ("KSAThresholdOutputParser", "threshold_words"): lambda: parse("threshold"),
     ("KSAJointOutputParser", "joint_top_k"): lambda: parse("joint"),
-    ("NoisyThreshold", "noisy_counts"): lambda: ask(NoisyThreshold(50)),
     ("DPFewShotGenerator", "noisy_next_token"): lambda: generate("gaussian"),
     ("DPFewShotGenerator", "noisy_max_next_token"): lambda: generate("noisy_max"),
     ("GDPTable", "noisy_tallies"): measure,

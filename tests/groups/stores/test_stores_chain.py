@@ -9,14 +9,13 @@ from support.chain_parts import PARSERS, QUESTION, every_way, record, reply, ric
 from support.fakes import AsyncScriptedModel
 from support.store_parts import account, in_memory, opened, records, searching
 
-from langchain_dpicl import DPChain, NoisyThreshold
+from langchain_dpicl import DPChain
 
 STORES = {"read out": in_memory, "searches": searching}
 GROUPINGS: dict[str, dict[str, Any]] = {
     "shard": {},
     "threshold": {"score_threshold": 0.3},
     "unit": {"score_threshold": 0.3, "grouping": "unit", "max_groups": 20},
-    "noisy": {"score_threshold": NoisyThreshold(units=100, bins=(0.6, 0.3, 0.2))},
 }
 
 
@@ -31,7 +30,7 @@ async def test_a_chain_on_an_account_of_the_whole_corpus(
     store: str, grouping: str
 ) -> None:
     groups = opened(STORES[store](records()), **GROUPINGS[grouping])
-    budget = account(accounting="zcdp" if grouping == "noisy" else None)
+    budget = account()
     said = await every_way(chain_over(groups), budget)
     for message in said:
         assert record(message)["status"] == "released"
@@ -39,11 +38,11 @@ async def test_a_chain_on_an_account_of_the_whole_corpus(
     assert len(budget.ledger.charges("default")) >= len(said)
 
 
-@pytest.mark.parametrize("grouping", ["threshold", "unit", "noisy"])
+@pytest.mark.parametrize("grouping", ["threshold", "unit"])
 @pytest.mark.parametrize("store", list(STORES))
 async def test_a_chain_on_an_account_of_each_unit(store: str, grouping: str) -> None:
     groups = opened(STORES[store](records()), **GROUPINGS[grouping])
-    budget = account("unit", "zcdp" if grouping == "noisy" else None)
+    budget = account("unit")
     chain = chain_over(groups, budget=budget)
     for message in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
         assert record(message)["status"] == "released"

@@ -38,7 +38,7 @@ from langchain_dpicl.accounting import (
 from langchain_dpicl.accounting.parts import Part
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.errors import DPError
-from langchain_dpicl.groups import NoisyThreshold, RetrievedGroups
+from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.ledger import MemoryLedger, Plan
@@ -123,7 +123,7 @@ class Query:
     """One question, and how its answer is released."""
 
     question: int
-    threshold: float | NoisyThreshold
+    threshold: float
     part: Part = field(default_factory=GaussianPart)
     account: int = 0
     delta0: float = 0.0
