@@ -37,7 +37,6 @@ from langchain_dpicl.accounting.events import (
     Event,
     Exponential,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
     Parallel,
     Pure,
@@ -185,8 +184,7 @@ def bound(events: tuple[Event, ...], delta: float, resolution: float) -> float:
 
 def _plain_bound(events: Sequence[Event], rest: float, resolution: float) -> float:
     """Return the bound of plain events at what the failures leave of delta."""
-    kinds = Gaussian | FixedSampleGaussianEvent
-    gaussians = [e for e in events if isinstance(e, kinds)]
+    gaussians = [e for e in events if isinstance(e, Gaussian)]
     selections = [e for e in events if isinstance(e, (Exponential, Pure))]
     # What no loss distribution is known of.
     others = [e for e in events if isinstance(e, ZCDPEvent)]

@@ -71,7 +71,8 @@ def from_dp_event(dp_event: DpEvent) -> list[Event]:
     Raises:
         InvalidParameterError: If the event is unknown, not private, unbounded (noise
             0), or of a class that is not accounted for here (among them randomized
-            response, whose count dp-accounting ignores, and samples of fixed size).
+            response, whose count dp-accounting ignores, and samples without
+            replacement).
 
     Example:
         >>> from dp_accounting import GaussianDpEvent, SelfComposedDpEvent

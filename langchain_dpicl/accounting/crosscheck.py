@@ -29,7 +29,6 @@ import numpy as np
 from langchain_dpicl.accounting.composition import AnyEvent, compose, own_events
 from langchain_dpicl.accounting.events import (
     Event,
-    FixedSampleGaussianEvent,
     Gaussian,
     Parallel,
     total_delta0,
@@ -50,7 +49,6 @@ _MAX_EVENTS = 64
 _WHO = "prv-accountant"
 _MAX_WAYS = 100
 _MARGIN = 0.02
-_FIXED_MARGIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -86,11 +84,9 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
 
     Exponential, pure and zCDP events are left out on both sides, because prv-accountant
     has no sound class for them; the failure probabilities of `Failure`s are subtracted
-    from `delta` on both sides. Samples of fixed size, for which it has none either, are
-    held against Poisson samples, which they contain: that finds a figure that is far
-    too small, and not a Poisson figure in its place. `agrees` means that the figure is
+    from `delta` on both sides. `agrees` means that the figure is
     not below the interval (it would not be an upper bound) and not more than 2 % above
-    it (it would be of something else; of fixed size 50 %). With `Parallel`s each branch
+    it (it would be of something else). With `Parallel`s each branch
     (each way to take one of each) is compared by itself; the result is the first
     that does not agree, else one that was not judged, else that of the largest figure.
 
@@ -123,21 +119,14 @@ def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
 def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
     """Compare the two on plain events."""
     rest = delta - total_delta0(own)
-    kinds = Gaussian | FixedSampleGaussianEvent
-    releases = [event for event in own if isinstance(event, kinds)]
-    # prv-accountant has no class for samples of fixed size. A Poisson sample is a
-    # special case of one that costs nearly as much: the figure may be a little above.
-    gaussians = [
-        Gaussian(e.noise_multiplier, e.sampling_rate, e.count) for e in releases
-    ]
-    margin = _MARGIN if releases == gaussians else _FIXED_MARGIN
+    gaussians = [event for event in own if isinstance(event, Gaussian)]
     if rest <= 0:
         return CrossCheck(
             math.inf, 0.0, math.inf, agrees=False, reason="delta is used up by delta0"
         )
-    if not releases:
+    if not gaussians:
         return CrossCheck(0.0, 0.0, 0.0, agrees=True)
-    pld = compose(releases, rest)
+    pld = compose(gaussians, rest)
     if not math.isfinite(pld):
         reason = "there is no finite figure to compare"
         return CrossCheck(pld, 0.0, math.inf, agrees=False, reason=reason)
@@ -154,15 +143,15 @@ def _cross_check(own: Sequence[Event], delta: float) -> CrossCheck:
                 reason = f"{_WHO}'s interval is empty or has no end"
     if reason:
         return CrossCheck(pld, lower, upper, agrees=None, reason=reason)
-    reason = _disagreement(pld, lower, upper, margin)
+    reason = _disagreement(pld, lower, upper)
     return CrossCheck(pld, lower, upper, agrees=not reason, reason=reason)
 
 
-def _disagreement(pld: float, lower: float, upper: float, margin: float) -> str:
+def _disagreement(pld: float, lower: float, upper: float) -> str:
     """Return what is wrong with a figure beside a proven interval, or nothing."""
     if pld < lower:
         return f"the figure is below {_WHO}'s interval"
-    if pld > upper + margin * max(upper, _LEAST_ERROR):
+    if pld > upper + _MARGIN * max(upper, _LEAST_ERROR):
         return f"the figure is above {_WHO}'s interval"
     return ""
 

@@ -2,8 +2,8 @@
 
 One use becomes a list of probabilities on a grid of losses, with some mass at
 infinity, whose hockey-stick curve lies nowhere below the mechanism's ("connect the
-dots", Doroshenko et al. 2022). Gaussians are dp-accounting's (`fixed_sample` gives it
-the curve of samples of fixed size); of exponential and pure events it takes two atoms.
+dots", Doroshenko et al. 2022). Gaussians are dp-accounting's; of exponential and pure
+events it takes two atoms.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ import numpy.typing as npt
 from langchain_dpicl.accounting.events import (
     Event,
     Exponential,
-    FixedSampleGaussianEvent,
     Gaussian,
     Pure,
 )
-from langchain_dpicl.accounting.fixed_sample import probabilities
 from langchain_dpicl.accounting.gaussian import inverse_square
 
 Floats = npt.NDArray[np.float64]
@@ -56,7 +54,7 @@ class Measure(NamedTuple):
 
 def one_use(event: Event) -> Event:
     """Return one use of an event: the key under which its loss is cached."""
-    if isinstance(event, Gaussian | FixedSampleGaussianEvent):
+    if isinstance(event, Gaussian):
         return dataclasses.replace(event, count=1)
     assert isinstance(event, (Exponential, Pure))  # noqa: S101 - narrows
     return Pure(event.epsilon)
@@ -64,7 +62,7 @@ def one_use(event: Event) -> Event:
 
 def _spread(event: Event) -> tuple[float, float]:
     """Return roughly the standard deviation and the range of one use's loss."""
-    if not isinstance(event, Gaussian | FixedSampleGaussianEvent):
+    if not isinstance(event, Gaussian):
         assert isinstance(event, (Exponential, Pure))  # noqa: S101 - narrows
         return event.epsilon, event.epsilon
     z, q = event.noise_multiplier, event.sampling_rate
@@ -73,8 +71,6 @@ def _spread(event: Event) -> tuple[float, float]:
     top = square / 2 + _TAIL_DEVIATIONS / z
     if q == 1:
         return math.sqrt(square), top
-    if isinstance(event, FixedSampleGaussianEvent):
-        q = min(1.0, math.sqrt(2) * q)  # Its loss has two sides.
     chi = q * q * math.expm1(square) if square < _EXPONENT else math.inf
     rest = math.log1p(-event.sampling_rate)
     top = float(np.logaddexp(rest, math.log(event.sampling_rate) + top))
@@ -112,9 +108,6 @@ def discretize(event: Event, step: float) -> tuple[Measure, ...]:
     """Return the discretization of one use: removing, adding; one if both agree."""
     if isinstance(event, Gaussian):
         return tuple(_measure(*part, step) for part in _gaussian(event, step))
-    if isinstance(event, FixedSampleGaussianEvent):
-        z, q = event.noise_multiplier, event.sampling_rate
-        return (_measure(*probabilities(z, q, step, _spread(event)[1]), step),)
     assert isinstance(event, Pure)  # noqa: S101 - `one_use` leaves these two
     return (_measure(*_randomized_response(event.epsilon, step), step),)
 

@@ -35,8 +35,6 @@ from langchain_dpicl.errors import InvalidParameterError
 # Largest count of one event; float arithmetic on counts stays exact below it.
 MAX_COUNT = 10**12
 MAX_BRANCHES = 10_000  # Most classes of a `Parallel`.
-# Below it the bounds of `fixed_sample` lose their last digits.
-_LEAST_FIXED_RATE = 1e-9
 MAX_NAME = 200  # Most characters of a partition's name.
 
 
@@ -81,49 +79,6 @@ class Gaussian:
         z = parameters.positive("noise_multiplier", self.noise_multiplier)
         object.__setattr__(self, "noise_multiplier", z)
         q = parameters.sampling_rate(self.sampling_rate)
-        object.__setattr__(self, "sampling_rate", q)
-        object.__setattr__(self, "count", _count(self.count))
-
-
-@dataclasses.dataclass(frozen=True)
-class FixedSampleGaussianEvent:
-    """A Gaussian release on a sample that a unit shares with others, `count` times.
-
-    One use: secret fresh randomness that does not depend on the records chooses a part
-    of the units, such as one of each group's shards. A unit's part is chosen with
-    probability q = `sampling_rate` at most, and another part *instead of it* if it is
-    not. Of what is released for the unit's part with the unit, without it, and for the
-    other part, any two are N(f, (z D)^2 I) with f no more than D apart in L2.
-
-    The pair of output distributions is (1 - q) A + q B against (1 - q) A + q B', in
-    both orders; its curve is in `accounting.fixed_sample`. It costs more than a Poisson
-    sample at the same rate, where A and B' are the same.
-
-    Example:
-        >>> FixedSampleGaussianEvent(2.0, sampling_rate=0.25, count=20).kind
-        'fixed_sample_gaussian'
-    """
-
-    kind: ClassVar[str] = "fixed_sample_gaussian"
-
-    noise_multiplier: float
-    """z: standard deviation of the noise divided by the L2 sensitivity; above 0."""
-
-    sampling_rate: float
-    """q: largest probability of a unit's part to be chosen; above 0, below 1."""
-
-    count: int = 1
-    """Number of uses."""
-
-    def __post_init__(self) -> None:
-        z = parameters.positive("noise_multiplier", self.noise_multiplier)
-        object.__setattr__(self, "noise_multiplier", z)
-        q = parameters.sampling_rate(self.sampling_rate)
-        if not _LEAST_FIXED_RATE <= q < 1:
-            raise InvalidParameterError(
-                f"sampling_rate must be at least {_LEAST_FIXED_RATE:g} and below 1: "
-                "where nothing is sampled, the event is a Gaussian."
-            )
         object.__setattr__(self, "sampling_rate", q)
         object.__setattr__(self, "count", _count(self.count))
 
@@ -239,10 +194,6 @@ class Failure:
 
     Both are at most q delta0 + (1 - q delta0) D_q(eps).
 
-    For a sample of fixed size (`FixedSampleGaussianEvent`) it is q delta0 too. For eps
-    >= 0, advanced joint convexity gives q (delta0 + (1 - delta0) D(eps')) at most;
-    below 0 the curve is 1 - r + r times that of the other order at -eps, and so is D_q.
-
     Example:
         >>> Failure(1e-9, count=20)
         Failure(delta0=1e-09, count=20)
@@ -264,14 +215,11 @@ class Failure:
         object.__setattr__(self, "count", _count(self.count))
 
 
-PlainEvent: TypeAlias = (
-    Gaussian | FixedSampleGaussianEvent | Exponential | Pure | ZCDPEvent | Failure
-)
+PlainEvent: TypeAlias = Gaussian | Exponential | Pure | ZCDPEvent | Failure
 """What every unit takes part in alike, or may."""
 
 PLAIN_TYPES = (
     Gaussian,
-    FixedSampleGaussianEvent,
     Exponential,
     Pure,
     ZCDPEvent,

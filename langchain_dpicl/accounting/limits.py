@@ -22,7 +22,6 @@ import numpy as np
 from langchain_dpicl.accounting.events import (
     Event,
     Exponential,
-    FixedSampleGaussianEvent,
     Gaussian,
     Pure,
     ZCDPEvent,
@@ -44,7 +43,7 @@ _LARGEST_LOG = 700.0
 
 def exact_rho(event: Event) -> Fraction:
     """Return the zCDP loss of one use, exactly; sources as in `accounting.rho`."""
-    if isinstance(event, Gaussian | FixedSampleGaussianEvent):
+    if isinstance(event, Gaussian):
         return 1 / (2 * Fraction(event.noise_multiplier) ** 2)
     if isinstance(event, Exponential):
         return Fraction(event.epsilon) ** 2 / 8

@@ -13,7 +13,6 @@ smallest epsilon over all orders may be taken. R of one use:
     Gaussian, sampled       log A(a) / (a - 1), A as in Mironov, Talwar, Zhang 2019,
                             section 3.3, at integer orders; (a - 1) R(a) is convex, so
                             a straight line between two orders is an upper bound
-    Gaussian, fixed sample  the same with what `fixed_sample.further_moments` adds to A
     exponential             min(a eps^2 / 8, pure)  (bounded range)
     pure                    log((exp(a eps) + exp((1 - a) eps)) / (1 + exp(eps)))
                             / (a - 1)  (that of randomized response)
@@ -37,13 +36,11 @@ from langchain_dpicl.accounting.events import (
     Event,
     Exponential,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
     Parallel,
     Pure,
     ZCDPEvent,
 )
-from langchain_dpicl.accounting.fixed_sample import further_moments
 from langchain_dpicl.accounting.gaussian import inverse_square
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
@@ -80,7 +77,7 @@ def rho(events: Iterable[Event]) -> float:
     """
     total = 0.0
     for event in events:
-        if isinstance(event, Gaussian | FixedSampleGaussianEvent):
+        if isinstance(event, Gaussian):
             total += event.count * inverse_square(event.noise_multiplier) / 2
         elif isinstance(event, Exponential):
             total += event.count * event.epsilon * event.epsilon / 8
@@ -165,17 +162,11 @@ def _sampled_cumulants(noise_multiplier: float, sampling_rate: float) -> Floats:
 def divergence(event: Event, x: Floats) -> Floats:
     """Return R(1 + x) of one use, a `Failure` excepted; rounded either way."""
     order = 1 + x
-    if isinstance(event, Gaussian | FixedSampleGaussianEvent):
+    if isinstance(event, Gaussian):
         plain = order * (inverse_square(event.noise_multiplier) / 2)
         if event.sampling_rate == 1 or not math.isfinite(float(plain[0])):
             return plain
         cumulants = _sampled_cumulants(event.noise_multiplier, event.sampling_rate)
-        if isinstance(event, FixedSampleGaussianEvent):
-            more = further_moments(
-                event.noise_multiplier, event.sampling_rate, tuple(_INTEGERS.tolist())
-            )
-            with np.errstate(divide="ignore"):
-                cumulants = np.logaddexp(cumulants, np.log(np.append(0.0, more)))
         bent = np.interp(order, np.concatenate([[1], _INTEGERS]), cumulants) / x
         return np.where(order <= _INTEGERS[-1], np.minimum(bent, plain), plain)
     if isinstance(event, ZCDPEvent):

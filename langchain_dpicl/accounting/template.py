@@ -18,7 +18,6 @@ Privacy:
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,8 +30,6 @@ from langchain_dpicl.accounting.events import (
     MAX_COUNT,
     Event,
     Failure,
-    FixedSampleGaussianEvent,
-    Gaussian,
     PlainEvent,
 )
 from langchain_dpicl.accounting.parts import ROUNDING, Part, misfit
@@ -118,7 +115,6 @@ class EventTemplate(Template[NoiseT]):
         uses: How often the release is made within one charge, each time on a fresh
             sample of its own (of few-shot generation: once a token). What is left open
             is the noise of each of them.
-        is_fixed_size: Whether the sample is one of fixed size, and no Poisson sample.
 
     Raises:
         InvalidParameterError: If a fixed value is out of range, or several parts would
@@ -141,7 +137,6 @@ class EventTemplate(Template[NoiseT]):
     delta0: float | None = None
     share: float = 1.0
     uses: int = 1
-    is_fixed_size: bool = False
 
     def __post_init__(self) -> None:
         parameters.sampling_rate(self.sampling_rate)
@@ -192,8 +187,6 @@ class EventTemplate(Template[NoiseT]):
         charged = [
             part.event(scale, self.sampling_rate, self.uses) for part in self.parts
         ]
-        if self.is_fixed_size:
-            charged = [_of_fixed_size(event) for event in charged]
         if delta0 > 0:
             charged.append(Failure(delta0 * self.sampling_rate, self.uses))
         return tuple(charged)
@@ -210,8 +203,6 @@ class EventTemplate(Template[NoiseT]):
             raise misfit()
         if any(event.count != self.uses for event in events):
             raise misfit()
-        if self.is_fixed_size:
-            events = tuple(_of_poisson_size(event) for event in events)
         values: list[Any] = [
             part.read(event, rate)
             for part, event in zip(self.parts, events, strict=False)
@@ -233,24 +224,4 @@ class EventTemplate(Template[NoiseT]):
             "sampling_rate": self.sampling_rate,
             "needs_delta0": self.needs_delta0,
             "delta0": self.delta0,
-            # As before there was such a sample: what is stored is found again.
-            **({"is_fixed_size": True} if self.is_fixed_size else {}),
         }
-
-
-def _of_fixed_size(event: PlainEvent) -> PlainEvent:
-    """Return what a release on a Poisson sample costs on one of fixed size.
-
-    A pure epsilon is amplified to the same: both curves are 0 where the mechanism's is.
-    """
-    if isinstance(event, Gaussian):
-        return FixedSampleGaussianEvent(**dataclasses.asdict(event))
-    return event
-
-
-def _of_poisson_size(event: Event) -> Event:
-    if isinstance(event, Gaussian):
-        raise misfit()
-    if isinstance(event, FixedSampleGaussianEvent):
-        return Gaussian(**dataclasses.asdict(event))
-    return event

@@ -133,12 +133,6 @@ def forkable_index(source: GroupSource) -> ShardIndex:
             f"delete people there. {instead} with the same records and embedding."
         )
     terms = source._terms  # noqa: SLF001
-    if source.is_fixed_size:
-        raise InvalidParameterError(
-            'With sampling="shards" a person in the sample takes the place of a whole '
-            f"other shard: no single slot tells the loss. {instead}, which samples "
-            "units."
-        )
     if terms.max_groups is not None:
         raise InvalidParameterError(
             "With max_groups chance decides who is left out, and a snapshot can't hold "

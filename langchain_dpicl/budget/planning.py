@@ -9,7 +9,6 @@ from typing import Any
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
     Event,
-    FixedSampleGaussianEvent,
     Gaussian,
     repeat,
     unsampled_epsilon,
@@ -145,8 +144,7 @@ def _require_second_opinion(
     in_doubt = [
         event
         for event in events
-        if isinstance(event, Gaussian | FixedSampleGaussianEvent)
-        and event.sampling_rate < 1
+        if isinstance(event, Gaussian) and event.sampling_rate < 1
     ]
     if not in_doubt:
         return

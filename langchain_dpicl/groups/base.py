@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -81,22 +80,11 @@ class GroupSource(ABC):
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return 1.0
 
-    @property
-    def is_fixed_size(self) -> bool:
-        """Whether units are sampled together, so that the sample is not Poisson.
-
-        Privacy:
-            It is then charged as a `FixedSampleGaussianEvent`, which says what the
-            source promises.
-        """
-        return False
-
     def charged(
         self, template: Callable[[float], EventTemplate[T]]
     ) -> EventTemplate[T]:
         """Return the event template of a release on a draw."""
-        found = template(self.sampling_rate)
-        return replace(found, is_fixed_size=True) if self.is_fixed_size else found
+        return template(self.sampling_rate)
 
     def require_accounting(self, accounting: str) -> None:  # noqa: B027  # most refuse none
         """Refuse accounts in which the source's sampling would save nothing."""

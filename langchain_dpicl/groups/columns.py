@@ -95,7 +95,7 @@ def read_embedded(
     with _hiding():
         unit_ids = _unit_ids(columns, names.unit_key)
     check_enough_units(len(set(unit_ids)), terms.n_groups)
-    order = np.argsort(keyed_slots(salt, unit_ids, terms.n_shards), kind="stable")
+    order = np.argsort(keyed_slots(salt, unit_ids, terms.n_groups), kind="stable")
     with (
         _spool(directory) as spool,
         progress_bar(_TITLE, len(unit_ids), shown=progress) as advance,

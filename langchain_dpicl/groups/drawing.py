@@ -15,7 +15,7 @@ import numpy as np
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
-from langchain_dpicl.groups.sampling import UnitSample, one_shard_each
+from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.selection import lowest, payers
 from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.release.flow import Do, aresult, result
@@ -85,10 +85,7 @@ def draw_slots(
         priorities = random.words(len(paid)).tolist()
         chosen = lowest(priorities, found.unit_ids(paid), terms.max_groups)
         return found.by_unit(paid[chosen], terms.docs_per_group)
-    shards = _by_shard(index, asked.vector, threshold, terms, charge_units, sample)
-    if terms.is_sampled and sample is None:
-        return one_shard_each(shards, terms.n_groups, random)
-    return shards
+    return _by_shard(index, asked.vector, threshold, terms, charge_units, sample)
 
 
 def _by_shard(
@@ -113,9 +110,7 @@ def _by_shard(
 
 def _sample(terms: RetrievalTerms, random: SecureRandom) -> UnitSample | None:
     """Return a fresh sample for one release, where units are sampled."""
-    if terms.is_sampled and terms.sampling == "units":
-        return UnitSample(terms.sampling_rate, random)
-    return None
+    return UnitSample(terms.sampling_rate, random) if terms.is_sampled else None
 
 
 class RetrievingSource(TermedSource):
@@ -151,11 +146,6 @@ class RetrievingSource(TermedSource):
     def sampling_rate(self) -> float:
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return self._terms.sampling_rate
-
-    @property
-    def is_fixed_size(self) -> bool:
-        """Whether one of each group's shards is searched, instead of all."""
-        return self._terms.is_sampled and self._terms.sampling == "shards"
 
     def require_accounting(self, accounting: str) -> None:
         """Refuse a zCDP account for a sample: it would pay the price of all units."""

@@ -123,7 +123,7 @@ class EmbeddedRecords(Records):
             embedding, taken, unit_ids, batch_size, progress=progress
         )
         index = ShardIndex.from_vectors(
-            vectors, taken, unit_ids, n_shards=terms.n_shards, salt=new_salt()
+            vectors, taken, unit_ids, n_shards=terms.n_groups, salt=new_salt()
         )
         return cls(terms.unit_key, embedding, index)
 
@@ -150,7 +150,7 @@ class EmbeddedRecords(Records):
             found.vectors,
             found.documents,
             found.unit_ids,
-            n_shards=terms.n_shards,
+            n_shards=terms.n_groups,
             salt=salt,
             shared=True,
         )

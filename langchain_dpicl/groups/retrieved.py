@@ -25,7 +25,7 @@ from langchain_dpicl.groups.records import (
     FollowedRecords,
     Records,
 )
-from langchain_dpicl.groups.sampling import Sampling, rate_for
+from langchain_dpicl.groups.sampling import rate_for
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
@@ -323,7 +323,6 @@ class RetrievedGroups(RetrievingSource):
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,
-        sampling: Sampling = "units",
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
         exact: bool = False,
@@ -345,12 +344,8 @@ class RetrievedGroups(RetrievingSource):
             score_threshold: See `from_documents`.
             grouping: `"shard"` or `"unit"`; see the class docstring.
             max_groups: With `grouping="unit"`, the most slots of one draw.
-            sampling_rate: See `from_documents`.
-            sampling: `"units"`: each unit is drawn by itself. PostgreSQL can do that,
-                and so can every store that is read out and an adapter that has
-                `sampled`; others need a `score_threshold`. `"shards"`: each group has
-                1 / `sampling_rate` shards, of which one is searched. Any store can do
-                that, and the noise is some percent larger.
+            sampling_rate: See `from_documents`. An adapter that searches by itself and
+                has no `sampled` needs a `score_threshold`, too.
             embedding: The embedding of the stored vectors; None: the store's own.
             salt: 32 secret bytes, the key that sends units to shards. None: new random
                 ones for a store that is read out; bytes derived from the store's name
@@ -393,7 +388,6 @@ class RetrievedGroups(RetrievingSource):
             grouping,
             max_groups,
             sampling_rate,
-            sampling,
         ).check()
         records = open_records(
             store, terms, embedding=embedding, salt=salt, exact=exact
@@ -412,7 +406,6 @@ class RetrievedGroups(RetrievingSource):
         grouping: Grouping = "shard",
         max_groups: int | None = None,
         sampling_rate: float = 1.0,
-        sampling: Sampling = "units",
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
         exact: bool = False,
@@ -427,7 +420,6 @@ class RetrievedGroups(RetrievingSource):
             grouping,
             max_groups,
             sampling_rate,
-            sampling,
         ).check()
         opened = partial(open_records, embedding=embedding, salt=salt, exact=exact)
         return cls(terms, await asyncio.to_thread(opened, store, terms), random)

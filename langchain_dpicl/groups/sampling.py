@@ -9,20 +9,12 @@ Privacy:
     units differ as `RetrievalTerms.relation` says. *Event.* The mechanism's own, on a
     sample of units at the rate q.
 
-    `"units"`: each unit tosses a coin of its own. Fix everybody else's coins, and let
+    Each unit tosses a coin of its own. Fix everybody else's coins, and let
     A be what is released of the slots of the sampled others, B the same with the unit
     among them: its slot holds other documents (or is one more), no other slot changes.
     Without the unit the release is A; with it, (1 - q) A + q B. That is the
     Poisson-subsampled mechanism, whatever the search does with the sampled units, and
     averaging over the others' coins can only lower a divergence (joint convexity).
-
-    `"shards"`: for a store that can filter by shard alone. Each group has k = 1 / q
-    shards, and a draw searches one of them, by a secret choice of the group's own. Fix
-    every choice but that of the unit's group, and which other shard of the group is
-    chosen if the unit's is not: A is what is released then. If the unit's shard is
-    chosen, its other units are in the group, with the unit (B) or without it (B'). So
-    (1 - q) A + q B stands against (1 - q) A + q B', any two of A, B, B' being one slot
-    apart: a *fixed-size* sample, `FixedSampleGaussianEvent`, and no Poisson sample.
 
     In a per-unit account every eligible unit pays, sampled or not: nobody knows who was
     in a sample, and the account does not either. A sample serves one charged release:
@@ -34,7 +26,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,14 +34,10 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.groups.selection import poisson_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from langchain_core.documents import Document
     from numpy.typing import NDArray
 
     from langchain_dpicl.mechanisms.source import SecureRandom
 
-Sampling = Literal["units", "shards"]
 _WORD_BITS = 64
 
 
@@ -90,18 +78,6 @@ class UnitSample:
     def bound(self) -> bytes:
         """The least eight bytes, big-endian, that are not in the sample."""
         return int(self.rate * 2.0**_WORD_BITS).to_bytes(_WORD_BITS // 8, "big")
-
-
-def one_shard_each(
-    shards: Sequence[list[Document]], n_groups: int, random: SecureRandom
-) -> list[list[Document]]:
-    """Return for each group the slot of one of its shards, chosen secretly.
-
-    The shards of a group stand one after another.
-    """
-    each = len(shards) // n_groups
-    chosen = random.integers(n_groups, each).tolist()
-    return [shards[group * each + own] for group, own in enumerate(chosen)]
 
 
 def rate_for(

@@ -318,7 +318,7 @@ def _load(
         vectors,
         lines.over(mapped(directory / names[0])) if memory_map else documents,
         unit_ids,
-        n_shards=terms.n_shards,
+        n_shards=terms.n_groups,
         salt=salt,
         shared=memory_map,
     )

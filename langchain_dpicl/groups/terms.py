@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from typing import Any, Literal
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError, UnitError
-from langchain_dpicl.groups.sampling import Sampling
 from langchain_dpicl.mechanisms.source import SecureRandom
 
 Grouping = Literal["shard", "unit"]
 _LEAST_RATE = 1e-6
-_NEARLY = 1e-9  # How near a rate of shards must be to 1 / k for a whole number k.
 
 
 @dataclass(frozen=True)
@@ -32,8 +28,6 @@ class RetrievalTerms:
     max_groups: int | None
     # Probability with which each unit is in a draw; 1: everybody is.
     sampling_rate: float = 1.0
-    # What is sampled: units, or one of each group's shards.
-    sampling: Sampling = "units"
 
     def check(self) -> RetrievalTerms:
         """Return the terms with exact types, or raise `InvalidParameterError`."""
@@ -54,8 +48,7 @@ class RetrievalTerms:
             max_groups=None
             if self.max_groups is None
             else parameters.count(self.max_groups, "max_groups"),
-            sampling_rate=check_rate(self.sampling_rate, self.sampling),
-            sampling=self.sampling,
+            sampling_rate=check_rate(self.sampling_rate),
         )
         terms._check_together()
         terms._check_sampling()
@@ -66,13 +59,6 @@ class RetrievalTerms:
         """Whether a draw looks at a sample of the units."""
         return self.sampling_rate < 1
 
-    @property
-    def n_shards(self) -> int:
-        """How many shards the units are hashed to: `n_groups`, or several a group."""
-        if self.sampling == "units":
-            return self.n_groups
-        return self.n_groups * round(1 / self.sampling_rate)
-
     def _check_sampling(self) -> None:
         if not self.is_sampled:
             return
@@ -80,14 +66,6 @@ class RetrievalTerms:
             raise InvalidParameterError(
                 'sampling_rate below 1 with grouping="unit" needs max_groups=: without '
                 "it the number of model calls would tell how many units were sampled."
-            )
-        if self.sampling == "units":
-            return
-        if self.grouping == "unit":
-            raise InvalidParameterError(
-                'sampling="shards" goes with grouping="shard": where each unit has a '
-                "slot of its own, another shard would change many slots. Use "
-                'sampling="units".'
             )
 
     def _check_together(self) -> None:
@@ -136,7 +114,7 @@ class RetrievalTerms:
         if not self.is_sampled:
             # As before sampling existed, so that releases stored under these terms are
             # found again.
-            del terms["sampling_rate"], terms["sampling"]
+            del terms["sampling_rate"]
         return terms
 
     @classmethod
@@ -208,27 +186,15 @@ def check_unit_key(unit_key: Any) -> str:
     return unit_key
 
 
-def check_rate(rate: Any, sampling: Any) -> float:
-    """Return a sampling rate, never below the probability that it stands for."""
+def check_rate(rate: Any) -> float:
+    """Return a sampling rate, refusing one that would leave a sample almost empty."""
     found: float = parameters.sampling_rate(rate)
     if found < _LEAST_RATE:
         raise InvalidParameterError(
             f"sampling_rate must be at least {_LEAST_RATE:g}, not {found:g}: a sample "
             "would be almost empty."
         )
-    if sampling == "units":
-        return found
-    if sampling != "shards":
-        raise InvalidParameterError('sampling must be "units" or "shards".')
-    each = round(1 / found)
-    if abs(found * each - 1) > _NEARLY:
-        raise InvalidParameterError(
-            f'With sampling="shards" one of each group\'s shards is searched, so that '
-            f"sampling_rate is 1/2, 1/3, 1/4 and so on, not {found:g}: give "
-            f"1/{each}, or 1/{each + 1}."
-        )
-    found = 1 / each
-    return found if Fraction(found) * each >= 1 else math.nextafter(found, 1.0)
+    return found
 
 
 def check_grouping(grouping: Any) -> Grouping:

@@ -132,8 +132,7 @@ def shard_of(unit: Any, salt: bytes, n: int) -> int:
     Args:
         unit: The unit id, as in the records. All spellings of a person give one shard.
         salt: The 32 secret bytes that the groups are made with (`salt=`).
-        n: Number of shards: `n_groups`, or `n_groups` / `sampling_rate` with
-            `sampling="shards"`.
+        n: Number of shards: `n_groups`.
 
     Raises:
         UnitError: If `unit` is no unit id. The value is not in the message.

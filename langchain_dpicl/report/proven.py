@@ -82,7 +82,7 @@ def proofs_of(kind: str, mechanism: str, charged: Collection[str]) -> list[Proof
         mechanism: The mechanism's public name; empty where nobody knows.
         charged: The kinds of the events that were charged, the plain ones.
     """
-    events = {name.removeprefix("fixed_sample_") for name in charged}
+    events = set(charged)
     named = (of for start, of in _PARSERS.items() if mechanism.startswith(start))
     maker = _MAKERS.get(kind) or next(named, None)
     rows = [

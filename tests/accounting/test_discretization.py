@@ -12,7 +12,6 @@ from scipy import optimize, special
 from langchain_dpicl.accounting import (
     Event,
     Exponential,
-    FixedSampleGaussianEvent,
     Gaussian,
     Pure,
     compose,
@@ -143,17 +142,15 @@ def spread(event: Event) -> tuple[float, float]:
     """Return the deviation and the range that a loss is taken to have."""
     if isinstance(event, Exponential | Pure):
         return event.epsilon, event.epsilon
-    assert isinstance(event, Gaussian | FixedSampleGaussianEvent)
+    assert isinstance(event, Gaussian)
     z, q = event.noise_multiplier, event.sampling_rate
     # The loss is Gaussian, with mean 1 / 2 z^2 and deviation 1 / z.
     top = 1 / (2 * z * z) + 10.2 / z
     if q == 1:
         return 1 / z, top
-    sides = 1.0 if isinstance(event, Gaussian) else math.sqrt(2)
-    share = min(1.0, sides * q)
-    variance = share * (1 / z**2 + 1 / (4 * z**4))
+    variance = q * (1 / z**2 + 1 / (4 * z**4))
     if z > 0.05:
-        variance = min(variance, share**2 * math.expm1(1 / z**2))
+        variance = min(variance, q**2 * math.expm1(1 / z**2))
     least = -math.log1p(-q)
     return math.sqrt(variance), max(least, math.log(1 - q + q * math.exp(top)))
 
@@ -189,13 +186,10 @@ def grid(events: list[Event], share: float) -> float:
 
 def test_one_use_is_the_key_of_all_of_them() -> None:
     assert one_use(Gaussian(2.0, 0.5, 9)) == Gaussian(2.0, 0.5)
-    fixed = FixedSampleGaussianEvent(2.0, 0.5, 9)
-    assert one_use(fixed) == FixedSampleGaussianEvent(2.0, 0.5)
     assert one_use(Pure(0.5, 9)) == Pure(0.5)
     assert one_use(Exponential(0.5, 9)) == Pure(0.5)
     for event in (Gaussian(2.0), Pure(0.5)):
         assert len(discretize(event, 2.0**-6)) == 1
-    assert len(discretize(one_use(fixed), 2.0**-6)) == 1
     assert len(discretize(Gaussian(2.0, 0.5), 2.0**-6)) == 2
 
 

@@ -15,7 +15,6 @@ from langchain_dpicl.accounting import (
     Event,
     Exponential,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
     Parallel,
     Pure,
@@ -72,7 +71,6 @@ BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
     [
         (Failure, (), (0, 1), (-5e-324, ABOVE)),
         (Gaussian, (1.0,), (5e-324, 1), (0, ABOVE)),
-        (FixedSampleGaussianEvent, (1.0,), (1e-9, BELOW), (BELOW * 1e-9, 1)),
     ],
 )
 def test_the_ends_of_a_range_belong_to_it(

@@ -32,7 +32,6 @@ from langchain_dpicl.accounting import (
     Event,
     Exponential,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
     Parallel,
     PrivacyFilter,
@@ -363,7 +362,6 @@ def test_recorded_orders() -> None:
     found = [
         best_order([Gaussian(2.0, 0.01), Failure(1e-12)], 1.0, 1e-6),
         best_order([Gaussian(60.0, 0.1, 3)], 1.0, 1e-6, delta0_share=0.25),
-        best_order([FixedSampleGaussianEvent(1.5, 0.1), Pure(0.01)], 1.0, 1e-6),
         best_order([Pure(0.5)], 8.0, 1e-3),
         best_order([Pure(0.01), Exponential(0.3)], 8.0, 1e-3),
         best_order([Gaussian(2.0)], 8.0, 1e-3),
@@ -374,7 +372,6 @@ def test_recorded_orders() -> None:
         [
             22.175130119017087,
             22.917574460552867,
-            15.0,
             3.951445566600374,
             2.9475637545003432,
             2.9475637545003432,

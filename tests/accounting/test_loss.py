@@ -10,7 +10,6 @@ import pytest
 from langchain_dpicl.accounting import (
     Event,
     Exponential,
-    FixedSampleGaussianEvent,
     Gaussian,
     Pure,
     ZCDPEvent,
@@ -32,7 +31,6 @@ LISTS: dict[str, list[Event]] = {
     "plain": [Gaussian(6.0, count=30)],
     "sampled": [Gaussian(1.1, 0.02, 100)],
     "often": [Gaussian(40.0, 0.1, 20_000)],
-    "fixed sample": [FixedSampleGaussianEvent(1.3, 0.05, 40)],
     "pure": [Pure(0.3, 20)],
     "large and pure": [Pure(3.0, 5)],
     "exponential": [Exponential(0.1, 300)],
@@ -50,7 +48,6 @@ RECORDED: dict[tuple[str, float, float], float] = {
     ("sampled", 1e-13, FINE): math.inf,
     ("sampled", 1e-13, COARSE): math.inf,
     ("often", 1e-06, FINE): 1.5445427887537317,
-    ("fixed sample", 1e-06, FINE): 1.8079311540530845,
     ("pure", 1e-06, FINE): 5.932445435086922,
     ("pure", 1e-10, FINE): 6.052532641580657,
     ("pure", 1e-13, FINE): 6.0777748416737944,

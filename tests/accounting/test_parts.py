@@ -10,7 +10,6 @@ from langchain_dpicl.accounting import (
     Event,
     Exponential,
     ExponentialPart,
-    FixedSampleGaussianEvent,
     Gaussian,
     GaussianPart,
     Pure,
@@ -25,7 +24,6 @@ from langchain_dpicl.errors import InvalidParameterError
 MISFITS: list[tuple[Part, Event, float]] = [
     (GaussianPart(), Gaussian(1.0, 0.5), 0.25),
     (GaussianPart(), Gaussian(1.0, 0.5), 1.0),
-    (GaussianPart(), FixedSampleGaussianEvent(1.0, 0.5), 0.5),
     (GaussianPart(), Pure(1.0), 1.0),
     (PurePart(), Exponential(1.0), 1.0),
     (PurePart(), Gaussian(1.0), 1.0),

@@ -11,7 +11,6 @@ from langchain_dpicl.accounting import (
     Event,
     Exponential,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
     Parallel,
     Pure,
@@ -30,8 +29,7 @@ def at(event: Event, *orders: float) -> list[float]:
 
 
 def test_losses_beyond_all_doubles_are_infinite_and_no_error() -> None:
-    for event in (Gaussian(1e-200, 0.1), FixedSampleGaussianEvent(1e-200, 0.1)):
-        assert at(event, 1.5, 30.0) == [math.inf, math.inf]
+    assert at(Gaussian(1e-200, 0.1), 1.5, 30.0) == [math.inf, math.inf]
     assert at(Gaussian(1e-3), 2.0) == [1e6]
 
 
@@ -52,7 +50,6 @@ def test_rho_adds_up_every_kind() -> None:
     for event, one in (
         (Gaussian(2.0, count=3), 0.125),
         (Gaussian(2.0, 0.5, 3), 0.125),
-        (FixedSampleGaussianEvent(2.0, 0.5, 3), 0.125),
         (Exponential(2.0, 3), 0.5),
         (Pure(2.0, 3), 2.0),
         (ZCDPEvent(0.75, 3), 0.75),

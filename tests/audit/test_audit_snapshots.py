@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from langchain_core.documents import Document
-from langchain_core.vectorstores import InMemoryVectorStore
 from support.audit_chains import (
     EMBEDDING,
     QUESTIONS,
@@ -426,15 +425,9 @@ def test_another_delta_has_another_claim() -> None:
 def refused() -> dict[str, tuple[Any, str]]:
     records = people()
     plan: dict[str, Any] = {"unit_key": "patient", "n_groups": 4}
-    store = InMemoryVectorStore(EMBEDDING)
-    store.add_documents(records)
-    shards = RetrievedGroups.from_vectorstore(
-        store, **plan, sampling_rate=0.5, sampling="shards"
-    )
     sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
     capped: Any = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
     return {
-        "shards": (chain_of(vote(), shards), "shards"),
         "sampled": (chain_of(vote(), sampled), "SampledGroups"),  # type: ignore[arg-type]
         "capped": (chain_of(vote(), groups_of(records, **capped)), "max_groups"),
     }

@@ -14,7 +14,6 @@ from langchain_dpicl.accounting import (
     Event,
     ExponentialPart,
     Failure,
-    FixedSampleGaussianEvent,
     Gaussian,
     GaussianPart,
     Pure,
@@ -172,7 +171,6 @@ SAMPLED = Gaussian(9.0, 0.5)
     ("events", "is_asked"),
     [
         ((SAMPLED,), True),
-        ((FixedSampleGaussianEvent(9.0, 0.5),), True),
         ((Gaussian(9.0), SAMPLED), True),
         ((Gaussian(9.0),), False),
         ((Pure(0.1),), False),

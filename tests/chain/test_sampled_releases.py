@@ -16,14 +16,11 @@ from langchain_dpicl import (
 )
 from langchain_dpicl.groups import drawing
 
-KINDS = {"units": "gaussian", "shards": "fixed_sample_gaussian"}
 
-
-def sampled(sampling: Any) -> Any:
+def sampled() -> Any:
     return opened(
         searching(records(400)),
         sampling_rate=0.5,
-        sampling=sampling,
         score_threshold=0.3,
         docs_per_group=99,
     )
@@ -33,11 +30,9 @@ def sampled(sampling: Any) -> Any:
     ("scope", "accounting"),
     [("corpus", None), ("corpus", "renyi"), ("unit", "renyi")],
 )
-@pytest.mark.parametrize("sampling", list(KINDS))
 def test_each_question_is_charged_as_its_sample_and_drawn_anew(
     scope: Any,
     accounting: Any,
-    sampling: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn: list[frozenset[str]] = []
@@ -50,7 +45,7 @@ def test_each_question_is_charged_as_its_sample_and_drawn_anew(
 
     monkeypatch.setattr(drawing, "draw_slots", spy)
     chain = DPChain(
-        groups=sampled(sampling),
+        groups=sampled(),
         model=AsyncScriptedModel(reply=reply),
         parser=VoteOutputParser(labels=["fever", "rash"]),
     )
@@ -64,5 +59,5 @@ def test_each_question_is_charged_as_its_sample_and_drawn_anew(
     )
     for _ in range(2):
         (event,) = record(chain.invoke(QUESTION, {"callbacks": [budget]}))["events"]
-        assert (event["kind"], event["sampling_rate"]) == (KINDS[sampling], 0.5)
+        assert (event["kind"], event["sampling_rate"]) == ("gaussian", 0.5)
     assert len(drawn) == len(set(drawn)) == 2

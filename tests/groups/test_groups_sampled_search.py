@@ -14,7 +14,6 @@ from support.groups_fakes import QUESTION, Till, note, retrieved
 from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.groups.sampling import UnitSample
-from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import SeededRandom
 
@@ -92,26 +91,6 @@ def unit(document: Document) -> str:
     return found
 
 
-def test_one_shard_of_each_group_is_searched() -> None:
-    terms: dict[str, Any] = {"n_groups": 3, "docs_per_group": 99, "sampling_rate": 0.25}
-    groups = retrieved(documents(), sampling="shards", **terms)
-    shards = [
-        {unit(document) for document in shard.documents}
-        for shard in groups._index.shards
-    ]
-    assert len(shards) == 12
-    chosen: collections.Counter[tuple[int, int]] = collections.Counter()
-    for _ in range(400):
-        slots = groups.draw(QUESTION)
-        assert len(slots) == 3
-        for group, slot in enumerate(slots):
-            own = {unit(document) for document in slot}
-            of_group = shards[4 * group : 4 * group + 4]
-            chosen[group, of_group.index(own)] += 1
-    assert all(60 < count < 140 for count in chosen.values())
-    assert len(chosen) == 12
-
-
 def test_everybody_eligible_pays_and_who_does_not_is_in_no_sample() -> None:
     for grouping in ({}, {"grouping": "unit", "max_groups": 9, "n_groups": 9}):
         terms: dict[str, Any] = {"n_groups": 3, "docs_per_group": 9, **grouping}
@@ -137,11 +116,6 @@ def test_the_rate_is_saved_and_told(tmp_path: Any) -> None:
     loaded = RetrievedGroups.load(tmp_path / "saved", groups._embedding)
     assert loaded.sampling_rate == 0.25
     assert "sampling_rate" not in retrieved(documents()).description
-    shards = retrieved(documents(), sampling_rate=0.5, sampling="shards")
-    shards.save(tmp_path / "shards")
-    loaded = RetrievedGroups.load(tmp_path / "shards", groups._embedding)
-    assert loaded.description["sampling"] == "shards"
-    assert len(loaded._index.shards) == 8
 
 
 def test_rates_for_people_per_question() -> None:
@@ -160,38 +134,15 @@ def test_rates_for_people_per_question() -> None:
         ({"sampling_rate": 1.1}, "sampling_rate"),
         ({"sampling_rate": math.nan}, "sampling_rate"),
         ({"sampling_rate": "half"}, "sampling_rate"),
-        ({"sampling_rate": 0.5, "sampling": "people"}, "units"),
-        ({"sampling_rate": 0.4, "sampling": "shards"}, "1/2"),
         (
             {"sampling_rate": 0.5, "grouping": "unit", "score_threshold": 0.1},
             "max_groups",
-        ),
-        (
-            {
-                "sampling_rate": 0.5,
-                "sampling": "shards",
-                "grouping": "unit",
-                "score_threshold": 0.1,
-                "max_groups": 2,
-            },
-            "units",
         ),
     ],
 )
 def test_wrong_terms_are_refused(terms: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidParameterError, match=said):
         retrieved(documents(), **terms)
-
-
-@pytest.mark.parametrize("each", [1, 2, 3, 5, 6, 7, 49, 100])
-def test_the_rate_of_shards_is_never_below_their_share(each: int) -> None:
-    terms = RetrievalTerms("u", 3, 1, None, "shard", None, 1 / each, "shards").check()
-    from fractions import Fraction
-
-    assert Fraction(terms.sampling_rate) >= Fraction(1, each)
-    assert terms.sampling_rate <= 1 / each * (1 + 1e-15)
-    assert terms.n_shards == 3 * each
-    assert terms.check() == terms
 
 
 def test_a_nonce_and_its_bound() -> None:

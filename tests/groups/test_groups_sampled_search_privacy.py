@@ -106,19 +106,6 @@ def search_first(groups: RetrievedGroups, coins: Coins, n: int, rate: float) -> 
     return world
 
 
-def by_shards(groups: RetrievedGroups, coins: Coins, n: int, rate: float) -> World:
-    """Return the world of a draw, over the choices of all groups."""
-    del n
-    each = round(1 / rate)
-    world: World = {}
-    choices = list(itertools.product(range(each), repeat=groups.n_groups))
-    for chosen in choices:
-        coins.shards = chosen
-        found = statistic(groups.draw(QUESTION))
-        world[found] = world.get(found, 0.0) + 1 / len(choices)
-    return world
-
-
 def curves(one: World, other: World) -> list[float]:
     """Return the hockey-stick divergences of two released worlds."""
     own, others = density(one), density(other)
@@ -137,30 +124,15 @@ def density(world: World) -> Floats:
 
 
 @functools.cache
-def claim(rate: float, *, fixed: bool) -> tuple[list[float], list[float]]:
+def claim(rate: float) -> tuple[list[float], list[float]]:
     """Return the curves of the event, with the unit against without, and back."""
-    plain, there = {0j: 1.0}, {1 + 0j: 1.0}
-    mixed = {0j: 1 - rate, 1 + 0j: rate}
-    if not fixed:
-        return curves(mixed, plain), curves(plain, mixed)
-
-    def amplified(epsilon: float) -> float:
-        if epsilon < 0:
-            return -math.expm1(epsilon) + math.exp(epsilon) * amplified(-epsilon)
-        inner = math.log1p(math.expm1(epsilon) / rate)
-        own, others = density(there), density(plain)
-        found = np.maximum(own - math.exp(inner) * others, 0).sum()
-        return rate * float(found) * STEP**2
-
-    both = list(map(amplified, ORDERS))
-    return both, both
+    plain, mixed = {0j: 1.0}, {0j: 1 - rate, 1 + 0j: rate}
+    return curves(mixed, plain), curves(plain, mixed)
 
 
-def excess(
-    with_unit: World, without: World, rate: float, *, fixed: bool = False
-) -> float:
+def excess(with_unit: World, without: World, rate: float) -> float:
     """Return by how much the worlds exceed the claim, at most."""
-    there, back = claim(rate, fixed=fixed)
+    there, back = claim(rate)
     found = [*curves(with_unit, without), *curves(without, with_unit)]
     return max(np.subtract(found, [*there, *back]))
 
@@ -182,7 +154,6 @@ def neighbors(
     rate: float,
     *,
     n_groups: int,
-    sampling: Any = "units",
     units: int = 4,
     only: Any = None,
 ) -> Iterator[tuple[World, World]]:
@@ -196,7 +167,6 @@ def neighbors(
                 n_groups=n_groups,
                 docs_per_group=1,
                 sampling_rate=rate,
-                sampling=sampling,
                 random=coins,
             )
             if only is not None:
@@ -235,14 +205,6 @@ def test_every_neighbor_is_within_it_with_a_filter(ward: bool) -> None:
 def test_a_search_before_the_sampling_exceeds_the_claim() -> None:
     found = [excess(*w, 0.25) for w in neighbors(search_first, 0.25, n_groups=1)]
     assert max(found) > 100 * TINY
-
-
-@pytest.mark.parametrize("rate", [0.25, 0.5])
-def test_every_neighbor_is_within_the_fixed_size_sample(rate: float) -> None:
-    worlds = list(neighbors(by_shards, rate, n_groups=1, sampling="shards"))
-    assert max(excess(*w, rate, fixed=True) for w in worlds) < TINY
-    # Charged as a Poisson sample of units it would not be.
-    assert max(excess(*w, rate) for w in worlds) > 100 * TINY
 
 
 def test_two_draws_on_one_sample_are_no_two_sampled_releases() -> None:

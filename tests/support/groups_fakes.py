@@ -114,7 +114,6 @@ def retrieved(
     grouping: str = "shard",
     max_groups: int | None = None,
     sampling_rate: float = 1.0,
-    sampling: Any = "units",
     salt: bytes = SALT,
     embedding: Embeddings | None = None,
     random: SecureRandom | None = None,
@@ -128,7 +127,6 @@ def retrieved(
         grouping,
         max_groups,
         sampling_rate,
-        sampling,
     ).check()
     embedding = embedding or WordEmbedding()
     taken, unit_ids = take_documents(documents, "unit")
@@ -137,7 +135,7 @@ def retrieved(
     else:
         vectors = np.empty((0, WordEmbedding().size), np.float32)
     index = ShardIndex.from_vectors(
-        vectors, taken, unit_ids, n_shards=terms.n_shards, salt=salt
+        vectors, taken, unit_ids, n_shards=terms.n_groups, salt=salt
     )
     records = EmbeddedRecords("unit", embedding, index)
     return RetrievedGroups(terms, records, random)

@@ -126,7 +126,7 @@ class ShardStore(ABC):
         """Return a view of the store that has only the sampled units.
 
         The view is used for `best`, `best_and_sizes`, `sizes` and `of_shard`, for one
-        draw. Without this method, groups sample by shards, or by a threshold.
+        draw. Without this method, groups that sample need a threshold.
 
         Privacy:
             Exactly the units that `UnitSample.holds`, by their canonical ids: all
@@ -134,7 +134,7 @@ class ShardStore(ABC):
             who is in may be kept.
         """
         raise InvalidParameterError(
-            f'{type(self).__name__} can\'t sample units: use sampling="shards".'
+            f"{type(self).__name__} can't sample units: give a score_threshold=."
         )
 
     def where(self, only: UnitFilter) -> ShardStore:  # noqa: ARG002  # for stores that can

@@ -116,7 +116,7 @@ class LiveRecords(StoreRecords):
     def _searching(self, values: Mapping[str, Sequence[Hashable]]) -> StoreSearch:
         return StoreSearch(
             self._store,
-            Assignment(self._salt, self._terms.n_shards, values),
+            Assignment(self._salt, self._terms.n_groups, values),
             name=self._name,
             unit_key=self._terms.unit_key,
             exact=self._exact,

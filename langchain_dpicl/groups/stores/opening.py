@@ -123,10 +123,10 @@ def _embedding_of(store: Any) -> Any:
 
 
 def _check_sampling(records: Records, terms: RetrievalTerms, store: Any) -> None:
-    by_units = terms.is_sampled and terms.sampling == "units"
-    if by_units and terms.score_threshold is None and not records.index.can_sample:
+    is_open = terms.is_sampled and terms.score_threshold is None
+    if is_open and not records.index.can_sample:
         raise InvalidParameterError(
             f"The {type(store).__name__} can search by shard alone, not a sample of "
-            'the units: use sampling="shards", or give a score_threshold=, which finds '
-            "the eligible units before they are sampled here."
+            "the units: give a score_threshold=, which finds the eligible units "
+            "before they are sampled here."
         )

@@ -55,7 +55,7 @@ class SnapshotRecords(StoreRecords):
         self._reader = reader
         empty = np.empty((0, 1), np.float32)
         self._index = ShardIndex.from_vectors(
-            empty, [], [], n_shards=terms.n_shards, salt=salt or new_salt()
+            empty, [], [], n_shards=terms.n_groups, salt=salt or new_salt()
         )
         self._index = self._read()
 
@@ -119,7 +119,7 @@ class SnapshotRecords(StoreRecords):
             # Same dimension as before: the questions have not changed.
             vectors = np.empty((0, self._index.dimension), np.float32)
         return ShardIndex.from_vectors(
-            vectors, documents, unit_ids, n_shards=self._terms.n_shards, salt=salt
+            vectors, documents, unit_ids, n_shards=self._terms.n_groups, salt=salt
         )
 
 

@@ -68,7 +68,7 @@ def embedded(documents: list[Document], terms: RetrievalTerms) -> RetrievedGroup
     taken, unit_ids = take_documents(documents, "unit")
     vectors = result(embed_documents(EMBEDDING, taken, unit_ids, progress=False))
     index = ShardIndex.from_vectors(
-        vectors, taken, unit_ids, n_shards=terms.n_shards, salt=SALT
+        vectors, taken, unit_ids, n_shards=terms.n_groups, salt=SALT
     )
     return RetrievedGroups(terms, EmbeddedRecords("unit", EMBEDDING, index))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from typing import Any
 
 import pytest
@@ -24,20 +23,8 @@ def drawn(groups: RetrievedGroups) -> set[str]:
     return set().union(*patients(groups.draw(QUESTION)))
 
 
-def test_a_store_that_filters_by_shard_samples_shards() -> None:
-    terms: dict[str, Any] = {"docs_per_group": 99, "sampling_rate": 0.25}
-    groups = opened(searching(records()), sampling="shards", **terms)
-    assert groups.description["sampling"] == "shards"
-    sizes = [len(drawn(groups)) for _ in range(20)]
-    assert all(30 < size < 130 for size in sizes)
-    assert len({frozenset(drawn(groups)) for _ in range(10)}) == 10
-    homes: dict[str, set[int]] = collections.defaultdict(set)
-    for _ in range(20):
-        for place, units in enumerate(patients(groups.draw(QUESTION))):
-            for unit in units:
-                homes[unit].add(place)
-    assert all(len(places) == 1 for places in homes.values())
-    with pytest.raises(InvalidParameterError, match='"shards"'):
+def test_a_store_that_filters_by_shard_alone_needs_a_threshold() -> None:
+    with pytest.raises(InvalidParameterError, match="score_threshold"):
         opened(searching(records()), sampling_rate=0.25)
 
 
@@ -55,15 +42,13 @@ def test_qdrant_is_read_out_and_samples_units() -> None:
 
 
 @pytest.mark.parametrize("scope", ["corpus", "unit"])
-@pytest.mark.parametrize("sampling", ["units", "shards"])
 @pytest.mark.parametrize("accounting", [None, "renyi"])
 async def test_a_chain_is_charged_for_the_sample(
-    scope: str, sampling: str, accounting: str | None
+    scope: str, accounting: str | None
 ) -> None:
     groups = opened(
         searching(records(400)),
         sampling_rate=0.5,
-        sampling=sampling,
         score_threshold=0.3,
     )
     budget = account(scope, accounting)
@@ -74,8 +59,7 @@ async def test_a_chain_is_charged_for_the_sample(
         assert found["status"] == "released"
         assert found["groups"]["sampling_rate"] == 0.5
         (event,) = found["events"]
-        kind = {"units": "gaussian", "shards": "fixed_sample_gaussian"}[sampling]
-        assert event["kind"] == kind
+        assert event["kind"] == "gaussian"
         assert event["sampling_rate"] == 0.5
         assert "unit-" not in str(found)
     if scope == "unit":
@@ -151,5 +135,5 @@ def test_a_table_of_an_earlier_version_gets_its_persons(vectors: VectorServer) -
 def test_list_store_cannot_sample() -> None:
     store = ListStore()
     assert not store.can_sample
-    with pytest.raises(InvalidParameterError, match='"shards"'):
+    with pytest.raises(InvalidParameterError, match="score_threshold"):
         store.sampled(UnitSample(0.5, SecureRandom()))

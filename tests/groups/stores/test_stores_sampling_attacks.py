@@ -13,7 +13,6 @@ from support.known_corpus import known_corpus
 from support.list_store import ListStore
 from support.pgvector_parts import EMBEDDING, VectorServer
 from support.store_check import check_shard_store
-from support.store_parts import opened, records, searching
 
 from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.units import canonical_unit_id
@@ -82,12 +81,6 @@ def test_a_store_that_samples_otherwise_is_found(store: Any) -> None:
         check_shard_store(store)
 
 
-@pytest.mark.parametrize("rate", [5e-324, 1e-310, 1e-308])
-def test_a_rate_of_shards_that_nothing_can_hold_is_refused(rate: float) -> None:
-    with pytest.raises(InvalidParameterError):
-        opened(searching(records()), sampling="shards", sampling_rate=rate)
-
-
 def reader_of(vectors: VectorServer) -> str:
     """Return the URL of a role that may read what there is, and write nothing."""
     schema, role = f'"{vectors.schema}"', "only_reads"
@@ -117,7 +110,7 @@ def test_who_may_only_read_samples_no_person_by_two_coins(
     groups.refresh()
     with pytest.raises(UnsoundStoreError, match="persons"):
         groups.draw("Who coughs?")
-    with pytest.raises(InvalidParameterError, match="shards"):
+    with pytest.raises(InvalidParameterError, match="score_threshold"):
         RetrievedGroups.from_vectorstore(shards, **terms)
     # A role that may write puts them right, and the reader samples again.
     RetrievedGroups.from_vectorstore(store, **TERMS)
