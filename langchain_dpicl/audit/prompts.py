@@ -13,7 +13,7 @@ from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.chain.steps import GroupPrompts, PreparedQuery
 
 Place = tuple[int, str]
-"""A slot's number, or 0 where it keeps no place, and its prompt. Private."""
+"""A slot's number and its prompt. Private."""
 
 Places = Counter[Place]
 UNWRITTEN = "\0unwritten"
@@ -25,7 +25,6 @@ class Prompts:
 
     def __init__(self, query: QueryRunner, asked: PreparedQuery) -> None:
         self._private, self._question = query.private, asked.question
-        self._keeps_places = query.private.groups.keeps_places
         self._texts: dict[Any, str] = {}
         self.known: dict[str, PromptValue | None] = {UNWRITTEN: None}
 
@@ -46,9 +45,7 @@ class Prompts:
                 self._texts[key] = text
                 self.known[text] = prompt
         return Counter(
-            (number if self._keeps_places else 0, self._texts[key])
-            for number, key in enumerate(keys)
-            if key
+            (number, self._texts[key]) for number, key in enumerate(keys) if key
         )
 
 

@@ -37,7 +37,6 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import hiding
 from langchain_dpicl.common.pages import Cell
 from langchain_dpicl.common.progress import Advance, progress_bar
-from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.release.flow import Do, Flow, in_thread, run
@@ -221,7 +220,7 @@ class Snapshot:
                 done(1)
                 continue
             found.reached += 1
-            if wrong := self._wrong(come if is_in else gone, gone, come):
+            if wrong := self._wrong(gone, come):
                 found.finding = found.finding or f"{wrong}: {asked.question.text!r}"
                 done(1)
             elif paid.charge_units is None or all(paid.charge_units([canary.name])):
@@ -262,14 +261,12 @@ class Snapshot:
             for (_, text), answer in zip(places, answers, strict=True)
         ]
 
-    def _wrong(self, lost: Places, gone: Places, come: Places) -> str | None:
+    def _wrong(self, gone: Places, come: Places) -> str | None:
         """Return what is wrong with how two worlds' slots differ, if anything is."""
         places = {place for place, _ in (*gone, *come)}
         count = max(gone.total(), come.total(), len(places))
         if count > 1:
             return f"{count} slots differ"
-        if self.query.private.groups.relation is Relation.ADD_REMOVE and lost:
-            return "a slot vanishes or changes where one person more comes"
         return None
 
     def report(self, questions: int, repeats: int, delta: float | None) -> AuditReport:

@@ -132,12 +132,6 @@ def forkable_index(source: GroupSource) -> ShardIndex:
             "These records are searched by their store: a snapshot would have to "
             f"delete people there. {instead} with the same records and embedding."
         )
-    terms = source._terms  # noqa: SLF001
-    if terms.max_groups is not None:
-        raise InvalidParameterError(
-            "With max_groups chance decides who is left out, and a snapshot can't hold "
-            f"it still. {instead} without max_groups."
-        )
     return index
 
 

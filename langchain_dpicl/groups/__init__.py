@@ -4,13 +4,9 @@ A *group source* turns a public question into *slots*, each a list of documents,
 that one unit (person) changes one slot at most, whatever the other units are. How it
 can change the slot is the source's `relation`, and every sensitivity follows from that.
 
-| source | grouping | one unit changes | relation |
-|---|---|---|---|
-| `RetrievedGroups` | `"shard"` | one slot, from any documents to any | `REPLACE` |
-| `RetrievedGroups` | `"unit"` | one slot appears or vanishes | `ADD_REMOVE` |
-| `RetrievedGroups` | `"unit"`, `max_groups` | one slot is swapped at most | `REPLACE` |
-| `SampledGroups` | `"shard"` | one slot, from any documents to any | `REPLACE` |
-| `SampledGroups` | `"unit"` | one slot appears or vanishes | `ADD_REMOVE` |
+Units are put into shards, one a slot: `RetrievedGroups` hashes them to `n_groups`
+shards and retrieves from each, `SampledGroups` deals sampled units to slots. One unit
+changes one slot, from any documents to any (`REPLACE`).
 
 A global top-k of the corpus, split into groups afterwards, is not offered: removing
 one unit lets another document in and can move every later one.

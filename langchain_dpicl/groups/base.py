@@ -109,19 +109,6 @@ class GroupSource(ABC):
         return None
 
     @property
-    def keeps_places(self) -> bool:
-        """Whether every slot keeps its public place, for audits of a chain.
-
-        Privacy:
-            True is a promise. A draw has `n_groups` slots, always, in an order in which
-            one unit more or less changes the slot at one place, and moves no other slot
-            to another place. The place follows from the unit's own id, or from
-            randomness of its own. Slots that are listed by priority, by score, or
-            without the empty ones keep no place: one more unit moves the later slots.
-        """
-        return False
-
-    @property
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
@@ -262,18 +249,6 @@ class TermedSource(Frozen, GroupSource):
         """Public slot count: the number of model calls that the chain pads to."""
         n_groups: int = self._terms.n_groups
         return n_groups
-
-    @property
-    def keeps_places(self) -> bool:
-        """Whether every slot keeps its public place: shards do, by their number.
-
-        Privacy:
-            A unit's shard is a hash of its id, or a fresh draw of its own
-            (`SampledGroups`); shard i, or one of group i's shards, is slot i, empty or
-            not. Slots of one unit each are ordered by random priorities, so one more
-            unit moves others, with `max_groups` too.
-        """
-        return bool(self._terms.grouping == "shard")
 
     @property
     def unit_key(self) -> str:

@@ -16,7 +16,7 @@ from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.base import TermedSource
 from langchain_dpicl.groups.ingest import check_question, shallow_copy, unit_question
 from langchain_dpicl.groups.sampling import UnitSample
-from langchain_dpicl.groups.selection import lowest, payers
+from langchain_dpicl.groups.selection import payers
 from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.release.flow import Do, aresult, result
 from langchain_dpicl.sealed.embedding_calls import aembed
@@ -71,37 +71,18 @@ def draw_slots(
         Relation: see `RetrievalTerms.relation`, for the corpus of the units that paid.
         With a `charge_units`, eligibility to pay is a function of the unit's own
         documents, the question and the threshold. All eligible units are asked, before
-        anything is ranked, sampled or capped; the slots are then made of the payers'
+        anything is ranked or sampled; the slots are then made of the payers'
         documents alone. A unit that can't pay therefore changes nothing, and one that
         can has paid for the one slot that it changes. The sample is drawn for this draw
         alone, among those who paid; see `groups.sampling`.
     """
     threshold, sample = asked.threshold, _sample(terms, random)
-    if terms.grouping == "unit" and threshold is not None:
-        found = index.eligible(asked.vector, threshold)
-        paid = payers(found, np.arange(len(found.scores)), charge_units)
-        if sample is not None:
-            paid = paid[sample.places(len(paid))]
-        priorities = random.words(len(paid)).tolist()
-        chosen = lowest(priorities, found.unit_ids(paid), terms.max_groups)
-        return found.by_unit(paid[chosen], terms.docs_per_group)
-    return _by_shard(index, asked.vector, threshold, terms, charge_units, sample)
-
-
-def _by_shard(
-    index: ShardSearch,
-    vector: Vectors,
-    threshold: float | None,
-    terms: RetrievalTerms,
-    charge_units: ChargeUnits | None,
-    sample: UnitSample | None,
-) -> list[list[Document]]:
     if threshold is None or (
         charge_units is None and (sample is None or index.can_sample)
     ):
         # Every unit takes part: a shard's best can be found without all that pass.
-        return index.top(vector, terms.docs_per_group, threshold, sample)
-    found = index.eligible(vector, threshold)
+        return index.top(asked.vector, terms.docs_per_group, threshold, sample)
+    found = index.eligible(asked.vector, threshold)
     paid = payers(found, np.arange(len(found.scores)), charge_units)
     if sample is not None:
         paid = paid[sample.places(len(paid))]
@@ -192,9 +173,8 @@ class RetrievingSource(TermedSource):
         order, also when there are none.
 
         Returns:
-            The slots. By shard: `n_groups` of them, shard by shard, empty where nothing
-            passes. By unit: one for each eligible unit (at most `max_groups`), in
-            random order. The documents are copies.
+            `n_groups` slots, shard by shard, empty where nothing passes. The documents
+            are copies.
 
         Raises:
             InvalidParameterError: If `prepared` comes from elsewhere, or groups without

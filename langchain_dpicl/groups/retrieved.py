@@ -29,7 +29,7 @@ from langchain_dpicl.groups.sampling import rate_for
 from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
-from langchain_dpicl.groups.terms import Grouping, RetrievalTerms
+from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
@@ -38,19 +38,13 @@ from langchain_dpicl.release.flow import Do, Flow, aresult, result
 class RetrievedGroups(RetrievingSource):
     """Slots retrieved for a question; one unit changes one slot at most.
 
-    `grouping="shard"`: units are hashed to `n_groups` shards by a keyed hash of their
-    id, and each shard is searched alone for its own best `docs_per_group` documents.
-    There are always `n_groups` slots, some of which may be empty.
+    Units are hashed to `n_groups` shards by a keyed hash of their id, and each shard is
+    searched alone for its own best `docs_per_group` documents. There are always
+    `n_groups` slots, some of which may be empty.
 
-    `grouping="unit"`: every unit whose best document reaches `score_threshold` is one
-    slot, of its own best `docs_per_group` documents (also those below the threshold).
-    The number of slots varies; `max_groups` keeps a uniformly random subset of the
-    eligible units, fresh for each draw.
-
-    Scores are cosines, on their public scale from -1 to 1.
-
-    With a threshold the groups can charge each eligible unit alone
-    (`charges_units`), as per-unit accounts need.
+    Scores are cosines, on their public scale from -1 to 1. With a `score_threshold` the
+    groups can charge each eligible unit alone (`charges_units`), as per-unit accounts
+    need.
 
     With a `sampling_rate` below 1, a fresh secret sample of the units is drawn for each
     question, and the search sees only that sample. An answer then costs less of the
@@ -111,8 +105,6 @@ class RetrievedGroups(RetrievingSource):
         n_groups: int,
         docs_per_group: int = 4,
         score_threshold: float | None = None,
-        grouping: Grouping = "shard",
-        max_groups: int | None = None,
         sampling_rate: float = 1.0,
         embedding_batch_size: int | None = None,
         progress: bool = False,
@@ -127,8 +119,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups: Public slot count: number of shards, and of model calls.
             docs_per_group: Most documents in one slot.
             score_threshold: Least cosine of a document that counts, public.
-            grouping: `"shard"` or `"unit"`; see the class docstring.
-            max_groups: With `grouping="unit"`, the most slots of one draw.
             sampling_rate: Probability with which a unit is searched at all. It is
                 public; who is in the sample is secret, and drawn afresh for each
                 question. Below 1 an answer costs less; `rate_for` computes a rate.
@@ -153,8 +143,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups,
             docs_per_group,
             score_threshold,
-            grouping,
-            max_groups,
             sampling_rate,
         ).check()
         steps = EmbeddedRecords.of(
@@ -172,8 +160,6 @@ class RetrievedGroups(RetrievingSource):
         n_groups: int,
         docs_per_group: int = 4,
         score_threshold: float | None = None,
-        grouping: Grouping = "shard",
-        max_groups: int | None = None,
         sampling_rate: float = 1.0,
         embedding_batch_size: int | None = None,
         progress: bool = False,
@@ -185,8 +171,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups,
             docs_per_group,
             score_threshold,
-            grouping,
-            max_groups,
             sampling_rate,
         ).check()
         steps = EmbeddedRecords.of(
@@ -204,8 +188,6 @@ class RetrievedGroups(RetrievingSource):
         n_groups: int,
         docs_per_group: int = 4,
         score_threshold: float | None = None,
-        grouping: Grouping = "shard",
-        max_groups: int | None = None,
         sampling_rate: float = 1.0,
         text_column: str = "text",
         vector_column: str = "embedding",
@@ -227,8 +209,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups: See `from_documents`, as the parameters that follow.
             docs_per_group: Most documents in one slot.
             score_threshold: Least cosine of a document that counts.
-            grouping: `"shard"` or `"unit"`.
-            max_groups: With `grouping="unit"`, the most slots of one draw.
             sampling_rate: Probability with which a unit is searched at all.
             text_column: The column of texts.
             vector_column: The column of vectors, shape (rows, dimension), any numbers.
@@ -278,8 +258,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups,
             docs_per_group,
             score_threshold,
-            grouping,
-            max_groups,
             sampling_rate,
         ).check()
         metadata = None if metadata_columns is None else tuple(metadata_columns)
@@ -320,8 +298,6 @@ class RetrievedGroups(RetrievingSource):
         n_groups: int,
         docs_per_group: int = 4,
         score_threshold: float | None = None,
-        grouping: Grouping = "shard",
-        max_groups: int | None = None,
         sampling_rate: float = 1.0,
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
@@ -342,8 +318,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups: Public slot count: number of shards, and of model calls.
             docs_per_group: Most documents in one slot.
             score_threshold: See `from_documents`.
-            grouping: `"shard"` or `"unit"`; see the class docstring.
-            max_groups: With `grouping="unit"`, the most slots of one draw.
             sampling_rate: See `from_documents`. An adapter that searches by itself and
                 has no `sampled` needs a `score_threshold`, too.
             embedding: The embedding of the stored vectors; None: the store's own.
@@ -385,8 +359,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups,
             docs_per_group,
             score_threshold,
-            grouping,
-            max_groups,
             sampling_rate,
         ).check()
         records = open_records(
@@ -403,8 +375,6 @@ class RetrievedGroups(RetrievingSource):
         n_groups: int,
         docs_per_group: int = 4,
         score_threshold: float | None = None,
-        grouping: Grouping = "shard",
-        max_groups: int | None = None,
         sampling_rate: float = 1.0,
         embedding: Embeddings | None = None,
         salt: bytes | None = None,
@@ -417,8 +387,6 @@ class RetrievedGroups(RetrievingSource):
             n_groups,
             docs_per_group,
             score_threshold,
-            grouping,
-            max_groups,
             sampling_rate,
         ).check()
         opened = partial(open_records, embedding=embedding, salt=salt, exact=exact)

@@ -24,8 +24,8 @@ from langchain_dpicl.groups.ingest import (
     shallow_copy,
     take_documents,
 )
-from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
-from langchain_dpicl.groups.terms import Grouping, SamplingTerms, check_enough_units
+from langchain_dpicl.groups.selection import deal, poisson_sample
+from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
 from langchain_dpicl.groups.units import refuse_unknown_unit
 from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
 
@@ -38,9 +38,8 @@ class SampledGroups(TermedSource):
     independently of everything else, with all its documents. The question is not used:
     a similarity search before the sampling would void the amplification.
 
-    `grouping="shard"`: each sampled unit is dealt to one of `n_groups` slots by fresh
-    randomness of its own; there are always `n_groups` slots. `grouping="unit"`: each
-    sampled unit is one slot, in random order; the number of slots varies.
+    Each sampled unit is dealt to one of `n_groups` slots by fresh randomness of its
+    own; there are always `n_groups` slots.
 
     Documents inside a slot are in random order. Adding, deleting and drawing may run
     in different threads.
@@ -55,8 +54,8 @@ class SampledGroups(TermedSource):
         (5, 0.4)
 
     Privacy:
-        Unit: what one value of `unit_key` names. Relation: `REPLACE` for shards,
-        `ADD_REMOVE` for units, given the sampled units (`SamplingTerms.relation`).
+        Unit: what one value of `unit_key` names. Relation: `REPLACE`, given the
+        sampled units (`SamplingTerms.relation`).
         Event: the mechanism's own, Poisson-subsampled at `sampling_rate`: every
         unit is in a draw with at most that probability, independently, from fresh
         secure randomness (`groups.selection`).
@@ -86,7 +85,6 @@ class SampledGroups(TermedSource):
         unit_key: str,
         n_groups: int,
         sampling_rate: float,
-        grouping: Grouping = "shard",
         docs_per_unit: int | None = None,
         n_units: int | None = None,
         random: SecureRandom | None = None,
@@ -99,7 +97,6 @@ class SampledGroups(TermedSource):
             n_groups: Public slot count, and number of model calls.
             sampling_rate: Probability q with which a unit is in a draw, public.
                 `rate_for` computes it from the wanted group size.
-            grouping: `"shard"` or `"unit"`; see the class docstring.
             docs_per_unit: Most documents of one unit in a draw, a fresh random
                 subset; None: all, however many they are.
             n_units: A public number of units, which `n_groups` is checked against;
@@ -115,9 +112,7 @@ class SampledGroups(TermedSource):
                 documents, or fewer units than groups.
             InvalidParameterError: If another argument is out of range.
         """
-        terms = SamplingTerms(
-            unit_key, n_groups, sampling_rate, grouping, docs_per_unit
-        ).check()
+        terms = SamplingTerms(unit_key, n_groups, sampling_rate, docs_per_unit).check()
         taken, unit_ids = take_documents(documents, terms.unit_key)
         corpus = _Corpus.of(taken, unit_ids)
         if n_units is None:
@@ -238,8 +233,7 @@ class SampledGroups(TermedSource):
         amplification holds only while nobody knows who was in the sample.
 
         Returns:
-            The slots. By shard: `n_groups` of them, some may be empty. By unit: one for
-            each sampled unit, in random order. The documents are copies.
+            `n_groups` slots, some may be empty. The documents are copies.
 
         Raises:
             InvalidParameterError: If a `charge_units` is given.
@@ -262,16 +256,10 @@ class SampledGroups(TermedSource):
             sample = sample[corpus.attributes.matching(self._only)[sample]]
         rows, units = corpus.rows_of(sample)
         words = random.words(len(sample))
-        if terms.grouping == "shard":
-            # The modulus favors low slots by n_groups / 2^64 at most. No sensitivity
-            # depends on it: any function of the unit's own word gives a valid slot.
-            n_slots = terms.n_groups
-            unit_slots = (words % np.uint64(n_slots)).astype(np.int64)
-        else:
-            n_slots = len(sample)
-            unit_ids = [corpus.unit_ids[place] for place in sample]
-            unit_slots = np.empty(n_slots, np.int64)
-            unit_slots[lowest(words.tolist(), unit_ids, None)] = np.arange(n_slots)
+        # The modulus favors low slots by n_groups / 2^64 at most. No sensitivity
+        # depends on it: any function of the unit's own word gives a valid slot.
+        n_slots = terms.n_groups
+        unit_slots = (words % np.uint64(n_slots)).astype(np.int64)
         slots = deal(
             units, unit_slots, random.words(len(rows)), n_slots, terms.docs_per_unit
         )

@@ -38,7 +38,7 @@ class EligibleUnits(Protocol):
         Holding a `EligibleUnits` is holding one snapshot: every method answers from
         the records that the search saw, so that nobody contributes to a slot who was
         not found, and asked to pay, before. A store that cannot keep a snapshot must
-        answer `by_shard` and `by_unit` from the records of the given units alone.
+        answer `by_shard` from the records of the given units alone.
     """
 
     @property
@@ -60,15 +60,6 @@ class EligibleUnits(Protocol):
         Privacy:
             As if the units that are not in `places` were not in the corpus: their
             documents take no other document's place and break no tie.
-        """
-
-    def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
-        """Return for each of some units its own n best documents, best first.
-
-        Those below the threshold are included; the order is that of `places`.
-
-        Privacy:
-            A unit's list is a function of its own documents and the question.
         """
 
 
@@ -129,7 +120,7 @@ class ShardSearch(Protocol):
             Whether a unit is among them is a function of its own documents, the
             question and the threshold, exactly: an approximate search that overlooks
             a unit because of others' vectors would let one unit decide who pays.
-            All of them: a unit that a later cap leaves out has been looked at too.
+            All of them: a unit that finds no room in its slot has been looked at too.
         """
 
 
@@ -170,20 +161,6 @@ class ShardHits:
             rows, scores = rows[kept], scores[kept]
         return self._documents(self.shard.ranked(rows, scores, salt)[:n])
 
-    def own_best(
-        self, vector: Vectors, places: NDArray[np.int64], n: int, salt: bytes
-    ) -> Iterator[list[Document]]:
-        """Yield for each of some units, in ascending order, its n best documents."""
-        own = np.flatnonzero(self._among(places)[self.shard.units])
-        scores, rows = self.shard.scored(vector, own)
-        by_unit = np.argsort(self.shard.units[rows], kind="stable")
-        rows, scores = rows[by_unit], scores[by_unit]
-        cuts = np.flatnonzero(np.diff(self.shard.units[rows])) + 1
-        for own_rows, own_scores in zip(
-            np.split(rows, cuts), np.split(scores, cuts), strict=True
-        ):
-            yield self._documents(self.shard.ranked(own_rows, own_scores, salt)[:n])
-
     def _among(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
         among = np.zeros(len(self.shard.unit_ids), bool)
         among[self.units[places]] = True
@@ -198,11 +175,10 @@ class FoundUnits:
     """All shards' hits; implements `EligibleUnits`.
 
     The search over all vectors is done once. What a draw needs after the units have
-    paid is cut out of its result (`by_shard`), or scored for the chosen units' few
-    documents (`by_unit`). A unit's place counts through the shards, one after another.
+    paid is cut out of its result. A unit's place counts through the shards, one after
+    another.
     """
 
-    vector: Vectors  # The question's vector, shape (1, dimension).
     hits: Sequence[ShardHits]  # One for each shard.
     salt: bytes  # The index's secret key, which breaks ties.
     index: ShardIndex  # What was searched.
@@ -249,16 +225,6 @@ class FoundUnits:
             hits.top(places[chosen] - first, n, self.salt)
             for hits, first, chosen in self._each(places)
         ]
-
-    def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
-        """Return for each of some units its own n best documents, best first."""
-        slots: list[list[Document]] = [[] for _ in places]
-        for hits, first, chosen in self._each(places):
-            if len(chosen):
-                found = hits.own_best(self.vector, places[chosen] - first, n, self.salt)
-                for position, slot in zip(chosen.tolist(), found, strict=True):
-                    slots[position] = slot
-        return slots
 
     def _each(
         self, places: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """The units of a draw: from each unit's own randomness to slots, and to charges.
 
-The proofs for `SampledGroups` and for `max_groups` fix the randomness of every unit and
-ask what one more unit changes. The code has the same form: every unit (or document) has
+The proof for `SampledGroups` fixes the randomness of every unit and asks
+what one more unit changes. The code has the same form: every unit (or document) has
 random numbers of its own, drawn independently of all others, and these functions are
 deterministic.
 """
@@ -27,30 +27,6 @@ if TYPE_CHECKING:
 _WORD_BITS = 64
 _BYTE_BITS = 8
 _REST_BITS = _WORD_BITS - _BYTE_BITS
-
-
-def lowest(
-    priorities: Sequence[int], unit_ids: Sequence[str], limit: int | None
-) -> list[int]:
-    """Return the places of the `limit` units of lowest priority, lowest first.
-
-    Priorities are drawn independently; equal ones are ordered by the unit ids. A limit
-    of None returns all, in random order.
-
-    Example:
-        >>> lowest([5, 1, 3], ["a", "b", "c"], 2)
-        [1, 2]
-
-    Privacy:
-        Relation `REPLACE` with a limit, `ADD_REMOVE` without. (priority, id) is a total
-        order in which adding a unit moves nobody else, so that the `limit` lowest
-        change by one unit in and at most one out. Independent priorities of one
-        distribution make the subset uniformly random.
-    """
-    order = sorted(
-        range(len(unit_ids)), key=lambda i: (int(priorities[i]), unit_ids[i])
-    )
-    return order[:limit]
 
 
 def poisson_sample(random: SecureRandom, n: int, rate: float) -> NDArray[np.int64]:

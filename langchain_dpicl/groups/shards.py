@@ -122,14 +122,6 @@ class Shard:
             keep &= np.isin(rows, only)
         return ShardHits.of(self, rows[keep], scores[keep])
 
-    def scored(
-        self, vector: Vectors, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return the scores of some rows, and the rows in the order of the scores."""
-        # Each row's product on its own, as in a search by range: the same bits.
-        scores, found = self.index.search(vector, len(rows), rows)
-        return scores[0], found[0]
-
     def ranked(
         self, rows: NDArray[np.int64], scores: NDArray[np.float32], salt: bytes
     ) -> list[int]:
@@ -338,7 +330,7 @@ class ShardIndex:
         hits = self._each(
             lambda shard, only: shard.hits(vector, threshold, only), self._searched()
         )
-        return FoundUnits(vector, hits, self.salt, self.whole or self)
+        return FoundUnits(hits, self.salt, self.whole or self)
 
     def _searched(self, sample: UnitSample | None = None) -> list[_Rows]:
         """Return for each shard the rows of the units that match and are sampled."""

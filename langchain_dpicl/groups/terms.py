@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.mechanisms.source import SecureRandom
 
-Grouping = Literal["shard", "unit"]
 _LEAST_RATE = 1e-6
 
 
@@ -23,9 +22,6 @@ class RetrievalTerms:
     docs_per_group: int  # Most documents in one slot.
     # Least cosine, in [-1, 1], of a document that counts; None: no threshold.
     score_threshold: float | None
-    grouping: Grouping  # `"shard"`: units hashed to slots; `"unit"`: one unit, one slot
-    # Cap on the number of slots when grouping by unit; None: no cap.
-    max_groups: int | None
     # Probability with which each unit is in a draw; 1: everybody is.
     sampling_rate: float = 1.0
 
@@ -39,73 +35,28 @@ class RetrievalTerms:
                     "score_threshold is a cosine: it must be between -1 and 1, not "
                     f"{threshold:g}."
                 )
-        terms = RetrievalTerms(
+        return RetrievalTerms(
             unit_key=check_unit_key(self.unit_key),
             n_groups=parameters.count(self.n_groups, "n_groups"),
             docs_per_group=parameters.count(self.docs_per_group, "docs_per_group"),
             score_threshold=threshold,
-            grouping=check_grouping(self.grouping),
-            max_groups=None
-            if self.max_groups is None
-            else parameters.count(self.max_groups, "max_groups"),
             sampling_rate=check_rate(self.sampling_rate),
         )
-        terms._check_together()
-        terms._check_sampling()
-        return terms
 
     @property
     def is_sampled(self) -> bool:
         """Whether a draw looks at a sample of the units."""
         return self.sampling_rate < 1
 
-    def _check_sampling(self) -> None:
-        if not self.is_sampled:
-            return
-        if self.grouping == "unit" and self.max_groups is None:
-            raise InvalidParameterError(
-                'sampling_rate below 1 with grouping="unit" needs max_groups=: without '
-                "it the number of model calls would tell how many units were sampled."
-            )
-
-    def _check_together(self) -> None:
-        if self.grouping == "shard":
-            if self.max_groups is not None:
-                raise InvalidParameterError(
-                    'max_groups goes with grouping="unit"; with grouping="shard" the '
-                    "number of slots is n_groups."
-                )
-            return
-        if self.score_threshold is None:
-            raise InvalidParameterError(
-                'grouping="unit" needs score_threshold=, a public cosine that every '
-                "unit is compared with alone. Taking the best units of the whole "
-                "corpus instead is not supported: removing one unit would let "
-                "another one in, so that no unit's effect is bounded."
-            )
-        if self.max_groups is not None and self.max_groups > self.n_groups:
-            raise InvalidParameterError(
-                f"max_groups is {self.max_groups} and n_groups {self.n_groups}: the "
-                "number of model calls is padded to n_groups, which must be at least "
-                "max_groups to hide how many units were eligible."
-            )
-
     @property
     def relation(self) -> Relation:
         """How one unit more or less changes the slots.
 
         Privacy:
-            Shards: the unit's documents sit in one shard, and a shard's slot is a
-            function of that shard alone: `REPLACE`. Units over a threshold: whether
-            a unit is in, and with what, is a function of its own documents: one slot
-            more or less, `ADD_REMOVE`. With a cap, the slots are those of the
-            eligible units with the smallest of independent priorities; one eligible
-            unit more enters or does not, and pushes out one other at most:
-            `REPLACE`. Of the units in a sample it
-            holds whatever the coins; see `groups.sampling`.
+            The unit's documents sit in one shard, and a shard's slot is a function of
+            that shard alone: `REPLACE`. Of the units in a sample it holds whatever the
+            coins; see `groups.sampling`.
         """
-        if self.grouping == "unit" and self.max_groups is None:
-            return Relation.ADD_REMOVE
         return Relation.REPLACE
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,8 +90,6 @@ class SamplingTerms:
     unit_key: str  # The metadata key that holds the unit id.
     n_groups: int  # Number of slots, and of model calls to pad to.
     sampling_rate: float  # Probability with which each unit is in a draw.
-    # `"shard"`: sampled units dealt to slots; `"unit"`: one unit, one slot.
-    grouping: Grouping
     docs_per_unit: int | None  # Most documents of one unit in a draw; None: all of them
 
     def check(self) -> SamplingTerms:
@@ -149,7 +98,6 @@ class SamplingTerms:
             unit_key=check_unit_key(self.unit_key),
             n_groups=parameters.count(self.n_groups, "n_groups"),
             sampling_rate=parameters.sampling_rate(self.sampling_rate),
-            grouping=check_grouping(self.grouping),
             docs_per_unit=None
             if self.docs_per_unit is None
             else parameters.count(self.docs_per_unit, "docs_per_unit"),
@@ -162,10 +110,9 @@ class SamplingTerms:
         Privacy:
             Fix the inclusion bit and the slot number of every unit; they are
             independent of each other and of all documents. Then a sampled unit's
-            documents are in one slot. Dealt to `n_groups` slots, that slot changes:
-            `REPLACE`. One unit, one slot: it appears or vanishes: `ADD_REMOVE`.
+            documents are in one slot, and that slot changes: `REPLACE`.
         """
-        return Relation.REPLACE if self.grouping == "shard" else Relation.ADD_REMOVE
+        return Relation.REPLACE
 
     def description(self) -> dict[str, Any]:
         """Return the terms and what follows from them, ready for JSON."""
@@ -195,15 +142,6 @@ def check_rate(rate: Any) -> float:
             "would be almost empty."
         )
     return found
-
-
-def check_grouping(grouping: Any) -> Grouping:
-    """Return the grouping, refusing what is neither "shard" nor "unit"."""
-    if grouping == "shard":
-        return "shard"
-    if grouping == "unit":
-        return "unit"
-    raise InvalidParameterError('grouping must be "shard" or "unit".')
 
 
 def describe_source(random: SecureRandom) -> str:

@@ -22,6 +22,7 @@ from support.audit_chains import (
 )
 from support.exact_laws import Law, delta, product
 from support.fakes import ScriptedModel
+from support.groups_fakes import SALT
 
 from langchain_dpicl import (
     DPChain,
@@ -46,6 +47,7 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     UnitError,
 )
+from langchain_dpicl.groups.units import keyed_slot
 from langchain_dpicl.mechanisms import (
     ptr_pass_rate,
     ptr_top_k,
@@ -89,11 +91,11 @@ def worlds(
 # -- exactness -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("terms", [{}, {"grouping": "unit", "score_threshold": -1.0}])
+@pytest.mark.parametrize("terms", [{}, {"score_threshold": -1.0}])
 def test_votes_lose_what_two_histograms_lose(terms: dict[str, Any]) -> None:
     chain = chain_of(vote(noise_multiplier=2.0), groups_of(people(), **terms))
     report = audit(chain)
-    sigma = 2.0 * (1 if terms else math.sqrt(2))
+    sigma = 2.0 * math.sqrt(2)
     measured = epsilons(report)
     for name, canary in EVERYBODY:
         square = 0.0
@@ -199,12 +201,34 @@ def test_a_sound_sampled_chain_is_found_sound(name: str) -> None:
     assert report.is_sound, report
 
 
+def halves(groups: int = 20) -> RetrievedGroups:
+    """Return groups of which as many say one thing as the other.
+
+    But for one: with `p0` a group more says "rash", without it "cough".
+    """
+    own = keyed_slot(SALT, "p0", groups)
+    other = {f"p{i}": (keyed_slot(SALT, f"p{i}", groups) - own) % 2 for i in range(400)}
+    notes = [
+        Document(
+            f"A {'rash' if name == 'p0' or is_other else 'cough'}.",
+            metadata={"patient": name},
+        )
+        for name, is_other in other.items()
+    ]
+    terms: Any = {"n_groups": groups, "docs_per_group": 99, "score_threshold": -1.0}
+    return groups_of(notes, **terms)
+
+
+def finds_a_rash(text: str) -> str:
+    return "rash" if "A rash" in text else "cough"
+
+
 def test_in_a_per_unit_account_a_person_pays_no_more_than_a_balance() -> None:
     budget = PrivacyBudgetHandler(
         epsilon=2, delta=DELTA, queries=1, scope="unit", ledger=":memory:"
     )
-    groups = groups_of(people(), grouping="unit", score_threshold=-1.0)
-    report = audit(chain_of(vote(), groups, budget=budget), repeats=3)
+    groups, model = halves(), ScriptedModel(reply=finds_a_rash)
+    report = audit(chain_of(vote(), groups, model, budget=budget), ["p0"], repeats=3)
     assert report.is_sound
     assert report.claimed["epsilon"] == 2
     assert max(epsilons(report).values()) == pytest.approx(2, rel=1e-2)
@@ -246,23 +270,6 @@ def test_a_person_in_several_slots_is_the_finding(kind: type[RetrievedGroups]) -
     assert name in {*UNITS, "new"}
     assert "slots differ" in str(finding)
     assert any(question in str(finding) for question in QUESTIONS)
-
-
-def test_a_moved_slot_is_a_finding_where_one_person_adds_one() -> None:
-    class Shared(RetrievedGroups):
-        def draw_prepared(self, prepared: Any, **given: Any) -> list[list[Document]]:
-            first, second, *rest = super().draw_prepared(prepared, **given)
-            return [[*first, *second], *rest]
-
-        @property
-        def keeps_places(self) -> bool:
-            return False
-
-    terms: Any = {"grouping": "unit", "score_threshold": -1.0}
-    groups = groups_of(people(), Shared, **terms)
-    report = audit(chain_of(vote(), groups))
-    assert not report.is_sound
-    assert "slot" in str(report.rows[0][4])
 
 
 def test_half_the_noise_exceeds_the_claim() -> None:
@@ -329,18 +336,10 @@ def test_a_gap_that_is_tested_one_word_too_low_exceeds_the_claim() -> None:
 
     noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
     given: dict[str, Any] = {"k": 1, **noise}
-    # As many say the one as the other: one person decides which word is first.
-    halves = [
-        Document(f"A {'rash' if i % 2 else 'cough'}.", metadata={"patient": f"p{i}"})
-        for i in range(20)
-    ]
-    terms: Any = {"grouping": "unit", "score_threshold": -1.0}
 
     def run(parser: Any) -> AuditReport:
-        model = ScriptedModel(
-            reply=lambda text: "rash" if "A rash" in text else "cough"
-        )
-        chain = chain_of(parser, groups_of(halves, **terms), model, epsilon=60)
+        model = ScriptedModel(reply=finds_a_rash)
+        chain = chain_of(parser, halves(), model, epsilon=60)
         return audit(chain, ["p0", "p1"])
 
     assert run(KSAPTROutputParser(**given)).is_sound
@@ -356,17 +355,12 @@ def test_a_set_in_the_order_of_its_counts_exceeds_the_claim() -> None:
             ranked = sorted(found.keywords, key=lambda word: (-counts[word], word))
             return replace(found, keywords=tuple(ranked))
 
-    halves = [
-        Document(f"A {'rash' if i % 2 else 'cough'}.", metadata={"patient": f"p{i}"})
-        for i in range(40)
-    ]
-    given: Any = {"grouping": "unit", "score_threshold": -1.0}
-    model = ScriptedModel(reply=lambda text: "rash" if "A rash" in text else "cough")
+    model = ScriptedModel(reply=finds_a_rash)
     for parser, is_sound in (
         (KSAPTROutputParser(k=2), True),
         (Ordered(k=2), False),
     ):
-        chain = chain_of(parser, groups_of(halves, **given), model)
+        chain = chain_of(parser, halves(40), model)
         assert audit(chain, ["p0", "p1"]).is_sound is is_sound
 
 
@@ -426,10 +420,8 @@ def refused() -> dict[str, tuple[Any, str]]:
     records = people()
     plan: dict[str, Any] = {"unit_key": "patient", "n_groups": 4}
     sampled = SampledGroups.from_documents(records, **plan, sampling_rate=0.5)
-    capped: Any = {"grouping": "unit", "score_threshold": -1.0, "max_groups": 2}
     return {
         "sampled": (chain_of(vote(), sampled), "SampledGroups"),  # type: ignore[arg-type]
-        "capped": (chain_of(vote(), groups_of(records, **capped)), "max_groups"),
     }
 
 

@@ -313,15 +313,8 @@ def test_esa_asks_the_model_for_its_candidates(groups: RetrievedGroups) -> None:
 
 @pytest.mark.parametrize(
     ("terms", "relation"),
-    [
-        ({"grouping": "shard"}, Relation.REPLACE),
-        ({"grouping": "unit", "score_threshold": 0.1}, Relation.ADD_REMOVE),
-        (
-            {"grouping": "unit", "score_threshold": 0.1, "max_groups": 40},
-            Relation.REPLACE,
-        ),
-    ],
-    ids=["shard", "unit", "unit with a cap"],
+    [({}, Relation.REPLACE), ({"score_threshold": 0.1}, Relation.REPLACE)],
+    ids=["all", "threshold"],
 )
 async def test_the_mechanism_is_told_the_sources_relation_and_what_was_charged(
     terms: dict[str, Any], relation: Relation, monkeypatch: pytest.MonkeyPatch

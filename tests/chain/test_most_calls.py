@@ -60,8 +60,6 @@ def chains() -> Iterator[Any]:
     yield pytest.param({}, 41, id="vote")
     yield pytest.param({"parser": drafted}, 42, id="draft")
     yield pytest.param({"parser": KSAPTROutputParser(k=1)}, 42, id="words")
-    capped = groups(grouping="unit", max_groups=20)
-    yield pytest.param({"groups": capped}, 41, id="capped")
 
 
 @pytest.mark.parametrize(("parts", "most"), list(chains()))

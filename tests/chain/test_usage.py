@@ -22,7 +22,6 @@ from langchain_dpicl import (
     DPChain,
     KSAPTROutputParser,
     RetrievedGroups,
-    SampledGroups,
     VoteOutputParser,
 )
 
@@ -31,13 +30,6 @@ GROUPS = RetrievedGroups.from_documents(
 )
 FEW = RetrievedGroups.from_documents(
     notes(65), EMBEDDING, unit_key="patient", n_groups=60
-)
-UNITS = SampledGroups.from_documents(
-    notes(900),
-    unit_key="patient",
-    n_groups=60,
-    sampling_rate=50 / 900,
-    grouping="unit",
 )
 PRIVATE = 10**6
 PUBLIC = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
@@ -146,11 +138,6 @@ def test_where_calls_are_not_padded_their_number_is_not_told() -> None:
     config: Any = {"callbacks": [rich()]}
     unpadded, _ = made(PARSERS["vote"](), FEW, pad_calls=False)
     assert "calls" not in record(unpadded.invoke(QUESTION, config))
-    # One slot a sampled person: there may be more of them than groups.
-    by_unit, _ = made(PARSERS["vote"](), UNITS)
-    answer = by_unit.invoke(QUESTION, {"callbacks": [rich()]})
-    assert "calls" not in record(answer)
-    assert used(answer) == 1
 
 
 @pytest.mark.parametrize("name", ["vote", "ptr"])

@@ -22,7 +22,6 @@ BY_UNIT = RetrievedGroups.from_documents(
     EMBEDDING,
     unit_key="patient",
     n_groups=20,
-    grouping="unit",
     score_threshold=0.0,
 )
 

@@ -21,7 +21,6 @@ from support.groups_fakes import (
     Till,
     WordEmbedding,
     contents,
-    eligible_ids,
     note,
     retrieved,
 )
@@ -31,9 +30,7 @@ from support.neighbor_checks import (
     Slots,
     check_disjoint,
     check_insertion_order,
-    check_one_appears,
     check_one_place,
-    check_one_swapped,
     run,
 )
 
@@ -73,9 +70,6 @@ def draw(documents: list[Document], words: dict[str, int], **terms: Any) -> Slot
 
 def drawn(groups: RetrievedGroups, words: dict[str, int]) -> Slots:
     prepared = groups.prepare(QUESTION)
-    if groups.description["grouping"] == "unit":
-        ids = eligible_ids(groups, prepared)
-        groups._random = Scripted([words[unit_id] for unit_id in ids])
     return contents(groups.draw_prepared(prepared))
 
 
@@ -85,15 +79,6 @@ def by_shard(documents: list[Document], words: dict[str, int]) -> Slots:
 
 def by_shard_with_threshold(documents: list[Document], words: dict[str, int]) -> Slots:
     return draw(in_wards(documents), words, score_threshold=0.5)
-
-
-def by_unit(documents: list[Document], words: dict[str, int]) -> Slots:
-    return draw(in_wards(documents), words, score_threshold=0.5, grouping="unit")
-
-
-def by_unit_capped(documents: list[Document], words: dict[str, int]) -> Slots:
-    terms = {"score_threshold": 0.5, "grouping": "unit", "max_groups": 2}
-    return draw(in_wards(documents), words, **terms)
 
 
 def sampled(documents: list[Document], words: dict[str, int]) -> Slots:
@@ -119,10 +104,9 @@ def sampled(documents: list[Document], words: dict[str, int]) -> Slots:
 
 
 REPLACE = [by_shard, by_shard_with_threshold, sampled]
-ALL = [*REPLACE, by_unit, by_unit_capped]
 
 
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE)
 def test_no_unit_sits_in_two_slots(drawer: Any) -> None:
     run(check_disjoint(drawer), examples=60)
 
@@ -132,15 +116,7 @@ def test_one_unit_changes_one_numbered_slot(drawer: Any) -> None:
     run(check_one_place(drawer), examples=60)
 
 
-def test_one_unit_is_one_slot_more_or_less() -> None:
-    run(check_one_appears(by_unit), examples=60)
-
-
-def test_one_unit_swaps_one_slot_under_a_cap() -> None:
-    run(check_one_swapped(by_unit_capped), examples=60)
-
-
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE)
 def test_slots_do_not_depend_on_insertion_order(drawer: Any) -> None:
     run(check_insertion_order(drawer), examples=40)
 
@@ -157,7 +133,7 @@ def check_nobody_else(drawer: Any) -> Any:
     return check
 
 
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE)
 def test_who_does_not_match_changes_nothing(drawer: Any) -> None:
     run(check_nobody_else(drawer), examples=80)
 
@@ -181,7 +157,6 @@ def after(drawer: Any) -> Any:
     [
         {},
         {"score_threshold": 0.5},
-        {"score_threshold": 0.5, "grouping": "unit", "max_groups": 2},
     ],
 )
 def test_twin_a_filter_after_the_search_is_changed_by_others(terms: Any) -> None:
@@ -228,16 +203,10 @@ def asked(groups: RetrievedGroups) -> list[list[str]]:
     return till.asked
 
 
-@pytest.mark.parametrize("grouping", ["shard", "unit"])
 @pytest.mark.parametrize("rate", [1.0, 0.5])
-def test_only_who_matches_is_asked_to_pay(grouping: Any, rate: float) -> None:
-    groups = retrieved(
-        WARDS,
-        score_threshold=-1.0,
-        grouping=grouping,
-        sampling_rate=rate,
-        max_groups=4 if grouping == "unit" else None,
-    ).where({"ward": 0})
+def test_only_who_matches_is_asked_to_pay(rate: float) -> None:
+    groups = retrieved(WARDS, score_threshold=-1.0, sampling_rate=rate)
+    groups = groups.where({"ward": 0})
     assert asked(groups) == [sorted(str(i) for i in range(0, 24, 3))]
 
 
@@ -311,8 +280,8 @@ def test_a_filter_that_nobody_matches_is_no_error() -> None:
     for terms in ({}, {"score_threshold": 0.1}):
         only = retrieved(WARDS, **terms).where({"ward": 7})
         assert contents(only.draw(QUESTION)) == [()] * 4
-    unknown = retrieved(WARDS, score_threshold=0.1, grouping="unit").where({"no": "x"})
-    assert unknown.draw(QUESTION) == []
+    unknown = retrieved(WARDS, score_threshold=0.1).where({"no": "x"})
+    assert unknown.draw(QUESTION) == [[]] * 4
 
 
 class Odd(int):

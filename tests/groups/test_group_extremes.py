@@ -31,8 +31,8 @@ def retrieved(**terms: Any) -> RetrievedGroups:
 
 def test_retrieval() -> None:
     sweep(retrieved, {"n_groups": 20, "docs_per_group": 2})
-    by_unit = {"docs_per_group": 2, "score_threshold": 0.1, "max_groups": 20}
-    sweep(lambda **terms: retrieved(grouping="unit", n_groups=20, **terms), by_unit)
+    passing = {"docs_per_group": 2, "score_threshold": 0.1}
+    sweep(lambda **terms: retrieved(n_groups=20, **terms), passing)
 
 
 def test_samples() -> None:

@@ -136,7 +136,7 @@ def test_the_index_is_that_of_the_documents(
 
 @pytest.mark.parametrize(
     "terms",
-    [{}, {"score_threshold": 0.5}, {"score_threshold": 0.5, "grouping": "unit"}],
+    [{}, {"score_threshold": 0.5}],
 )
 async def test_draws_are_those_of_the_documents(tmp_path: Any, terms: Any) -> None:
     path = file(documents(), tmp_path)

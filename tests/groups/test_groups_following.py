@@ -102,14 +102,14 @@ def test_a_revision_that_comes_while_one_is_read_is_read_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = saved(tmp_path / "saved")
-    check, revisions = saved_files.check_permissions, ["second"]
+    read, revisions = saved_files.read_vectors, ["second"]
 
-    def interrupted(*given: Any) -> None:
+    def interrupted(*given: Any) -> Any:
         if revisions:
             saved(path, revisions.pop())
-        check(*given)
+        return read(*given)
 
-    monkeypatch.setattr(storage, "check_permissions", interrupted)
+    monkeypatch.setattr(storage, "read_vectors", interrupted)
     assert words(load(path).draw(QUESTION)) == {"second"}
 
 

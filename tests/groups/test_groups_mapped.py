@@ -49,7 +49,6 @@ def load(path: Path, **options: Any) -> RetrievedGroups:
     [
         {},
         {"score_threshold": 0.5},
-        {"score_threshold": 0.5, "grouping": "unit", "max_groups": 3},
         {"sampling_rate": 0.5},
     ],
 )

@@ -19,7 +19,6 @@ from support.groups_fakes import (
     WordEmbedding,
     contents,
     corpora,
-    eligible_ids,
     note,
     retrieved,
     slots_in_and_out,
@@ -31,7 +30,6 @@ from support.neighbor_checks import (
     check_insertion_order,
     check_one_appears,
     check_one_place,
-    check_one_swapped,
     run,
 )
 
@@ -53,38 +51,15 @@ def by_shard_with_threshold(documents: list[Document], _: dict[str, int]) -> Slo
     return contents(groups.draw(QUESTION))
 
 
-def by_unit(
-    documents: list[Document], words: dict[str, int], max_groups: int | None = None
-) -> Slots:
-    groups = retrieved(
-        documents,
-        n_groups=M,
-        score_threshold=0.5,
-        grouping="unit",
-        max_groups=max_groups,
-    )
-    prepared = groups.prepare(QUESTION)
-    eligible = eligible_ids(groups, prepared)
-    groups._random = Scripted([words[unit_id] for unit_id in eligible])
-    return contents(groups.draw_prepared(prepared))
-
-
-def by_unit_capped(documents: list[Document], words: dict[str, int]) -> Slots:
-    return by_unit(documents, words, max_groups=2)
-
-
-def sampled(
-    documents: list[Document], words: dict[str, int], grouping: str = "shard"
-) -> Slots:
+def sampled(documents: list[Document], words: dict[str, int]) -> Slots:
     """Draw with every unit's inclusion, slot and order given by its own word."""
     if not documents:
-        return [()] * M if grouping == "shard" else []
+        return [()] * M
     groups = SampledGroups.from_documents(
         documents,
         unit_key="unit",
         n_groups=1,
         sampling_rate=0.5,
-        grouping=grouping,
         docs_per_unit=2,
     )
     object.__setattr__(groups._terms, "n_groups", M)
@@ -103,10 +78,6 @@ def sampled(
     return contents(groups.draw(QUESTION))
 
 
-def sampled_by_unit(documents: list[Document], words: dict[str, int]) -> Slots:
-    return sampled(documents, words, grouping="unit")
-
-
 def hash_of(document: Document, words: dict[str, int]) -> int:
     """Stand in for a row's own random word."""
     own = f"{words[document.metadata['unit']]} {document.page_content}"
@@ -114,8 +85,6 @@ def hash_of(document: Document, words: dict[str, int]) -> int:
 
 
 REPLACE_BY_PLACE = [by_shard, by_shard_with_threshold, sampled]
-ADD_REMOVE = [by_unit, sampled_by_unit]
-ALL = [*REPLACE_BY_PLACE, *ADD_REMOVE, by_unit_capped]
 
 
 def ranked(documents: list[Document]) -> list[Document]:
@@ -185,7 +154,7 @@ def fixed_size_sample(documents: list[Document], words: dict[str, int]) -> Slots
     )
 
 
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE_BY_PLACE)
 def test_no_unit_sits_in_two_slots(drawer: Any) -> None:
     run(check_disjoint(drawer))
 
@@ -195,16 +164,7 @@ def test_one_unit_changes_one_numbered_slot(drawer: Any) -> None:
     run(check_one_place(drawer))
 
 
-@pytest.mark.parametrize("drawer", ADD_REMOVE)
-def test_one_unit_is_one_slot_more_or_less(drawer: Any) -> None:
-    run(check_one_appears(drawer))
-
-
-def test_one_unit_swaps_one_slot_under_a_cap() -> None:
-    run(check_one_swapped(by_unit_capped))
-
-
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE_BY_PLACE)
 def test_slots_do_not_depend_on_insertion_order(drawer: Any) -> None:
     run(check_insertion_order(drawer))
 
@@ -233,7 +193,7 @@ def test_twins_put_a_unit_into_two_slots(twin: Any) -> None:
         run(check_disjoint(twin), twin=True)
 
 
-@pytest.mark.parametrize("twin", [fixed_size_sample, by_unit_capped])
+@pytest.mark.parametrize("twin", [fixed_size_sample])
 def test_a_fixed_number_of_units_is_not_add_remove(twin: Any) -> None:
     with pytest.raises(AssertionError):
         run(check_one_appears(twin), twin=True)
@@ -267,37 +227,21 @@ def test_deleting_is_the_same_as_never_having_added(case: Any) -> None:
     assert contents(groups.draw(QUESTION)) == by_shard(documents, {})
 
 
-@pytest.mark.parametrize(
-    ("terms", "relation"),
-    [
-        ({}, Relation.REPLACE),
-        ({"score_threshold": 0.2}, Relation.REPLACE),
-        ({"score_threshold": 0.2, "grouping": "unit"}, Relation.ADD_REMOVE),
-        (
-            {"score_threshold": 0.2, "grouping": "unit", "max_groups": 2},
-            Relation.REPLACE,
-        ),
-    ],
-)
-def test_relation_of_retrieved_groups(terms: Any, relation: Any) -> None:
+@pytest.mark.parametrize("terms", [{}, {"score_threshold": 0.2}])
+def test_relation_of_retrieved_groups(terms: Any) -> None:
     groups = retrieved([note(i, "rash") for i in range(5)], **terms)
-    assert groups.relation is relation
+    assert groups.relation is Relation.REPLACE
     assert groups.sampling_rate == 1.0
     with pytest.raises(InvalidParameterError):
         groups.relation = Relation.ADD_REMOVE
 
 
-@pytest.mark.parametrize(
-    ("grouping", "relation"),
-    [("shard", Relation.REPLACE), ("unit", Relation.ADD_REMOVE)],
-)
-def test_relation_of_sampled_groups(grouping: Any, relation: Any) -> None:
+def test_relation_of_sampled_groups() -> None:
     groups = SampledGroups.from_documents(
         [note(i, "rash") for i in range(5)],
         unit_key="unit",
         n_groups=2,
         sampling_rate=0.25,
-        grouping=grouping,
     )
-    assert groups.relation is relation
+    assert groups.relation is Relation.REPLACE
     assert groups.sampling_rate == 0.25

@@ -44,7 +44,7 @@ def sampled() -> SampledGroups:
 
 
 def test_reprs_hold_no_records() -> None:
-    retrieved = build(grouping="unit", score_threshold=0.1)
+    retrieved = build(score_threshold=0.1)
     poisson = sampled()
     said = ""
     for thing in (retrieved, poisson):

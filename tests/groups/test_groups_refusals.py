@@ -26,18 +26,6 @@ from langchain_dpicl.groups.drawing import PreparedQuestion
         ({"score_threshold": -1.01}, "cosine"),
         ({"score_threshold": float("nan")}, "score_threshold"),
         ({"score_threshold": "high"}, "score_threshold"),
-        ({"grouping": "global"}, "grouping"),
-        ({"grouping": None}, "grouping"),
-        ({"grouping": "unit"}, "score_threshold=.*not supported"),
-        ({"max_groups": 3}, "max_groups goes with"),
-        (
-            {"grouping": "unit", "score_threshold": 0.1, "max_groups": 0},
-            "max_groups",
-        ),
-        (
-            {"grouping": "unit", "score_threshold": 0.1, "max_groups": 5},
-            "max_groups is 5 and n_groups 4",
-        ),
         ({"unit_key": ""}, "unit_key"),
         ({"unit_key": 7}, "unit_key"),
         ({"random": np.random.default_rng(0)}, "SecureRandom"),
@@ -60,7 +48,7 @@ def test_too_few_units() -> None:
     with pytest.raises(UnitError, match="n_groups is 13 and there are 12 units"):
         build(n_groups=13)
     with pytest.raises(UnitError, match="n_groups is 13 and there are 12 units"):
-        build(n_groups=13, grouping="unit", score_threshold=0.1)
+        build(n_groups=13, score_threshold=0.1)
     assert build(n_groups=12).n_groups == 12
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from scipy import stats
 from support.groups_fakes import (
     NOTES,
     QUESTION,
@@ -72,14 +70,6 @@ def test_draws_match_a_search_by_hand(units: Any, n: Any, threshold: Any) -> Non
             if keyed_slot(SALT, str(doc.metadata["unit"]), 3) == number
         ]
         assert [doc.page_content for doc in slot] == expected_top(own, n, threshold)
-    by_unit = retrieved(documents, embedding=Gaussian(), grouping="unit", **common)
-    found = {slot[0].metadata["unit"]: slot for slot in by_unit.draw(QUESTION)}
-    for unit in set(units):
-        own = [doc for doc in documents if doc.metadata["unit"] == unit]
-        if expected_top(own, 1, threshold):
-            texts = [doc.page_content for doc in found.pop(unit)]
-            assert texts == expected_top(own, n, -2)
-    assert not found
 
 
 def test_shards_give_every_slot_even_an_empty_one() -> None:
@@ -91,11 +81,10 @@ def test_shards_give_every_slot_even_an_empty_one() -> None:
 
 
 def test_nobody_passes() -> None:
-    assert build(grouping="unit", score_threshold=1.0).draw("sleep") == []
+    assert build(score_threshold=1.0).draw("sleep") == [[]] * 4
 
 
-@pytest.mark.parametrize("grouping", ["shard", "unit"])
-def test_the_threshold_itself_passes(grouping: Any) -> None:
+def test_the_threshold_itself_passes() -> None:
     embedding = Given([[0.6, 0.8], [0.6, -0.8], [0.5, 0.9]])
     documents = [note(i, str(i)) for i in range(3)]
     score = float(np.float32(0.6))
@@ -105,13 +94,11 @@ def test_the_threshold_itself_passes(grouping: Any) -> None:
             embedding,
             n_groups=1,
             score_threshold=threshold,
-            grouping=grouping,
         )
         assert sum(map(len, groups.draw("q"))) == n
 
 
-@pytest.mark.parametrize("grouping", ["shard", "unit"])
-def test_opposite_vectors_pass_minus_one(grouping: Any) -> None:
+def test_opposite_vectors_pass_minus_one() -> None:
     # Rounding takes some of these cosines just below -1.
     documents = [note(i, str(i)) for i in range(30)]
     vectors = np.random.default_rng(0).standard_normal((30, 7))
@@ -122,7 +109,6 @@ def test_opposite_vectors_pass_minus_one(grouping: Any) -> None:
             Given([vector] * 30, -vector),
             n_groups=1,
             score_threshold=-1,
-            grouping=grouping,
             docs_per_group=30,
         )
         prepared = groups.prepare("q")
@@ -156,7 +142,6 @@ def test_threads_find_the_same(monkeypatch: Any) -> None:
         NOTES,
         n_groups=7,
         embedding=Gaussian(),
-        grouping="unit",
         score_threshold=0.0,
         random=SeededRandom(1),
     )
@@ -181,29 +166,6 @@ def test_the_callers_own_searches_keep_their_threads() -> None:
         assert shards.faiss.omp_get_max_threads() == 3
     finally:
         shards.faiss.omp_set_num_threads(before)
-
-
-def test_a_cap_keeps_a_fresh_uniform_subset() -> None:
-    groups = build(
-        grouping="unit",
-        score_threshold=-1,
-        max_groups=4,
-        random=SeededRandom(2),
-    )
-    kept, first = Counter(), Counter()
-    for _ in range(2_000):
-        slots = contents(groups.draw(QUESTION))
-        assert len(slots) == 4
-        kept.update(unit for slot in slots for unit in units_in(slot))
-        first.update(units_in(slots[0]))
-    assert len(kept) == 12
-    assert stats.chisquare(list(kept.values())).pvalue > 1e-6
-    assert stats.chisquare(list(first.values())).pvalue > 1e-6
-
-
-def test_production_randomness_is_fresh() -> None:
-    groups = build(grouping="unit", score_threshold=-1)
-    assert len({str(contents(groups.draw(QUESTION))) for _ in range(10)}) == 10
 
 
 def test_documents_come_back_as_given_and_as_copies() -> None:
@@ -284,8 +246,6 @@ def test_description_is_public_json() -> None:
         "n_groups": 4,
         "docs_per_group": 4,
         "score_threshold": 0.25,
-        "grouping": "shard",
-        "max_groups": None,
         "relation": "replace",
         "random": "operating system",
     }

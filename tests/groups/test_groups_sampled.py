@@ -14,7 +14,7 @@ from support.groups_fakes import Scripted, contents, note, units_in
 
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.groups.selection import deal, lowest, poisson_sample
+from langchain_dpicl.groups.selection import deal, poisson_sample
 from langchain_dpicl.mechanisms.source import SeededRandom
 
 if TYPE_CHECKING:
@@ -138,17 +138,16 @@ def test_a_draw_is_fresh() -> None:
 
 
 def test_a_shared_draw_is_the_same_draw_without_the_copies() -> None:
-    for grouping in ("shard", "unit"):
-        copied = sources(grouping=grouping).draw_prepared(None)
-        groups = sources(grouping=grouping)
-        shared = groups.draw_shared()
-        assert copied == shared
-        assert sum(map(len, shared)) > 10
-        again = [note for slot in groups.draw_shared() for note in slot]
-        own = {id(note) for slot in shared for note in slot}
-        assert own & {id(note) for note in again}, "the corpus's own documents"
-        handed_out = [note for slot in groups.draw_prepared(None) for note in slot]
-        assert not own & {id(note) for note in handed_out}
+    copied = sources().draw_prepared(None)
+    groups = sources()
+    shared = groups.draw_shared()
+    assert copied == shared
+    assert sum(map(len, shared)) > 10
+    again = [note for slot in groups.draw_shared() for note in slot]
+    own = {id(note) for slot in shared for note in slot}
+    assert own & {id(note) for note in again}, "the corpus's own documents"
+    handed_out = [note for slot in groups.draw_prepared(None) for note in slot]
+    assert not own & {id(note) for note in handed_out}
 
 
 def test_a_sampled_unit_brings_all_its_documents() -> None:
@@ -163,18 +162,13 @@ def test_at_rate_one_everybody_is_there() -> None:
     assert sum(map(len, slots)) == 60
 
 
-def test_by_unit_each_slot_is_one_unit() -> None:
-    slots = contents(sources(grouping="unit", sampling_rate=1.0).draw("q"))
-    assert [len(units_in(slot)) for slot in slots] == [1] * 20
-    assert len({unit for slot in slots for unit in units_in(slot)}) == 20
-
-
 def test_documents_of_a_unit_can_be_capped() -> None:
-    groups = sources(sampling_rate=1.0, docs_per_unit=2, grouping="unit")
+    groups = sources(sampling_rate=1.0, docs_per_unit=2, n_groups=20)
     kept = Counter()
     for _ in range(300):
         slots = groups.draw("q")
-        assert {len(slot) for slot in slots} == {2}
+        counts = Counter(doc.metadata["unit"] for slot in slots for doc in slot)
+        assert set(counts.values()) == {2}
         kept.update(doc.page_content for slot in slots for doc in slot)
     # A fresh random subset: each of a unit's three documents two times in three.
     assert stats.chisquare(list(kept.values())).pvalue > SIGNIFICANCE
@@ -182,7 +176,7 @@ def test_documents_of_a_unit_can_be_capped() -> None:
 
 
 def test_order_and_slots_are_random() -> None:
-    groups = sources(grouping="unit", sampling_rate=1.0)
+    groups = sources(n_groups=1, sampling_rate=1.0)
     first_units, first_texts = Counter(), Counter()
     for _ in range(2_000):
         slot = groups.draw("q")[0]
@@ -200,23 +194,6 @@ def test_units_are_dealt_evenly() -> None:
         for number, slot in enumerate(contents(groups.draw("q"))):
             counts[number] += len(units_in(slot))
     assert stats.chisquare(list(counts.values())).pvalue > SIGNIFICANCE
-
-
-def test_lowest_is_a_uniformly_random_subset() -> None:
-    random = SeededRandom(4)
-    ids = [f"p{i}" for i in range(8)]
-    counts = Counter()
-    for _ in range(5_000):
-        counts.update(lowest(random.words(8).tolist(), ids, 3))
-    assert stats.chisquare([counts[i] for i in range(8)]).pvalue > SIGNIFICANCE
-    twin = Counter()
-    for _ in range(5_000):
-        twin.update(lowest([min(w, 2**63) for w in random.words(8).tolist()], ids, 3))
-    assert stats.chisquare([twin[i] for i in range(8)]).pvalue < SIGNIFICANCE
-
-
-def test_equal_priorities_follow_the_id() -> None:
-    assert lowest([1, 1, 1], ["c", "a", "b"], 2) == [1, 2]
 
 
 def test_deal_nothing() -> None:
@@ -268,7 +245,6 @@ def test_rate_for_refuses(arguments: Any) -> None:
         ({"sampling_rate": "half"}, "sampling_rate"),
         ({"n_groups": 0}, "n_groups"),
         ({"n_groups": 2.0}, "n_groups"),
-        ({"grouping": "chunk"}, "grouping"),
         ({"docs_per_unit": 0}, "docs_per_unit"),
         ({"unit_key": ""}, "unit_key"),
         ({"unit_key": None}, "unit_key"),
@@ -288,16 +264,15 @@ def test_too_few_units() -> None:
 
 
 def test_description_is_public() -> None:
-    groups = sources(grouping="unit", random=None)
+    groups = sources(random=None)
     assert groups.description == {
         "source": "SampledGroups",
         "retrieval": "poisson",
         "unit_key": "unit",
         "n_groups": 5,
         "sampling_rate": 0.5,
-        "grouping": "unit",
         "docs_per_unit": None,
-        "relation": "add_remove",
+        "relation": "replace",
         "random": "operating system",
     }
     assert "NOT SECURE" in repr(sources())

@@ -34,7 +34,6 @@ def drawn_units(groups: RetrievedGroups) -> set[str]:
     [
         {},
         {"score_threshold": -1.0},
-        {"score_threshold": -1.0, "grouping": "unit", "max_groups": 60, "n_groups": 60},
     ],
 )
 def test_each_unit_is_in_at_the_rate_with_all_its_documents(
@@ -92,18 +91,15 @@ def unit(document: Document) -> str:
 
 
 def test_everybody_eligible_pays_and_who_does_not_is_in_no_sample() -> None:
-    for grouping in ({}, {"grouping": "unit", "max_groups": 9, "n_groups": 9}):
-        terms: dict[str, Any] = {"n_groups": 3, "docs_per_group": 9, **grouping}
-        groups = retrieved(
-            documents(), score_threshold=-1.0, sampling_rate=0.5, **terms
-        )
-        assert groups.charges_units
-        till = Till(poor=[f"u{i}" for i in range(30)])
-        found = groups.draw_prepared(groups.prepare(QUESTION), charge_units=till)
-        (asked,) = till.asked
-        assert asked == sorted(f"u{i}" for i in range(UNITS))
-        drawn = {unit(document) for slot in found for document in slot}
-        assert drawn <= {f"u{i}" for i in range(30, UNITS)}
+    terms: dict[str, Any] = {"n_groups": 3, "docs_per_group": 9}
+    groups = retrieved(documents(), score_threshold=-1.0, sampling_rate=0.5, **terms)
+    assert groups.charges_units
+    till = Till(poor=[f"u{i}" for i in range(30)])
+    found = groups.draw_prepared(groups.prepare(QUESTION), charge_units=till)
+    (asked,) = till.asked
+    assert asked == sorted(f"u{i}" for i in range(UNITS))
+    drawn = {unit(document) for slot in found for document in slot}
+    assert drawn <= {f"u{i}" for i in range(30, UNITS)}
 
 
 def test_the_rate_is_saved_and_told(tmp_path: Any) -> None:
@@ -134,10 +130,6 @@ def test_rates_for_people_per_question() -> None:
         ({"sampling_rate": 1.1}, "sampling_rate"),
         ({"sampling_rate": math.nan}, "sampling_rate"),
         ({"sampling_rate": "half"}, "sampling_rate"),
-        (
-            {"sampling_rate": 0.5, "grouping": "unit", "score_threshold": 0.1},
-            "max_groups",
-        ),
     ],
 )
 def test_wrong_terms_are_refused(terms: dict[str, Any], said: str) -> None:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 TERMS: list[dict[str, Any]] = [
     {},
     {"score_threshold": 0.5},
-    {"score_threshold": 0.5, "grouping": "unit"},
-    {"score_threshold": 0.5, "grouping": "unit", "max_groups": 2},
 ]
 
 
@@ -170,8 +168,6 @@ def terms_with(**changes: Any) -> dict[str, Any]:
         "n_groups": 4,
         "docs_per_group": 2,
         "score_threshold": None,
-        "grouping": "shard",
-        "max_groups": None,
         **changes,
     }
 
@@ -190,7 +186,7 @@ def terms_with(**changes: Any) -> dict[str, Any]:
         ({"terms": None}, "parameters"),
         ({"terms": {}}, "parameters"),
         ({"terms": terms_with(n_groups=0)}, "parameters"),
-        ({"terms": terms_with(grouping="unit")}, "parameters"),
+        ({"terms": terms_with(grouping="shard")}, "parameters"),
         ({"terms": terms_with(epsilon=1)}, "parameters"),
         ({"documents": 19}, "counts"),
         ({"documents": "20"}, "not a count"),

@@ -111,7 +111,7 @@ def test_a_filter_with_releases_of_two_kinds(ledger: SQLLedger) -> None:
 
 
 def test_a_per_unit_account_speaks_of_any_unit(ledger: SQLLedger) -> None:
-    ask(account(ledger, scope="unit"), grouping="unit", score_threshold=0.1)
+    ask(account(ledger, scope="unit"), score_threshold=0.1)
     page = report.of(ledger, "notes").to_html()
     assert "≤ " in page
     assert "by any unit" in page
@@ -204,14 +204,14 @@ def test_examples_and_tables(ledger: SQLLedger) -> None:
 @pytest.mark.parametrize("scope", ["corpus", "unit"])
 def test_nothing_private_is_in_a_report(ledger: SQLLedger, scope: str) -> None:
     budget = account(ledger, scope=scope)
-    per_unit = {"grouping": "unit", "score_threshold": 0.1} if scope == "unit" else {}
+    per_unit = {"score_threshold": 0.1} if scope == "unit" else {}
     ask(budget, **per_unit)
     ask(budget, VoteOutputParser(labels=["rash", "cough"]), **per_unit)
     found = report.of(ledger, "notes")
     tags = (
         [balance.tag for balance in ledger.unit_balances("notes")] if per_unit else []
     )
-    assert len(tags) == len(per_unit) * 30
+    assert len(tags) == len(per_unit) * 60
     with closing(sqlite3.connect(ledger.path or "")) as connection:
         dump = "\n".join(connection.iterdump())
     keys = re.findall(r"X'([0-9A-F]{64})'", dump)

@@ -46,7 +46,6 @@ def chain(ledger: SQLLedger, name: str, **parts: Any) -> DPChain:
         n_groups=30,
         docs_per_group=2,
         score_threshold=threshold,
-        grouping="unit" if isinstance(threshold, float) else "shard",
     )
     parser = parts.pop("parser", VoteOutputParser(labels=["cough", "rash"]))
     budget = PrivacyBudgetHandler(ledger=ledger, account=name, **terms)

@@ -50,15 +50,13 @@ def groups_of(
         "n_groups": 4,
         "docs_per_group": 3,
         "score_threshold": None,
-        "grouping": "shard",
-        "max_groups": None,
         **terms,
     }
     checked = RetrievalTerms(**given).check()
     taken, units = take_documents(documents, "patient")
     vectors = result(embed_documents(embedding, taken, units, progress=False))
     index = ShardIndex.from_vectors(
-        vectors, taken, units, n_shards=checked.n_shards, salt=SALT
+        vectors, taken, units, n_shards=checked.n_groups, salt=SALT
     )
     return kind(checked, EmbeddedRecords("patient", embedding, index))
 

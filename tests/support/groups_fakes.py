@@ -111,8 +111,6 @@ def retrieved(
     n_groups: int = 4,
     docs_per_group: int = 2,
     score_threshold: Any = None,
-    grouping: str = "shard",
-    max_groups: int | None = None,
     sampling_rate: float = 1.0,
     salt: bytes = SALT,
     embedding: Embeddings | None = None,
@@ -124,8 +122,6 @@ def retrieved(
         n_groups,
         docs_per_group,
         score_threshold,
-        grouping,
-        max_groups,
         sampling_rate,
     ).check()
     embedding = embedding or WordEmbedding()

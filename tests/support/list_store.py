@@ -85,10 +85,6 @@ class ListStore(ShardStore):
     def above(self, vector: Any, threshold: float) -> list[StoredHit]:
         return [hit for hit in self.hits(vector) if hit.score >= threshold]
 
-    def of_units(self, vector: Any, values: Sequence[Any]) -> list[StoredHit]:
-        wanted = set(values)
-        return [hit for hit in self.hits(vector) if self.value(hit.document) in wanted]
-
     def delete(self, value: Any) -> int:
         before = len(self.rows)
         self.rows = [row for row in self.rows if self.value(row[0]) != value]
@@ -129,9 +125,6 @@ class BadStore(ListStore):
 
     def above(self, vector: Any, threshold: float) -> Any:
         return self.spoiled(super().above(vector, threshold))
-
-    def of_units(self, vector: Any, values: Sequence[Any]) -> Any:
-        return self.spoiled(super().of_units(vector, values))
 
     def spoiled(self, hits: list[StoredHit]) -> Any:
         return hits if self.spoil is None else self.spoil(hits, self)

@@ -11,11 +11,9 @@ from langchain_dpicl.groups.units import keyed_slot
 from support.groups_fakes import (
     QUESTION,
     SALT,
-    Scripted,
     Till,
     WordEmbedding,
     contents,
-    eligible_ids,
     retrieved,
 )
 
@@ -24,15 +22,6 @@ if TYPE_CHECKING:
 
 
 SHARD: dict[str, Any] = {"score_threshold": 0.5}
-
-
-UNIT: dict[str, Any] = {"score_threshold": 0.5, "grouping": "unit"}
-
-
-CAPPED: dict[str, Any] = {**UNIT, "max_groups": 2}
-
-
-ALL = [SHARD, UNIT, CAPPED]
 
 
 NAMES = [f"p{i}" for i in range(8)]
@@ -53,15 +42,11 @@ def draw(
     documents: Sequence[Document],
     poor: Any,
     terms: dict[str, Any],
-    words: dict[str, int] | None = None,
 ) -> tuple[Slots, list[str]]:
-    """Draw, each unit with its own random word; return the slots and who was asked."""
+    """Draw; return the slots and who was asked."""
     groups = retrieved(documents, **terms)
     prepared = groups.prepare(QUESTION)
     till = Till(poor)
-    if words is not None:
-        found = [unit for unit in eligible_ids(groups, prepared) if unit not in poor]
-        groups._random = Scripted([words[unit] for unit in found])
     slots = contents(groups.draw_prepared(prepared, charge_units=till))
     [asked] = till.asked
     return slots, asked

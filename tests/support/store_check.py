@@ -177,12 +177,6 @@ def _compare_eligible(
         theirs.by_shard(other, n),
         ours.by_shard(mine, n),
     )
-    _require_slots(
-        store,
-        f"{n} best of each of the {what}",
-        theirs.by_unit(other, n),
-        ours.by_unit(mine, n),
-    )
 
 
 def _check_sampling(
@@ -282,7 +276,7 @@ def _read(reader: VectorReader) -> SnapshotRecords:
 
 
 def _terms(n_shards: int) -> RetrievalTerms:
-    return RetrievalTerms(UNIT_KEY, n_shards, 4, None, "shard", None)
+    return RetrievalTerms(UNIT_KEY, n_shards, 4, None)
 
 
 def _vector(question: str) -> Vectors:

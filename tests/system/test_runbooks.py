@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.check_types import ROOT, blocks
+from support.check_types import ROOT
 from support.groups_fakes import WordEmbedding, note, retrieved
 from support.ledgers import UNIT_PLANNED, opened, spend
 from support.postgres import PostgresServer, Standby
@@ -132,7 +132,6 @@ def test_rotating(service: Path) -> None:
     after = {one.name for one in (service / "index").iterdir()}
     assert before & after == {"manifest.json"}
     assert state_in(service) == (1, False, 2)
-    assert blocks(PAGES / "rotate-keys.md"), "run by the tests of the pages"
 
 
 def test_backing_up_and_restoring(service: Path) -> None:

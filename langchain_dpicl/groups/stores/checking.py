@@ -15,8 +15,8 @@ on whether it has taken another record's place:
   is who passed a threshold.
 * *A record without a usable unit id, or without an id of its own*: fail. It belongs to
   no unit that could be protected, or cannot be told from its double.
-* *A record below the score asked for*, and *one of a unit not asked for* (`of_units`):
-  left out. No limit was in play: whether a record counts is a function of itself.
+* *A record below the score asked for*: left out. No limit was in play: whether a record
+  counts is a function of itself.
 
 The failure is an `UnsoundStoreError`. It is raised after the charge and names the kind
 of fault, never a number, an id or a text. Callers can see that a draw has failed. With

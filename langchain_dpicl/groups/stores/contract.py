@@ -100,7 +100,7 @@ class ShardStore(ABC):
     They are called from any thread, also from several at once.
 
     Privacy:
-        `best`, `above` and `of_units` must compare the question with every record that
+        `best` and `above` must compare the question with every record that
         counts, or with an index that was built from one shard alone. One approximate
         index of all records (an HNSW graph, IVF lists, product quantization trained on
         the corpus) ties units together: one person more or less can change what is
@@ -164,7 +164,7 @@ class ShardStore(ABC):
 
         Args:
             exact: The user wants an exact search although the store has such an index.
-                Then `best`, `above` and `of_units` must not use the index; if that is
+                Then `best` and `above` must not use the index; if that is
                 impossible, this must raise too.
         """
 
@@ -223,10 +223,6 @@ class ShardStore(ABC):
 
         A threshold below -1 asks for all records.
         """
-
-    @abstractmethod
-    def of_units(self, vector: Vectors, values: Sequence[Any]) -> list[StoredHit]:
-        """Return every record of some units; values as in the records' metadata."""
 
     @abstractmethod
     def delete(self, value: Any) -> int:

@@ -143,28 +143,7 @@ class StoreSearch:
         """Return every unit whose own best document reaches the threshold."""
         self.store.refuse_unsound(exact=self.exact)
         hits = self._above(vector, threshold)
-        return StoreUnits(self, vector, hits)
-
-    def of_units(
-        self, vector: Vectors, hits: Sequence[Hit]
-    ) -> dict[str, dict[str, Hit]]:
-        """Return all documents of the units of some hits, by unit and by id.
-
-        The hits themselves are among them, whatever has been deleted since they were
-        found: a query must not fail because of one person's records. Either way a
-        unit's documents are a function of its own records.
-        """
-        known = self.assignment.values
-        spellings = {hit.unit_id: set(known.get(hit.unit_id, ())) for hit in hits}
-        for hit in hits:
-            spellings[hit.unit_id].add(hit.value)
-        values = [value for own in spellings.values() for value in own]
-        returned = self.store.of_units(vector, values) if values else []
-        documents: dict[str, dict[str, Hit]] = {unit_id: {} for unit_id in spellings}
-        for hit in (*self.check.hits(returned), *hits):
-            if hit.unit_id in documents:
-                documents[hit.unit_id].setdefault(hit.id, hit)
-        return documents
+        return StoreUnits(self, hits)
 
     def ranked(self, hits: Iterable[Hit]) -> list[Hit]:
         """Return hits best first, ties in the order of their digests."""
@@ -238,11 +217,8 @@ class StoreUnits:
         who was not found, and asked to pay, before.
     """
 
-    def __init__(
-        self, search: StoreSearch, vector: Vectors, hits: Sequence[Hit]
-    ) -> None:
+    def __init__(self, search: StoreSearch, hits: Sequence[Hit]) -> None:
         self._search = search
-        self._vector = vector
         self._hits: dict[str, list[Hit]] = defaultdict(list)
         for hit in hits:
             self._hits[hit.unit_id].append(hit)
@@ -265,13 +241,6 @@ class StoreUnits:
             hits = self._hits[unit_id]
             shards[hits[0].shard].extend(hits)
         return [self._best(hits, n) for hits in shards]
-
-    def by_unit(self, places: NDArray[np.int64], n: int) -> list[list[Document]]:
-        """Return for each of some units its own n best documents, best first."""
-        chosen = self.unit_ids(places)
-        hits = [hit for unit_id in chosen for hit in self._hits[unit_id]]
-        found = self._search.of_units(self._vector, hits)
-        return [self._best(found[unit_id].values(), n) for unit_id in chosen]
 
     def _best(self, hits: Iterable[Hit], n: int) -> list[Document]:
         return [hit.document for hit in self._search.ranked(hits)[:n]]

@@ -1,4 +1,4 @@
-"""A whole chain over a vector store: both kinds, both accounts, both groupings."""
+"""A whole chain over a vector store: both kinds, both accounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ STORES = {"read out": in_memory, "searches": searching}
 GROUPINGS: dict[str, dict[str, Any]] = {
     "shard": {},
     "threshold": {"score_threshold": 0.3},
-    "unit": {"score_threshold": 0.3, "grouping": "unit", "max_groups": 20},
 }
 
 
@@ -38,7 +37,7 @@ async def test_a_chain_on_an_account_of_the_whole_corpus(
     assert len(budget.ledger.charges("default")) >= len(said)
 
 
-@pytest.mark.parametrize("grouping", ["threshold", "unit"])
+@pytest.mark.parametrize("grouping", ["threshold"])
 @pytest.mark.parametrize("store", list(STORES))
 async def test_a_chain_on_an_account_of_each_unit(store: str, grouping: str) -> None:
     groups = opened(STORES[store](records()), **GROUPINGS[grouping])

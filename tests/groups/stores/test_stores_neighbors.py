@@ -11,11 +11,9 @@ from langchain_core.documents import Document
 from support.groups_fakes import (
     QUESTION,
     SALT,
-    Scripted,
     Till,
     WordEmbedding,
     contents,
-    eligible_ids,
 )
 from support.list_store import ListStore
 from support.neighbor_checks import (
@@ -23,9 +21,7 @@ from support.neighbor_checks import (
     Slots,
     check_disjoint,
     check_insertion_order,
-    check_one_appears,
     check_one_place,
-    check_one_swapped,
     run,
 )
 from support.store_check import check_shard_store
@@ -81,26 +77,10 @@ def by_those_who_pay(documents: list[Document], words: dict[str, int]) -> Slots:
     return contents(groups.draw_prepared(groups.prepare(QUESTION), charge_units=till))
 
 
-def by_unit(
-    documents: list[Document], words: dict[str, int], max_groups: int | None = None
-) -> Slots:
-    terms = {"grouping": "unit", "max_groups": max_groups}
-    groups = live(documents, score_threshold=0.5, **terms)
-    prepared = groups.prepare(QUESTION)
-    eligible = eligible_ids(groups, prepared)
-    groups._random = Scripted([words.get(unit_id, 7) for unit_id in eligible])
-    return contents(groups.draw_prepared(prepared))
-
-
-def by_unit_capped(documents: list[Document], words: dict[str, int]) -> Slots:
-    return by_unit(documents, words, max_groups=2)
-
-
 REPLACE = [by_shard, by_threshold, by_those_who_pay]
-ALL = [*REPLACE, by_unit, by_unit_capped]
 
 
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE)
 def test_no_unit_sits_in_two_slots(drawer: Any) -> None:
     run(check_disjoint(drawer), examples=EXAMPLES)
 
@@ -110,15 +90,7 @@ def test_one_unit_changes_one_numbered_slot(drawer: Any) -> None:
     run(check_one_place(drawer), examples=EXAMPLES)
 
 
-def test_one_unit_is_one_slot_more_or_less() -> None:
-    run(check_one_appears(by_unit), examples=EXAMPLES)
-
-
-def test_one_unit_swaps_one_slot_under_a_cap() -> None:
-    run(check_one_swapped(by_unit_capped), examples=EXAMPLES)
-
-
-@pytest.mark.parametrize("drawer", ALL)
+@pytest.mark.parametrize("drawer", REPLACE)
 def test_slots_do_not_depend_on_insertion_order(drawer: Any) -> None:
     run(check_insertion_order(drawer), examples=EXAMPLES)
 

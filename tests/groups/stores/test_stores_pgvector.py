@@ -87,10 +87,8 @@ def test_unit_ids_by_value(vectors: VectorServer, kind: str) -> None:
     with shards_of(vectors.by_column(people(*values), kind=kind)) as shards:
         assert set(shards.unit_values()) == set(values)
         everything(shards)
-        assert units(shards.of_units(QUESTION, ["7", "a b"])) == {"7", "a b"}
-        nobodys = [7, True, 7.0, None, "\0", "\ud800", ["7"]]
-        assert shards.of_units(QUESTION, nobodys) == []
-        assert shards.delete(7) == 0
+        for nobodys in (7, True, 7.0, None, "\0", "\ud800", ["7"]):
+            assert shards.delete(nobodys) == 0
         assert shards.delete("7") == 1
         assert set(shards.unit_values()) == {*values} - {"7"}
 
@@ -101,10 +99,8 @@ def test_unit_ids_that_are_integers(vectors: VectorServer, kind: str) -> None:
     with shards_of(vectors.by_column(people(*values), kind=kind)) as shards:
         assert set(shards.unit_values()) == set(values)
         everything(shards)
-        assert units(shards.of_units(QUESTION, [7, -7])) == {7, -7}
-        nobodys = ["7", True, 1.0, None, 10**5000]
-        assert shards.of_units(QUESTION, nobodys) == []
-        assert shards.delete("7") == 0
+        for nobodys in ("7", True, 1.0, None, 10**5000):
+            assert shards.delete(nobodys) == 0
         assert shards.delete(7) == 1
         assert set(shards.unit_values()) == {0, 1, -7}
 

@@ -302,6 +302,5 @@ def test_searches_write_nothing(vectors: VectorServer, store: Any) -> None:
         )
         shards.best(QUESTION, 3, 1)
         shards.above(QUESTION, 0)
-        shards.of_units(QUESTION, [PRIVATE])
         shards.assign(dict.fromkeys(shards.unit_values(), 0), 1)
     assert set(seen) == {True}

@@ -10,7 +10,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from support.chain_parts import EMBEDDING, PARSERS, QUESTION, reply
 from support.fakes import ScriptedModel
 from support.list_store import ListStore
-from support.store_parts import account, chroma, ids, opened, records, searching
+from support.store_parts import chroma, ids, opened, records, searching
 
 from langchain_dpicl import DPChain, InvalidParameterError, UnsoundStoreError
 from langchain_dpicl.groups.stores import VectorReader
@@ -40,10 +40,6 @@ class Interrupted(ListStore):
     def of_shard(self, vector: Any, shard: int, score: float) -> Any:
         self.happens("of_shard")
         return super().of_shard(vector, shard, score)
-
-    def of_units(self, vector: Any, values: Any) -> Any:
-        self.happens("of_units")
-        return super().of_units(vector, values)
 
 
 def world(text: str, before: str, meanwhile: Any, **terms: Any) -> Any:
@@ -80,8 +76,7 @@ def flicker(store: Any) -> None:
         ("of_shard", {"docs_per_group": 2}),
         ("best", {"docs_per_group": 40}),
         ("sizes", {"docs_per_group": 40}),
-        ("sizes", {"score_threshold": -1.0, "grouping": "unit"}),
-        ("of_units", {"score_threshold": 0.1, "grouping": "unit"}),
+        ("sizes", {"score_threshold": -1.0}),
     ],
 )
 def test_a_draw_amid_an_erasure_is_a_draw_before_or_after_it(
@@ -91,20 +86,6 @@ def test_a_draw_amid_an_erasure_is_a_draw_before_or_after_it(
     rest = [{one for one in slot if one != "t"} for slot in slots]
     assert all(len(slot) <= terms.get("docs_per_group", 4) for slot in slots)
     assert any(rest)
-
-
-@pytest.mark.parametrize("text", [NEAR, FAR])
-async def test_an_erasure_after_the_payment_is_seen_by_nobody(text: str) -> None:
-    """Whether the person was eligible must not show as an error."""
-    groups = world(text, "of_units", erase, score_threshold=0.1, grouping="unit")
-    chain = DPChain(
-        groups=groups,
-        model=ScriptedModel(reply=lambda text: "cough"),
-        parser=PARSERS["vote"](),
-        budget=account("unit"),
-    )
-    assert chain.invoke(QUESTION).content == "cough"
-    assert (await chain.ainvoke(QUESTION)).content == "cough"
 
 
 def test_a_store_that_is_short_every_time_is_still_refused() -> None:

@@ -143,12 +143,11 @@ async def test_a_spoiled_search_of_shards(name: str) -> None:
     await refused(store, UnsoundStoreError)
 
 
-@pytest.mark.parametrize("grouping", ["shard", "unit"])
 @pytest.mark.parametrize("name", list(EVERYWHERE))
-async def test_a_spoiled_search_by_threshold(name: str, grouping: str) -> None:
+async def test_a_spoiled_search_by_threshold(name: str) -> None:
     store = spoiled(documents())
     store.later = EVERYWHERE[name]
-    await refused(store, UnsoundStoreError, score_threshold=0.1, grouping=grouping)
+    await refused(store, UnsoundStoreError, score_threshold=0.1)
 
 
 async def test_an_error_of_the_store_is_not_told() -> None:
@@ -170,15 +169,6 @@ def test_a_store_that_answers_short_once_is_asked_again() -> None:
     store.spoil = lambda hits, _: spoils.pop()(hits, _) if spoils else hits
     assert ids(groups.draw(QUESTION)) == expected
     assert not spoils
-
-
-def test_records_of_nobody_who_was_asked_are_left_out() -> None:
-    """By unit, where no limit is in play, a foreign record takes nobody's place."""
-    store = spoiled(documents())
-    groups = opened(store, n_groups=5, score_threshold=0.1, grouping="unit")
-    expected = sorted(map(sorted, ids(groups.draw(QUESTION))))
-    store.of_units = lambda vector, values: store.hits(vector)
-    assert sorted(map(sorted, ids(groups.draw(QUESTION)))) == expected
 
 
 class Late(ListStore):

@@ -14,7 +14,7 @@ from langchain_dpicl.accounting import Cost
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.groups import RetrievedGroups
-from support.audit.two_worlds import World, drawn
+from support.audit.two_worlds import World
 
 Slots = list[list[Document]]
 Till = Callable[[Sequence[str]], Sequence[bool]]
@@ -62,14 +62,16 @@ class ChargesTheTop(BrokenWorld):
         best = [place for place in np.argsort(-found.scores) if could[place]]
         top = np.array(best[: self.setting.n_groups], np.int64)
         assert all(self.till(paid)(found.unit_ids(top)))
-        return found.by_unit(top, self.setting.docs_per_group)
+        n = self.setting.docs_per_group
+        each = [found.by_shard(top[i : i + 1], n) for i in range(len(top))]
+        return [slot for slots in each for slot in slots if slot]
 
 
 class ChargesTheKept(BrokenWorld):
     """(2) Whom the cap leaves out goes free."""
 
     def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
-        slots = drawn(source, prepared, self.solvent(paid))
+        slots = source.draw_prepared(prepared, charge_units=self.solvent(paid))
         assert all(self.till(paid)(takers(slots)))
         return slots
 
@@ -98,7 +100,7 @@ class LetsThePoorTakePlaces(World):
             payers.update(u for u, pays in zip(unit_ids, let_in, strict=True) if pays)
             return [True] * len(unit_ids)
 
-        slots = drawn(source, prepared, charge_units)
+        slots = source.draw_prepared(prepared, charge_units=charge_units)
         return [
             [doc for doc in slot if str(doc.metadata["unit"]) in payers]
             for slot in slots
@@ -109,7 +111,7 @@ class ChargesLater(World):
     """(4) The charge comes after the draw, when who can't pay has taken part."""
 
     def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
-        slots = drawn(source, prepared, everybody)
+        slots = source.draw_prepared(prepared, charge_units=everybody)
         super().draw(source, prepared, paid)
         return slots
 

@@ -25,7 +25,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from langchain_core.documents import Document
 
 from langchain_dpicl import PrivacyBudgetHandler, Relation, accounting
@@ -42,7 +41,7 @@ from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.ledger import MemoryLedger, Plan
-from langchain_dpicl.mechanisms import SecureRandom, sensitivity
+from langchain_dpicl.mechanisms import sensitivity
 from support.audit.small_corpora import EMBEDDING, Content, Unit, X, built_index, names
 from support.release_templates import template
 
@@ -54,23 +53,6 @@ ANSWERS: dict[str, Callable[[Content], bool]] = {
     "first": lambda content: names(content)[0] in "acd",
 }
 """What a group says, yes or no; an empty group says nothing."""
-
-
-class Priorities(SecureRandom):
-    """Gives each unit the priority that the test planned for it."""
-
-    secure = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.order: Sequence[str] = ()
-        self.units: Sequence[str] = ()
-
-    def words(self, count: int) -> Any:
-        if not self.order:
-            return np.zeros(count, np.uint64)
-        assert len(self.units) == count
-        return np.array([self.order.index(unit) for unit in self.units], np.uint64)
 
 
 @dataclass(frozen=True)
@@ -112,10 +94,8 @@ class Setting:
     """Everything public about a world."""
 
     accounts: tuple[Account, ...]
-    grouping: str = "shard"
     n_groups: int = 1
     docs_per_group: int = 1
-    max_groups: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,8 +108,6 @@ class Query:
     account: int = 0
     delta0: float = 0.0
     """With this probability the release fails and shows everything."""
-    order: tuple[str, ...] = ()
-    """Under `max_groups`: the units by the priority that chance gives them."""
 
     @property
     def event_template(self) -> EventTemplate:
@@ -295,13 +273,9 @@ class World:
             setting.n_groups,
             setting.docs_per_group,
             query.threshold,
-            setting.grouping,  # type: ignore[arg-type]  # a test may hand any string
-            setting.max_groups,
         ).check()
-        random = Priorities()
-        random.order = query.order
         records = EmbeddedRecords("unit", EMBEDDING, self.index)
-        return RetrievedGroups(terms, records, random)
+        return RetrievedGroups(terms, records)
 
     def charge(
         self, query: Query, source: RetrievedGroups, shape: EventTemplate
@@ -326,7 +300,7 @@ class World:
         self, source: RetrievedGroups, prepared: Any, paid: PaidCharge
     ) -> list[list[Document]]:
         """Return the slots: here is what a broken world does otherwise."""
-        return drawn(source, prepared, self.till(paid))
+        return source.draw_prepared(prepared, charge_units=self.till(paid))
 
     def till(self, paid: PaidCharge) -> Callable[[Sequence[str]], Sequence[bool]]:
         """Return what charges the units."""
@@ -339,7 +313,7 @@ class World:
         if unit is None:
             return
         source = RetrievedGroups(
-            RetrievalTerms("unit", self.setting.n_groups, 1, 0.0, "shard", None),
+            RetrievalTerms("unit", self.setting.n_groups, 1, 0.0),
             EmbeddedRecords("unit", EMBEDDING, self.index),
         )
         self.deleted[unit.name] += 1
@@ -348,26 +322,6 @@ class World:
         else:
             source.add_documents(unit.records())
         self.index = source._index
-
-
-def drawn(
-    source: RetrievedGroups, prepared: Any, charge_units: Callable[..., Any]
-) -> list[list[Document]]:
-    """Draw, and let chance know who takes part."""
-    random = source._random
-    assert isinstance(random, Priorities)
-    if not random.order:
-        return source.draw_prepared(prepared, charge_units=charge_units)
-
-    def collecting(unit_ids: Sequence[str]) -> Sequence[bool]:
-        paid = charge_units(unit_ids)
-        solvent = {unit for unit, pays in zip(unit_ids, paid, strict=True) if pays}
-        found = source._index.eligible(prepared.vector, prepared.threshold)
-        places = np.arange(len(found.scores))
-        random.units = [unit for unit in found.unit_ids(places) if unit in solvent]
-        return paid
-
-    return source.draw_prepared(prepared, charge_units=collecting)
 
 
 def votes(slots: Sequence[Sequence[Document]]) -> Counter[Content]:

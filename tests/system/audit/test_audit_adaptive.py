@@ -91,20 +91,19 @@ def audit(pairs: Any, queries: Sequence[Step]) -> tuple[float, ...]:
     return tuple(max(each) for each in zip(*used, strict=True))
 
 
-@pytest.mark.parametrize("grouping", ["shard", "unit"])
 @pytest.mark.parametrize(
     ("plan", "used"), [("votes", 0.6), ("exponential", 0.9), ("pure", 0.98)]
 )
-def test_plan(plan: str, used: float, grouping: str) -> None:
+def test_plan(plan: str, used: float) -> None:
     account, part = PLANS[plan]
-    setting = Setting((account,), grouping)
+    setting = Setting((account,))
     pairs = [
-        *neighbors(CORPORA if grouping == "shard" else CORPORA[2:], XS[:1], setting, 3),
+        *neighbors(CORPORA, XS[:1], setting, 3),
         *neighbors([CORPORA[0], CORPORA[-1]], XS[1:], setting, 3),
     ]
     found = audit(pairs, questions(part))
     # Nothing is wasted either: where one unit's slot goes from yes to no.
-    assert max(found) > (used if grouping == "shard" else 0.2)
+    assert max(found) > used
 
 
 @pytest.mark.parametrize(

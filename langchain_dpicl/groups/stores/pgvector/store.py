@@ -16,7 +16,7 @@ one record fail every query.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from langchain_core.documents import Document
@@ -256,15 +256,6 @@ class PGVectorShards(ShardStore):
             return self._hits(connection, query)
 
     @private_errors
-    def of_units(self, vector: Vectors, values: Sequence[Any]) -> list[StoredHit]:
-        """Return every record of some units; values as in the records' metadata."""
-        texts = map(self._catalog.unit_text, values)
-        units = [unit for unit in texts if unit is not None]
-        scored = self._scored(vector, self._assigned(), units)
-        with self._database.reading() as connection:
-            return self._hits(connection, self._documents(scored))
-
-    @private_errors
     def delete(self, value: Any) -> int:
         """Delete a unit's records, and its assignment; return how many records.
 
@@ -299,7 +290,6 @@ class PGVectorShards(ShardStore):
         self,
         vector: Vectors | None,
         n_shards: int,
-        units: Sequence[str] | None = None,
     ) -> CTE:
         """Return every record of the corpus that has a direction, and its score."""
         records = self._records
@@ -322,8 +312,6 @@ class PGVectorShards(ShardStore):
         conditions: list[ColumnElement[bool]] = [
             read.c.squares.between(-_LARGEST, -_SMALLEST)
         ]
-        if units is not None:
-            conditions.append(shards.c.unit == any_(literal(units, ARRAY(Text))))
         if self._sample is not None:
             person = func.convert_to(shards.c.person, "UTF8")
             nonce = literal(self._sample.nonce, LargeBinary)
