@@ -2,9 +2,9 @@
 
 Labeled texts (TREC, AG News, DBpedia) are the private records. A private vote asks ten
 groups of four sampled records for each question; examples are written once by
-`DPFewShotGenerator` and shown in every prompt. Beside them stand no examples, examples
-at epsilon 0, the same vote without noise, and records as examples, which is *not
-private*. A heart table is done likewise with `GDPTable` and `LDPTable`.
+`DPFewShotGenerator` and shown in every prompt. Beside them stand no examples, the same
+vote without noise, and records as examples, which is *not private*. A heart table is
+done likewise with `GDPTable` and `LDPTable`.
 
 The next-token model is an argument: `--next-token transformers:PATH`, or the URL of a
 completions server such as vLLM. Without it a fake repeats words of its prompt: it shows
@@ -154,20 +154,17 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
     labels = sorted({one["label"] for one in train})
     told, tokens, each = TASKS[name]
     writer = next_token(options.next_token, [one["text"] for one in test])
-    terms: dict[str, Any] = {"max_tokens": tokens}
-    terms["decoder"] = few_shot.Sampling(temperature=1.0, floor=2.0)
 
     def written(epsilon: float) -> Any:
         generator = few_shot.DPFewShotGenerator(
             *(writer, told, labels),
             n_groups=WRITERS,
             records_per_group=each,
+            max_tokens=tokens,
+            decoder=few_shot.Sampling(temperature=1.0, floor=2.0),
             budget=account(epsilon, DELTA),
-            **terms,
         )
         return generator.generate(train, progress=False)
-
-    free = few_shot.ZeroShotGenerator(writer, told, labels, **terms)
 
     def records() -> list[Example]:
         by_label = ([x for x in train if x["label"] == label] for label in labels)
@@ -178,7 +175,6 @@ def texts(name: str, options: Options, model: Any, runs: int, count: int) -> Non
         asked = random.sample(test, count)
         ways: dict[str, Callable[[], Any]] = {
             "zero-shot": list,
-            "examples at ε = 0": lambda: free.generate(progress=False),
             "records as examples (not private)": records,
             **{f"DP examples, ε = {e:g}": partial(written, e) for e in EPSILONS},
         }

@@ -3,13 +3,11 @@
 | name | what it does |
 |---|---|
 | `DPFewShotGenerator` | private records in, synthetic examples out, one charge |
-| `ZeroShotGenerator` | examples of the instruction alone: the control, free |
 | `calibrate` | from (epsilon, delta), sizes and lengths to a token step's noise |
 | `Greedy`, `Sampling` | how a token is taken of a step's noisy probabilities |
 | `NextTokenModel` | what a model must tell: the next token's probabilities |
 | `OpenAICompatibleNextToken` | of a server: vLLM, or any that speaks its protocol |
 | `TransformersNextToken` | of a model in this process (extra `hf`) |
-| `offline.OfflineNextTokenModel` | of an n-gram stand-in that needs no download |
 
 Names are imported when they are first used: a generator does not need every adapter.
 """
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from langchain_dpicl.few_shot.models.openai.compatible import (
         OpenAICompatibleNextToken,
     )
-    from langchain_dpicl.few_shot.zero_shot import ZeroShotGenerator
 
 __all__ = [
     "DPFewShotGenerator",
@@ -47,7 +44,6 @@ __all__ = [
     "Sampling",
     "TokenPrompt",
     "TransformersNextToken",
-    "ZeroShotGenerator",
     "calibrate",
 ]
 
@@ -59,7 +55,6 @@ _BY_HOME = {
     "models.contract": ("NextTokenModel", "TokenPrompt"),
     "models.huggingface.model": ("TransformersNextToken",),
     "models.openai.compatible": ("OpenAICompatibleNextToken",),
-    "zero_shot": ("ZeroShotGenerator",),
 }
 _HOMES = {name: home for home, names in _BY_HOME.items() for name in names}
 

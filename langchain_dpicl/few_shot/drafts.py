@@ -34,18 +34,13 @@ class Draft:
 
 @dataclass
 class Drafts:
-    """All examples of a generation, taking one step together.
-
-    With `spend_rest`, a label's steps that early ends left over go into further
-    examples of it, as long as they suffice for a whole one.
-    """
+    """All examples of a generation, taking one step together."""
 
     model: NextTokenModel
     labels: Sequence[str]
     per_label: int
     max_tokens: int
     stop: Sequence[str]
-    spend_rest: bool = False
     drafts: list[Draft] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -63,8 +58,6 @@ class Drafts:
         """Add one token to each active example, in their order."""
         for draft, token in zip(self.active(), tokens, strict=True):
             self._add(draft, token)
-        if self.spend_rest:
-            self._refill()
 
     @property
     def steps(self) -> int:
@@ -106,17 +99,6 @@ class Drafts:
         except Exception as error:  # noqa: BLE001 - a model of somebody else's
             failed = type(error).__name__
         raise PublicCallError(f"The model could not spell its own tokens: {failed}.")
-
-    def _refill(self) -> None:
-        for label in self.labels:
-            drafts = [draft for draft in self.drafts if draft.label == label]
-            if any(not draft.ended for draft in drafts):
-                continue
-            left = self.per_label * self.max_tokens - sum(
-                draft.steps for draft in drafts
-            )
-            if left >= self.max_tokens:
-                self.drafts.append(Draft(label, len(drafts)))
 
 
 def _up_to(text: str, stop: Sequence[str]) -> tuple[str, bool]:

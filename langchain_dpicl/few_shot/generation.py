@@ -30,9 +30,9 @@ from langchain_dpicl.sealed import sealed
 class Generation:
     """One charged generation, from where it stands.
 
-    Its tokens are stored in `entry`. `sources` (private: what draws a class's groups)
-    and `noise` (a step's noise multiplier or epsilon, as charged) are by class of
-    records; `taken` counts the steps of all drafts together.
+    Its tokens are stored in `entry`. `sources` (private: what draws a label's groups)
+    and `noise` (a step's noise multiplier or epsilon, as charged) are by label;
+    `taken` counts the steps of all drafts together.
     """
 
     asking: PublicCalls

@@ -71,17 +71,11 @@ class DPFewShotGenerator(Frozen):
         labels_of_unit: `one`: a unit stands under one label (the one that most of its
             records have; its others are left out), and the labels' costs compose in
             parallel. `several`: they add up.
-        open_labels: The labels are a public list of things to write about (for
-            instance names of directors), and records have labels of their own, which
-            may be anything; every record is shown whatever the label.
         label_sizes: The labels' numbers of units, public: the sampling rate is M N /
             size, and delta must be below 1 / (their sum). None takes the records' own
-            count as public; the record says so. With `open_labels` it is `{"all
-            records": ...}`.
+            count as public; the record says so.
         records_per_unit: Most records of a unit in one step, a fresh random subset.
         max_record_chars: Longer texts are cut.
-        spend_rest: Whether tokens that an early end leaves over go into further
-            examples.
         noise_multiplier: Of a Gaussian step; None leaves it to the budget.
         epsilon: Of a noisy-max step, before sampling; None leaves it to the budget.
         random: For tests: where samples and noise come from.
@@ -100,26 +94,18 @@ class DPFewShotGenerator(Frozen):
         model's provider sees the records' texts and is trusted with them.
 
     Example:
-        >>> from langchain_dpicl import PrivacyBudgetHandler
-        >>> from langchain_dpicl.offline import OfflineNextTokenModel
-        >>> records = [
-        ...     {"text": f"Where is the town of {name}?", "label": "place"}
-        ...     for name in ["Ash", "Elm", "Oak", "Fir", "Yew", "Box"] * 20
-        ... ]
-        >>> generator = DPFewShotGenerator(
-        ...     OfflineNextTokenModel(),
-        ...     "Given an answer type, write a question.",
-        ...     ["place"],
-        ...     n_groups=30,
-        ...     records_per_group=2,
-        ...     max_tokens=6,
-        ...     budget=PrivacyBudgetHandler(
-        ...         epsilon=8, delta=1e-4, queries=1, ledger=":memory:"
-        ...     ),
-        ... )
-        >>> examples = generator.generate(records)
-        >>> examples[0]["label"], examples.record["epsilon"] <= 8
-        ('place', True)
+        ```python
+        generator = DPFewShotGenerator(
+            OpenAICompatibleNextToken(OpenAI(model="my-model", base_url=url)),
+            "Given an answer type, write a question.",
+            ["place", "person"],
+            n_groups=30,
+            records_per_group=2,
+            max_tokens=20,
+            budget=PrivacyBudgetHandler(epsilon=8, delta=1e-4, queries=1),
+        )
+        examples = generator.generate(records)
+        ```
     """
 
     def __init__(  # noqa: PLR0913 - a generation's public terms, one by one
@@ -141,18 +127,15 @@ class DPFewShotGenerator(Frozen):
         decoder: Decoder | None = None,
         stop: Sequence[str] = ("\n",),
         labels_of_unit: LabelsOfUnit = "one",
-        open_labels: bool = False,
         label_sizes: Mapping[str, int] | None = None,
         records_per_unit: int = 1,
         max_record_chars: int = LONGEST_TEXT,
-        spend_rest: bool = False,
         noise_multiplier: float | None = None,
         epsilon: float | None = None,
         random: SecureRandom | None = None,
     ) -> None:
         self._terms = GenerationSpec(
             labels=read_labels(labels),
-            open_labels=open_labels,
             labels_of_unit=labels_of_unit,
             fields=RecordFields(text_key, label_key, unit_key),
             n_groups=n_groups,
@@ -166,7 +149,6 @@ class DPFewShotGenerator(Frozen):
             noise_multiplier=noise_multiplier,
             epsilon=epsilon,
             label_sizes=label_sizes,
-            spend_rest=spend_rest,
         )
         self._terms.check()
         self._random = checked_source(random)
@@ -286,8 +268,8 @@ class DPFewShotGenerator(Frozen):
         in words.
 
         Args:
-            label_sizes: Each label's number of units (with `open_labels`, that of `all
-                records`); None: those that the generator was made with.
+            label_sizes: Each label's number of units; None: those that the generator
+                was made with.
             per_label: Examples of each label.
 
         Raises:

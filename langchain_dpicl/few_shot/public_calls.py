@@ -23,7 +23,7 @@ from langchain_dpicl.few_shot.models.contract import (
     Tokens,
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
-from langchain_dpicl.few_shot.spec import OutputSpec
+from langchain_dpicl.few_shot.spec import GenerationSpec
 from langchain_dpicl.mechanisms import SecureRandom, token_distribution
 from langchain_dpicl.release.flow import Do, Flow
 
@@ -33,7 +33,7 @@ class PublicCalls:
     """The public side of a generation: what is asked of whom, step after step."""
 
     model: NextTokenModel
-    writing: OutputSpec
+    writing: GenerationSpec
     prompting: FewShotPrompting
     random: SecureRandom
 
@@ -85,9 +85,8 @@ class PublicCalls:
             raise InvalidParameterError(
                 f"model must be a NextTokenModel, not {type(self.model).__name__}: a "
                 "model that tells the next token's probabilities. Use "
-                "few_shot.OpenAICompatibleNextToken, few_shot.TransformersNextToken or "
-                "offline.OfflineNextTokenModel; a model of your own subclasses "
-                "few_shot.NextTokenModel."
+                "few_shot.OpenAICompatibleNextToken or few_shot.TransformersNextToken; "
+                "a model of your own subclasses few_shot.NextTokenModel."
             )
         if self.writing.top_k_public is None and self.model.vocabulary_size is None:
             raise InvalidParameterError(

@@ -113,14 +113,6 @@ class PrivateRecords:
         return cls._of(by_label)
 
     @classmethod
-    def read_open(
-        cls, records: Iterable[Any], fields: RecordFields, name: str
-    ) -> PrivateRecords:
-        """Take records whose labels may be anything; all stand under one name."""
-        taken = _documents(records, fields)
-        return cls._of({name: taken})
-
-    @classmethod
     def _of(cls, by_label: dict[str, list[Document]]) -> PrivateRecords:
         sizes = {
             label: len({document.metadata[UNIT] for document in documents})

@@ -24,7 +24,6 @@ from langchain_dpicl.few_shot.generation import Generation, record_of
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import PrivateRecords
 from langchain_dpicl.few_shot.spec import (
-    ALL,
     ChargedNoise,
     GenerationSpec,
     noise_of,
@@ -135,7 +134,7 @@ class GenerationRequest:
                     declared=(terms.label_sizes or {}).get(name),
                     random=self.asking.random,
                 )
-                for name in terms.classes
+                for name in terms.labels
             }
         )
 
@@ -217,19 +216,10 @@ def store_of(
 
 def drafts_of(asking: PublicCalls, terms: GenerationSpec, per_label: int) -> Drafts:
     """Return the examples of a generation, before their first step."""
-    return Drafts(
-        asking.model,
-        terms.labels,
-        per_label,
-        terms.max_tokens,
-        terms.stop,
-        spend_rest=terms.spend_rest,
-    )
+    return Drafts(asking.model, terms.labels, per_label, terms.max_tokens, terms.stop)
 
 
 def _read_records(records: Iterable[Any], terms: GenerationSpec) -> PrivateRecords:
-    if terms.open_labels:
-        return PrivateRecords.read_open(records, terms.fields, ALL)
     return PrivateRecords.read(
         records, terms.labels, terms.fields, choose_label=terms.is_parallel
     )
@@ -261,7 +251,7 @@ def _require_lasting_labels(
         budget.fixes_classes
         and terms.fields.unit is not None
         and terms.is_parallel
-        and len(terms.classes) > 1
+        and len(terms.labels) > 1
     ):
         raise PlanMismatchError(
             f"Account {budget.account!r} has a plan of {budget.queries} generations. "

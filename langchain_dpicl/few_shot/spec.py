@@ -29,14 +29,13 @@ from langchain_dpicl.release import purchase
 from langchain_dpicl.release.store import Entry, damaged
 
 LabelsOfUnit = Literal["one", "several"]
-ALL = "all records"  # The name under which all records stand where labels are open.
 
 MOST_LABELS = 10_000
 
 
 @dataclass(frozen=True)
-class OutputSpec:
-    """What examples are written, and how a token is chosen.
+class GenerationSpec:
+    """What is public about a generation, beside the prompts and the model.
 
     Attributes:
         labels: The labels, each once.
@@ -45,6 +44,14 @@ class OutputSpec:
         top_k_public: Size K of the public vocabulary of a step; None: all tokens.
         decoder: What takes a token of a vector of probabilities.
         stop: Texts that end an example.
+        labels_of_unit: Whether a unit stands under one label or may under several.
+        n_groups: Groups M of a step.
+        records_per_group: Units N in a group, on average.
+        records_per_unit: Most records of a unit in one step.
+        mechanism: How the groups' distributions become a token.
+        noise_multiplier: Of a Gaussian step; None leaves it to the budget.
+        epsilon: Of a noisy-max step before sampling; None leaves it to the budget.
+        label_sizes: Each label's public number of units; None takes them as counted.
     """
 
     labels: tuple[str, ...]
@@ -53,6 +60,14 @@ class OutputSpec:
     top_k_public: int | None
     decoder: Decoder
     stop: tuple[str, ...]
+    labels_of_unit: LabelsOfUnit
+    n_groups: int
+    records_per_group: float
+    records_per_unit: int
+    mechanism: Mechanism
+    noise_multiplier: float | None
+    epsilon: float | None
+    label_sizes: Mapping[str, int] | None
 
     def check(self) -> None:
         """Raise `InvalidParameterError` if terms are out of range, naming the one."""
@@ -68,72 +83,17 @@ class OutputSpec:
         if any(not isinstance(text, str) or not text for text in self.stop):
             raise InvalidParameterError("stop must be a list of non-empty texts.")
         self.fields.check()
+        self._check_numbers()
+        self._check_choices()
 
     def _keep(self, name: str, check: Callable[..., Any]) -> None:
         """Check a number and keep it as Python's own: NumPy's are no JSON."""
         number = check(getattr(self, name), name)
         object.__setattr__(self, name, number)
 
-    def described(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, for the record."""
-        return {
-            "labels": list(self.labels),
-            "text_key": self.fields.text,
-            "label_key": self.fields.label,
-            "max_tokens": self.max_tokens,
-            "top_k_public": self.top_k_public,
-            "stop": list(self.stop),
-            **self.decoder.described(),
-        }
-
-
-@dataclass(frozen=True)
-class GenerationSpec(OutputSpec):
-    """What is public about a generation, beside the prompts and the model.
-
-    Attributes:
-        open_labels: Whether the labels are a public list of things to write about, and
-            every record is shown for each of them.
-        labels_of_unit: Whether a unit stands under one label or may under several.
-        n_groups: Groups M of a step.
-        records_per_group: Units N in a group, on average.
-        records_per_unit: Most records of a unit in one step.
-        mechanism: How the groups' distributions become a token.
-        noise_multiplier: Of a Gaussian step; None leaves it to the budget.
-        epsilon: Of a noisy-max step before sampling; None leaves it to the budget.
-        label_sizes: Each label's public number of units; None takes them as counted.
-        spend_rest: Whether steps that early ends leave over go into further examples.
-    """
-
-    open_labels: bool
-    labels_of_unit: LabelsOfUnit
-    n_groups: int
-    records_per_group: float
-    records_per_unit: int
-    mechanism: Mechanism
-    noise_multiplier: float | None
-    epsilon: float | None
-    label_sizes: Mapping[str, int] | None
-    spend_rest: bool
-
-    def check(self) -> None:
-        """Raise `InvalidParameterError` if terms are wrong, naming the argument."""
-        super().check()
-        self._check_numbers()
-        self._check_choices()
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """What records are divided into: the labels, or all records as one."""
-        return (ALL,) if self.open_labels else self.labels
-
-    def class_of(self, label: str) -> str:
-        """Return the class whose records are shown for a label."""
-        return ALL if self.open_labels else label
-
     @property
     def is_parallel(self) -> bool:
-        """Whether the classes' costs compose in parallel: no unit is in two."""
+        """Whether the labels' costs compose in parallel: no unit is under two."""
         return self.labels_of_unit == "one"
 
     @property
@@ -142,14 +102,14 @@ class GenerationSpec(OutputSpec):
         return release_name(self.mechanism)
 
     def rates(self, counted: Mapping[str, int]) -> dict[str, float]:
-        """Return each class's sampling rate M N / size.
+        """Return each label's sampling rate M N / size.
 
-        `counted` are the classes' numbers of units, used where none are declared. A
+        `counted` are the labels' numbers of units, used where none are declared. A
         group that is to hold more than there is raises `InvalidParameterError`.
         """
         sizes = counted if self.label_sizes is None else self.label_sizes
         rates = {}
-        for name in self.classes:
+        for name in self.labels:
             message = ""
             try:
                 rates[name] = sampling_rate(
@@ -162,9 +122,8 @@ class GenerationSpec(OutputSpec):
         return rates
 
     def steps_of(self, per_label: int) -> dict[str, int]:
-        """Return how many token steps each class pays for."""
-        examples = per_label * (len(self.labels) if self.open_labels else 1)
-        return dict.fromkeys(self.classes, self.max_tokens * examples)
+        """Return how many token steps each label pays for."""
+        return dict.fromkeys(self.labels, self.max_tokens * per_label)
 
     def event_template(
         self, rates: Mapping[str, float], per_label: int
@@ -179,7 +138,7 @@ class GenerationSpec(OutputSpec):
                 sampling_rate=rates[name],
                 uses=steps[name],
             )
-            for name in self.classes
+            for name in self.labels
         )
         if len(templates) == 1:
             return templates[0]
@@ -191,16 +150,18 @@ class GenerationSpec(OutputSpec):
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""
         return {
-            **super().described(),
-            "open_labels": self.open_labels,
+            "labels": list(self.labels),
+            "text_key": self.fields.text,
+            "label_key": self.fields.label,
+            "max_tokens": self.max_tokens,
+            "top_k_public": self.top_k_public,
+            "stop": list(self.stop),
+            **self.decoder.described(),
             "labels_of_unit": self.labels_of_unit,
-            "composition": "sequential"
-            if self.open_labels or not self.is_parallel
-            else "parallel",
+            "composition": "parallel" if self.is_parallel else "sequential",
             "n_groups": self.n_groups,
             "records_per_group": self.records_per_group,
             "records_per_unit": self.records_per_unit,
-            "spend_rest": self.spend_rest,
         }
 
     def fingerprint(
@@ -255,10 +216,10 @@ class GenerationSpec(OutputSpec):
                 "label_sizes is a mapping from each label to its number of units, not "
                 f"{type(self.label_sizes).__name__}."
             )
-        if set(self.label_sizes) != set(self.classes):
+        if set(self.label_sizes) != set(self.labels):
             raise InvalidParameterError(
                 "label_sizes must give a number of units for each of "
-                f"{list(self.classes)}, and for nothing else."
+                f"{list(self.labels)}, and for nothing else."
             )
         sizes = {
             name: parameters.count(size, "label_sizes")
@@ -294,9 +255,9 @@ def _positive(value: Any, name: str) -> float:
 
 @dataclass(frozen=True)
 class ChargedNoise:
-    """What was charged for a generation: of the events follow rates and noise by class.
+    """What was charged for a generation: of the events follow rates and noise by label.
 
-    A class's noise is its noise multiplier, or the epsilon of a noisy-max step.
+    A label's noise is its noise multiplier, or the epsilon of a noisy-max step.
     """
 
     rates: Mapping[str, float]
@@ -307,15 +268,15 @@ class ChargedNoise:
 def noise_of(
     terms: GenerationSpec, paid: TokenNoise | tuple[TokenNoise, ...]
 ) -> dict[str, float]:
-    """Return each class's noise multiplier, or epsilon of a noisy-max step."""
+    """Return each label's noise multiplier, or epsilon of a noisy-max step."""
     each = paid if isinstance(paid, tuple) else (paid,)
-    return dict(zip(terms.classes, map(amount, each), strict=True))
+    return dict(zip(terms.labels, map(amount, each), strict=True))
 
 
 def paid_for(entry: Entry, terms: GenerationSpec, per_label: int) -> ChargedNoise:
     """Return what a stored generation was charged, if the ledger has such a charge."""
     rates = entry.header.get("rates")
-    if not isinstance(rates, dict) or set(rates) != set(terms.classes):
+    if not isinstance(rates, dict) or set(rates) != set(terms.labels):
         raise damaged()
     noise, events = purchase.paid_for(
         entry, lambda: terms.event_template(rates, per_label)

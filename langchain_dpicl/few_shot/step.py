@@ -83,7 +83,7 @@ class Step:
         slots: list[list[int | None]] = []
         longest = self._longest_slot
         for draft, vocabulary in zip(self.drafts, self.vocabularies, strict=True):
-            source = self.sources[self.terms.class_of(draft.label)]
+            source = self.sources[draft.label]
             public = self.prompting.public(draft.label)
             places: list[int | None] = []
             for slot in source.draw_shared():
@@ -130,7 +130,7 @@ class Step:
     def _token(
         self, draft: Draft, vocabulary: Vocabulary, rows: list[NDArray[np.float64]]
     ) -> int:
-        noise = self.noise[self.terms.class_of(draft.label)]
+        noise = self.noise[draft.label]
         stacked = np.stack(rows) if rows else np.zeros((0, len(vocabulary.tokens)))
         if self.terms.mechanism == "noisy_max":
             place = noisy_max_next_token(

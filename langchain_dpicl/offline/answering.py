@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from langchain_dpicl.common.prompts import NONE_OF_THESE
-from langchain_dpicl.offline.background import builtin_options
+from langchain_dpicl.offline.lists import builtin_options
 from langchain_dpicl.offline.reading import Reading
 from langchain_dpicl.offline.words import (
     GENERIC_STEMS,

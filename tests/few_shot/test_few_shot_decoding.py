@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import chi2
-from support.few_shot_fakes import WordModel
+from support.few_shot_fakes import WordModel, generator_of, records_of
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.few_shot import Decoder, Greedy, Sampling, ZeroShotGenerator
+from langchain_dpicl.few_shot import Decoder, Greedy, Sampling
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.mechanisms import SecureRandom, SeededRandom
 
@@ -241,16 +241,11 @@ def test_a_decoder_of_ones_own() -> None:
         def choose(self, noisy: Any, noise: float, random: SecureRandom) -> int:
             return len(noisy) - 1
 
-    made = ZeroShotGenerator(
-        WordModel(ending=None),
-        "Write.",
-        ["a"],
-        max_tokens=2,
-        top_k_public=None,
-        decoder=Last(),
-    ).generate()
-    assert made[0]["text"] == "wide wide"
-    assert made.record["parameters"]["decoder"] == "Last"
+    terms: dict[str, Any] = {"top_k_public": None, "max_tokens": 2}
+    made = generator_of(WordModel(ending=None), decoder=Last(), **terms)
+    found = made.generate(records_of(400))
+    assert found[0]["text"] == "wide wide"
+    assert found.record["parameters"]["decoder"] == "Last"
 
 
 def test_the_noise_of_a_mean() -> None:

@@ -140,7 +140,6 @@ streams = st.lists(st.integers(0, len(PIECES) - 1), min_size=1, max_size=40)
     st.integers(1, 3),
     st.integers(1, 4),
     st.integers(1, 9),
-    st.booleans(),
     st.sampled_from([["\n"], ["END", "."], []]),
 )
 def test_no_label_takes_more_steps_than_it_is_charged_for(
@@ -148,7 +147,6 @@ def test_no_label_takes_more_steps_than_it_is_charged_for(
     n_labels: int,
     per_label: int,
     max_tokens: int,
-    spend_rest: bool,
     stop: list[str],
 ) -> None:
     labels = list("xyz"[:n_labels])
@@ -156,7 +154,6 @@ def test_no_label_takes_more_steps_than_it_is_charged_for(
         "labels": labels,
         "per_label": per_label,
         "max_tokens": max_tokens,
-        "spend_rest": spend_rest,
         "stop": stop,
     }
     made = spend(drafts(**terms), tokens)
@@ -167,44 +164,8 @@ def test_no_label_takes_more_steps_than_it_is_charged_for(
     for label in labels:
         own = [draft for draft in made.drafts if draft.label == label]
         assert [draft.number for draft in own] == list(range(len(own)))
-        left = per_label * max_tokens - sum(draft.steps for draft in own)
-        if spend_rest:
-            assert left < max_tokens, "what suffices for an example was spent"
-        else:
-            assert len(own) == per_label
+        assert len(own) == per_label
     # Whoever follows the tokens again comes to the same.
     again = spend(drafts(**terms), tokens)
     assert again.drafts == made.drafts
     assert again.examples() == made.examples()
-
-
-def test_twin_a_rest_that_does_not_suffice_is_overspent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refill(self: Drafts) -> None:
-        for label in self.labels:
-            own = [draft for draft in self.drafts if draft.label == label]
-            left = self.per_label * self.max_tokens - sum(draft.steps for draft in own)
-            if left > 0 and all(draft.ended for draft in own):
-                self.drafts.append(Draft(label, len(own)))
-
-    made = {"labels": ["x", "y"], "per_label": 2, "spend_rest": True}
-    tokens = [A, A, A, A, A, END, A, A, A, A, A]
-    assert overspent(spend(drafts(**made), tokens)) == []
-    monkeypatch.setattr(Drafts, "_refill", refill)
-    assert overspent(spend(drafts(**made), tokens)) != []
-
-
-def test_examples_come_by_label_and_further_ones_last() -> None:
-    made = drafts(labels=["y", "x"], per_label=2, max_tokens=2, spend_rest=True)
-    # Each of y's ends with its first token, blank or not: two steps are left of four.
-    made.take([END, END, A, B])
-    assert [(draft.label, draft.number) for draft in made.active()] == [
-        ("x", 0),
-        ("x", 1),
-        ("y", 2),
-    ]
-    made.take([A, B, B])
-    made.take([DOT])
-    assert made.examples() == [("y", "b."), ("x", "aa"), ("x", "bb")]
-    assert made.active() == []

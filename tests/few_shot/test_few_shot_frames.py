@@ -102,7 +102,6 @@ CORPORA: dict[str, tuple[Any, dict[str, Any], type[BaseException]]] = {
     "too few": (GOOD[:7], {}, UnitError),
     "too few declared": (GOOD, {"label_sizes": {"color": 7}}, UnitError),
     "more fields without a key": (GOOD, {"unit_key": None}, UnitError),
-    "open labels": ([*GOOD, record(1, text=7)], {"open_labels": True}, DPError),
     "labels of several": (
         [*GOOD, record(1, label=SECRET)],
         {"labels_of_unit": "several"},

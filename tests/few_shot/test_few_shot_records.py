@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from support.canaries import is_private, marker
 
-from langchain_dpicl.errors import DPError, InvalidParameterError, UnitError
 from langchain_dpicl.few_shot import records as module
 from langchain_dpicl.few_shot.records import (
     LABEL,
@@ -198,65 +196,3 @@ def test_without_a_unit_key_each_record_is_a_unit() -> None:
     corpus = [{"text": "same", "label": "a"}] * 5
     found = PrivateRecords.read(corpus, LABELS, fields, choose_label=True)
     assert found.sizes == {"a": 5, "b": 0, "c": 0}
-
-
-def test_open_labels_all_stand_under_one_name() -> None:
-    corpus = [{"text": "t", "label": f"any {n}", "who": n % 3} for n in range(7)]
-    found = PrivateRecords.read_open(corpus, FIELDS, "everything")
-    assert found.sizes == {"everything": 3}
-    assert len(found.by_label["everything"]) == 7
-    with pytest.raises(UnitError, match="no records"):
-        PrivateRecords.read_open([], FIELDS, "everything")
-
-
-SECRET = marker("document", "text")
-GOOD = {"text": SECRET, "label": "a", "who": marker("unit", 1)}
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {**GOOD, "label": marker("metadata", "label")},
-        {**GOOD, "label": [marker("metadata", "label")]},
-        {**GOOD, "label": 7},
-        {**GOOD, "text": [SECRET]},
-        {**GOOD, "text": SECRET.encode()},
-        {**GOOD, "text": "  "},
-        {**GOOD, "who": [marker("unit", 2)]},
-        {**GOOD, "who": None},
-        {**GOOD, "who": 1.5},
-        {"label": "a", "who": 1, SECRET: SECRET},
-        {"text": SECRET, "who": 1},
-        {"text": SECRET, "label": "a"},
-        Document(SECRET, metadata={"who": marker("unit", 2)}),
-        Document(SECRET, metadata={"label": marker("unit", 2), "who": 1}),
-        (SECRET,),
-        SECRET,
-        None,
-    ],
-)
-def test_messages_hold_a_place_and_never_a_value(bad: Any) -> None:
-    for choose in (True, False):
-        with pytest.raises(DPError, match=r"records\[2\]") as caught:
-            read([GOOD, GOOD, bad, GOOD], choose=choose)
-        assert not is_private(str(caught.value))
-        assert caught.value.__cause__ is None
-
-
-def test_more_fields_without_a_unit_key_are_refused_without_their_names() -> None:
-    fields = RecordFields("text", "label", None)
-    with pytest.raises(UnitError, match=r"records\[1\].*unit_key=") as caught:
-        PrivateRecords.read(
-            [{"text": "t", "label": "a"}, GOOD], LABELS, fields, choose_label=True
-        )
-    assert not is_private(str(caught.value))
-    named = {"text": "t", "label": "a", SECRET: 1}
-    with pytest.raises(UnitError) as caught:
-        PrivateRecords.read([named], LABELS, fields, choose_label=True)
-    assert not is_private(str(caught.value)), "a field's name may be private as well"
-
-
-@pytest.mark.parametrize("value", ["text", b"text", {"text": 1}, None, 7])
-def test_what_is_no_list_is_named_by_its_type(value: Any) -> None:
-    with pytest.raises(InvalidParameterError, match=type(value).__name__):
-        read(value)

@@ -189,30 +189,6 @@ def test_other_decoders_of_the_noisy_vector() -> None:
     assert examples.record["parameters"]["decoder"] == "Sampling"
 
 
-def test_open_labels_show_all_records_for_each_label() -> None:
-    model = WordModel()
-    records = [{"text": "red", "label": f"name {n}"} for n in range(60)]
-    generator = generator_of(model, labels=["Ada", "Bo", "Cy"], open_labels=True)
-    made = generator.generate(records, per_label=2)
-    assert {example["label"] for example in made} == {"Ada", "Bo", "Cy"}
-    assert made.record["parameters"]["tokens_charged"] == {"all records": 4 * 3 * 2}
-    shown = model.calls[0][0].text
-    assert shown.endswith("Label: Ada\nText:")
-    assert "name" in "".join(prompt.text for prompt in model.calls[0])
-    assert made.record["events"][0]["count"] == 24
-
-
-def test_left_over_tokens_make_further_examples() -> None:
-    # Two words and an end are three steps of eight: two times three leave room.
-    arguments = {"max_tokens": 8, "n_groups": 40, "random": SeededRandom(6)}
-    plain = generator_of(**arguments).generate(records_of(400), 3)
-    more = generator_of(**arguments, spend_rest=True).generate(records_of(400), 3)
-    assert len(plain) == 6
-    assert len(more) > 6
-    assert more.record["parameters"]["tokens_released"] <= 2 * 3 * 8
-    assert more.record["parameters"]["tokens_charged"] == {"color": 24, "number": 24}
-
-
 def test_progress_shows_speed_and_what_is_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

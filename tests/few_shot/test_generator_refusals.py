@@ -186,7 +186,6 @@ def test_budgets() -> None:
     [
         {"label_sizes": {"color": 60, "number": 60}},
         {"label_sizes": {"color": 60, "number": 60}, "labels_of_unit": "several"},
-        {"label_sizes": {"all records": 120}, "open_labels": True},
     ],
 )
 def test_with_declared_sizes_no_number_of_people_is_refused(

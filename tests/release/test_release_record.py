@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from support.fakes import ScriptedModel, notes
+from support.few_shot_fakes import generator_of, records_of
 from support.released_parts import public_record, record
 
 from langchain_dpicl import (
@@ -17,8 +18,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.few_shot import ZeroShotGenerator
-from langchain_dpicl.offline import HashingEmbeddings, OfflineNextTokenModel
+from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.release.record import ReleaseRecord, json_schema
 from langchain_dpicl.tabular import (
     CategoricalColumn,
@@ -56,10 +56,7 @@ def answer() -> Any:
 
 
 def examples() -> Any:
-    generator = ZeroShotGenerator(
-        OfflineNextTokenModel(), "Write.", ["a"], max_tokens=2
-    )
-    return generator.generate(per_label=1, progress=False).record
+    return generator_of().generate(records_of(), progress=False).record
 
 
 def collected() -> Any:
@@ -81,7 +78,7 @@ def reported() -> Any:
         ("table", collected),
         ("table", reported),
     ],
-    ids=["answer", "zero-shot", "GDPTable", "LDPTable", "clients"],
+    ids=["answer", "few-shot", "GDPTable", "LDPTable", "clients"],
 )
 def test_every_release_has_one_form_of_record(kind: str, made: Any) -> None:
     found = made()

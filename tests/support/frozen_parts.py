@@ -19,7 +19,6 @@ from langchain_dpicl import (
     VoteOutputParser,
     create_dp_tool,
 )
-from langchain_dpicl.few_shot import ZeroShotGenerator
 from langchain_dpicl.released.classifying import LabelOutputParser
 from langchain_dpicl.tabular import GDPTable, LDPClient, LDPTable
 from support.chain_parts import EMBEDDING, PARSERS, QUESTION, rich
@@ -85,12 +84,6 @@ def ldp_table() -> LDPTable:
     return LDPTable([], SCHEMA, epsilon=2, budget=rich())
 
 
-def zero_shot() -> ZeroShotGenerator:
-    return ZeroShotGenerator(
-        generator_of()._asking.model, "Write a list.", ["color"], max_tokens=2
-    )
-
-
 MODELS: dict[str, Callable[[], Any]] = {
     "DPChain": chain_of,
     "VoteOutputParser": PARSERS["vote"],
@@ -114,7 +107,6 @@ OTHERS: dict[str, tuple[Callable[[], Any], list[str]]] = {
         generator_of,
         ["labels", "budget", "model", "n_groups", "max_tokens", "noise_multiplier"],
     ),
-    "ZeroShotGenerator": (zero_shot, ["labels", "model"]),
     "GDPTable": (gdp_table, ["schema", "binned", "budget", "epsilon", "group_by"]),
     "LDPTable": (ldp_table, ["schema", "binned", "budget", "epsilon", "unit_key"]),
     "LDPClient": (lambda: LDPClient(SCHEMA, epsilon=2), ["schema", "epsilon", "terms"]),

@@ -46,10 +46,10 @@ class TokenPrompt:
 class NextTokenModel(ABC):
     """A language model that tells the probabilities of the next token.
 
-    Implementations: `OpenAICompatibleNextToken` (vLLM and other servers),
-    `TransformersNextToken` (in this process), `offline.OfflineNextTokenModel` (an
-    n-gram stand-in without a download). A subclass implements what is abstract here;
-    the asynchronous methods call the others on a thread unless they are overridden.
+    Implementations: `OpenAICompatibleNextToken` (vLLM and other servers) and
+    `TransformersNextToken` (in this process). A subclass implements what is abstract
+    here; the asynchronous methods call the others on a thread unless they are
+    overridden.
 
     Privacy:
         The generator calls `log_probabilities` inside the sealed region. An

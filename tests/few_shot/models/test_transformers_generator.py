@@ -10,7 +10,7 @@ from support.few_shot_fakes import budget_of, generator_of, records_of
 from support.tiny_models import tiny_model, tiny_tokenizer
 
 from langchain_dpicl.errors import PublicCallError
-from langchain_dpicl.few_shot import TransformersNextToken, ZeroShotGenerator
+from langchain_dpicl.few_shot import TransformersNextToken
 from langchain_dpicl.released import ReleasedExamples
 
 
@@ -72,11 +72,3 @@ def test_one_that_dies_goes_on_where_it_stopped() -> None:
     )
     assert examples.record["charge"] == 1
     assert budget.spent().queries == 1
-
-
-def test_a_language_model_writes_without_records() -> None:
-    examples = ZeroShotGenerator(
-        asked_model(), "Write a word.", ["color"], max_tokens=3
-    ).generate(per_label=3)
-    assert examples.record["epsilon"] == 0.0
-    assert len(examples) <= 3

@@ -30,8 +30,7 @@ SHOWN = {
     "fastapi_service.py": ["event: record", "402 refused", "queries_spent 8"],
     "few_shot_generation.py": [
         "Written at epsilon 4.00",
-        "examples of the instruction alone",
-        "private examples",
+        "Right with private examples",
         "Spent: epsilon 4.00",
     ],
     "lasting_service.py": ["11 refused", "unit    second time:", "cached"],
