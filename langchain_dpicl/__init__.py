@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         ReleasedExamples,
     )
     from langchain_dpicl.retriever import DPRetriever
-    from langchain_dpicl.rotation import rotate_salt
     from langchain_dpicl.tools import create_dp_tool
 
 __all__ = [
@@ -124,7 +123,6 @@ __all__ = [
     "mechanisms",
     "offline",
     "released",
-    "rotate_salt",
     "tabular",
 ]
 
@@ -151,7 +149,6 @@ _HOMES = {
     "create_dp_tool": "tools",
     "create_mcp_server": "mcp",
     "erase": "erasure",
-    "rotate_salt": "rotation",
 }
 _SUBPACKAGES = {
     "accounting",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.canaries import marker
 from support.chain_parts import record
-from support.corpora import CLINIC, PER_UNIT, opened_in, pay
-from support.erasure_workers import DOCUMENTS, MARK, PERSON, chain_over, saved
+from support.erasure_workers import MARK, PERSON, chain_over, saved
 from support.frames import private_locals
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
 from support.ledgers import UNIT_PLANNED, opened, spend
@@ -21,16 +19,13 @@ from langchain_dpicl import (
     ErasureCertificate,
     InvalidParameterError,
     LedgerError,
-    PlanMismatchError,
     PrivacyBudgetHandler,
     RetrievedGroups,
     UnitError,
     erase,
-    rotate_salt,
 )
 from langchain_dpicl.cli import main
 from langchain_dpicl.groups import storage
-from langchain_dpicl.groups.units import salt_fingerprint
 from langchain_dpicl.ledger import MemoryLedger, SQLLedger
 
 ERASED = 2
@@ -115,7 +110,6 @@ def test_a_certificate_can_be_rechecked_and_names_nobody(
     assert content["format"] == "langchain-dpicl/erasure-certificate"
     assert content["version"] == 1
     assert PERSON not in file.read_text() + repr(made)
-    rotate_salt(index=index)
     for certificate in (made, ErasureCertificate.load(file)):
         assert certificate.is_of(PERSON, index)
         assert not certificate.is_of("p-1", index)
@@ -233,10 +227,7 @@ def test_no_frame_of_an_error_names_the_person(
 def test_long_work_shows_how_far_it_is(
     shown: bool, index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # Two accounts whose tags are rotated, and documents beyond a bar's step.
-    ledger = SQLLedger(f"sqlite:///{tmp_path}/shown.db")
-    for name in ("one", "two"):
-        opened(ledger, replace(UNIT_PLANNED, name=name))
+    # Documents beyond a bar's step.
     documents = [note(f"p-{i}", "beans") for i in range(2_100)]
     big = tmp_path / "big"
     retrieved(documents).save(big)
@@ -245,74 +236,9 @@ def test_long_work_shows_how_far_it_is(
         return " ".join(capsys.readouterr().err.split())
 
     erase("p-3", index=big, progress=shown)
-    assert ("Documents read and written 4,199" in heard()) == shown
-    rotate_salt(index=big, ledger=ledger, progress=shown)
     said = heard()
-    assert ("Documents read and written 4,198" in said) == shown
-    assert ("2/2" in said) == shown
+    assert ("Documents read and written 4,199" in said) == shown
     assert "p-3" not in said
-
-
-def test_a_fresh_salt_deals_afresh_and_loses_nobody(
-    index: Path, tmp_path: Path
-) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = SQLLedger(url)
-    opened(ledger, UNIT_PLANNED)
-    for _ in range(2):
-        ledger.charge_units(spend(ledger, UNIT_PLANNED), [PERSON])
-    before = storage.load(index)[1]
-    done = rotate_salt(index=index, ledger=url)
-    assert (done.revision, done.accounts) == (2, ["notes"])
-    after = storage.load(index)[1]
-    assert after.salt != before.salt
-    assert sizes(after) != sizes(before)
-    assert after.n_documents == before.n_documents == len(DOCUMENTS)
-    charge = spend(ledger, UNIT_PLANNED)
-    assert ledger.charge_units(charge, [PERSON, "p-1"]) == [False, True]
-    with pytest.raises(InvalidParameterError, match="Name an index"):
-        rotate_salt()
-    with pytest.raises(InvalidParameterError, match="in memory"):
-        rotate_salt(ledger=MemoryLedger())
-
-
-def test_an_account_of_a_corpus_is_bound_to_the_fresh_salt(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.create_corpus(CLINIC)
-    opened_in(ledger, PER_UNIT)
-
-    def now() -> str:
-        return salt_fingerprint(storage.load(index)[1].salt)
-
-    ledger.bind_salt("each", now())
-    ledger.charge_units(pay(ledger, PER_UNIT), [PERSON])
-    with monkeypatch.context() as patch:
-        patch.setattr(SQLLedger, "rotate_key", None)
-        with pytest.raises(TypeError):
-            rotate_salt(index=index, ledger=ledger)
-    # A crash between the two: nothing is asked until it is run again.
-    fresh = now()
-    with pytest.raises(PlanMismatchError, match="another salt"):
-        ledger.bind_salt("each", fresh)
-    assert rotate_salt(index=index, ledger=ledger).revision == 2
-    assert now() == fresh, "it was dealt once more"
-    ledger.bind_salt("each", fresh)
-    assert rotate_salt(index=index, ledger=ledger).revision == 3
-    ledger.bind_salt("each", now())
-    tag = ledger.unit_tag("each", PERSON)
-    assert [one.tag for one in ledger.unit_balances("each")] == [tag]
-    assert SQLLedger(f"sqlite:///{tmp_path / 'ledger.db'}").verify("each").used == 1
-    made = erase(PERSON, index=index, ledger=ledger, corpus="clinic")
-    assert [one["account"] for one in made.accounts] == ["each"]
-    assert made.corpus["epsilon"] == CLINIC.epsilon
-    with pytest.raises(LedgerError, match="no corpus 'clinics'"):
-        erase("p-1", index=index, ledger=ledger, corpus="clinics")
-
-
-def sizes(index: Any) -> list[int]:
-    return [len(shard.documents) for shard in index.shards]
 
 
 def test_the_command_line(
@@ -329,7 +255,6 @@ def test_the_command_line(
     assert main(["erase", PERSON, *on, *check]) == 0
     assert main(["erase", "p-1", *on, *check]) == 1
     assert main(["erase", "p-1", *on, "--check"]) == 1
-    assert main(["rotate-salt", *on, "--json"]) == 0
     assert main(["erase", "p-nobody", *on]) == 1
     said = capsys.readouterr()
     assert "nothing was deleted" in said.err

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.cli.erase_options import add_erase, add_rotate
+from langchain_dpicl.cli.erase_options import add_erase
 from langchain_dpicl.cli.report_options import add_report, add_verify
 
 BROKEN_PIPE = 141  # What a shell says of a program that wrote into a closed pipe.
@@ -94,7 +94,6 @@ def _parser() -> argparse.ArgumentParser:
         _json_option(added)
     _add_audit(commands)
     add_erase(commands, _runner("erase"))
-    add_rotate(commands, _runner("erase"))
     _add_mcp(commands)
     return parser
 

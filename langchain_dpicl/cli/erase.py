@@ -1,4 +1,4 @@
-"""`dpicl erase` and `dpicl rotate-salt`: what an operator owes to people and keys."""
+"""`dpicl erase`: what an operator owes to people."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from dataclasses import asdict
 from langchain_dpicl.common.progress import is_watched
 from langchain_dpicl.erasure import ErasureCertificate, erase
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.rotation import rotate_salt
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run `dpicl erase` or `dpicl rotate-salt`."""
-    if options.action == "rotate-salt":
-        return _rotate(options)
+    """Run `dpicl erase`."""
     # An argument can be read in the list of processes and in the shell's history.
     unit = sys.stdin.readline().rstrip("\r\n") if options.unit == "-" else options.unit
     if options.check:
@@ -49,18 +46,6 @@ def _check(options: argparse.Namespace, unit: str) -> int:
     text = "The certificate is of this person." if is_of else "It is of somebody else."
     _print(json.dumps({"is_of": is_of}) if options.json else text)
     return 0 if is_of else 1
-
-
-def _rotate(options: argparse.Namespace) -> int:
-    done = rotate_salt(
-        index=options.index,
-        ledger=options.ledger,
-        accounts=options.account,
-        progress=is_watched(),
-    )
-    text = f"Revision {done.revision} of the index; fresh tags: {done.accounts}."
-    _print(json.dumps(asdict(done)) if options.json else text)
-    return 0
 
 
 def _print(text: str) -> None:

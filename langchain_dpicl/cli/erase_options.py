@@ -1,4 +1,4 @@
-"""The options of `dpicl erase` and `dpicl rotate-salt`."""
+"""The options of `dpicl erase`."""
 
 from __future__ import annotations
 
@@ -40,31 +40,5 @@ def add_erase(commands: Commands, run: Run) -> None:
     parser.add_argument(
         "--check", action="store_true", help="compare --certificate with UNIT"
     )
-    _secrets_options(parser, run, "erase")
-
-
-def add_rotate(commands: Commands, run: Run) -> None:
-    """Add `dpicl rotate-salt`."""
-    parser = commands.add_parser(
-        "rotate-salt",
-        help="deal a saved index's groups afresh, and give balances fresh tags",
-        description=(
-            "Save the index under a fresh salt; processes that follow it take that "
-            "over. With --ledger, the tags of per-unit accounts get a fresh key; no "
-            "balance is lost."
-        ),
-    )
-    parser.add_argument("--index", metavar="PATH", help="saved groups")
-    parser.add_argument("--ledger", metavar="URL", help="where the accounts are")
-    parser.add_argument(
-        "--account",
-        action="append",
-        metavar="NAME",
-        help="a per-unit account (default: all); may be given several times",
-    )
-    _secrets_options(parser, run, "rotate-salt")
-
-
-def _secrets_options(parser: argparse.ArgumentParser, run: Run, action: str) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
-    parser.set_defaults(run=run, action=action)
+    parser.set_defaults(run=run)

@@ -75,7 +75,6 @@ class Revision:
         salt_fingerprint: What tells its salt from others.
         erasure_key: The key of certificates' fingerprints.
         erasures: What was erased: fingerprint, time, numbers.
-        former_salts: Fingerprints of the salts that it had before.
         memory_map: Whether its files are mapped.
     """
 
@@ -85,7 +84,6 @@ class Revision:
     salt_fingerprint: str
     erasure_key: bytes
     erasures: tuple[dict[str, Any], ...] = ()
-    former_salts: tuple[str, ...] = ()
     memory_map: bool = False
 
 
@@ -135,7 +133,6 @@ def write(
             "salt": index.salt.hex(),
             "erasure_key": base.erasure_key.hex(),
             "erasures": list(base.erasures),
-            "former_salts": list(base.former_salts),
         }
         manifest = {
             "format": FORMAT,
@@ -165,15 +162,13 @@ def write(
 def load(
     path: Path_,
     *,
-    salt: bytes | None = None,
     advance: Advance = no_progress,
     memory_map: bool = False,
 ) -> tuple[RetrievalTerms, ShardIndex, Revision]:
     """Read what `save` wrote; see `RetrievedGroups.load`.
 
-    With a `salt` the units are dealt to shards by that one. With `memory_map` vectors
-    and documents stay in their files, which a later save deletes: the system frees
-    their place when nobody has them mapped any more.
+    With `memory_map` vectors and documents stay in their files, which a later save
+    deletes: the system frees their place when nobody has them mapped any more.
     """
     if memory_map and os.name == "nt":
         raise InvalidParameterError(
@@ -184,7 +179,7 @@ def load(
     while True:
         stamp = read_stamp(directory)
         try:
-            return _load(directory, stamp, salt, memory_map=memory_map, advance=advance)
+            return _load(directory, stamp, memory_map=memory_map, advance=advance)
         except (InvalidParameterError, FileNotFoundError):
             # Its files are gone where a newer revision came meanwhile.
             if read_stamp(directory) == stamp:
@@ -280,7 +275,6 @@ def _require_saved(directory: Path) -> None:
 def _load(
     directory: Path,
     stamp: bytes,
-    salt: bytes | None,
     *,
     memory_map: bool,
     advance: Advance,
@@ -292,7 +286,6 @@ def _load(
         terms = RetrievalTerms.from_dict(manifest["terms"])
     if terms is None:
         raise damaged(_MANIFEST, "the parameters are not usable")
-    salt = salt or _secrets(manifest)["salt"]
     names = sorted(manifest["blake2b"])
     for name in names:
         if checksum(directory / name) != manifest["blake2b"][name]:
@@ -319,7 +312,7 @@ def _load(
         lines.over(mapped(directory / names[0])) if memory_map else documents,
         unit_ids,
         n_shards=terms.n_groups,
-        salt=salt,
+        salt=_secrets(manifest)["salt"],
         shared=memory_map,
     )
     return terms, index, replace(revision, memory_map=memory_map)
@@ -335,7 +328,6 @@ def _read_revision(directory: Path, stamp: bytes) -> Revision:
         salt_fingerprint(found["salt"]),
         found["erasure_key"],
         found["erasures"],
-        found["former_salts"],
     )
 
 
@@ -376,9 +368,8 @@ def _secrets(manifest: dict[str, Any]) -> dict[str, Any]:
         parts = ("salt", "erasure_key")
         keys = {name: bytes.fromhex(found[name]) for name in parts}
         erasures = tuple(map(dict, found["erasures"]))
-        former = tuple(map(str, found["former_salts"]))
     except (KeyError, TypeError, ValueError, RecursionError):
-        keys, erasures, former = {}, (), ()
+        keys, erasures = {}, ()
     if [len(key) for key in keys.values()] != [SALT_BYTES, SALT_BYTES]:
         raise damaged(_MANIFEST, "the salt or another secret is not usable")
-    return {**keys, "erasures": erasures, "former_salts": former}
+    return {**keys, "erasures": erasures}

@@ -8,10 +8,8 @@ Privacy:
     again. It keeps ids out of files and dumps; whoever holds the ledger *and* a list of
     ids can look them up, so that a ledger is guarded like the records.
 
-    A key that somebody has seen is rotated (`ledger.sql.keys`): each tag is hashed once
-    more, under a fresh key. That needs no ids, so that the balance of someone who was
-    erased is found again, too. An account's key is all of its keys in a row, and a tag
-    is found by all of them; who knows only former keys finds no tag.
+    The key stays until the account ends. Whoever has seen it can link balances with a
+    list of ids until then.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from langchain_dpicl.common.units import NumberedUnits
 KEY_BYTES = 32
 TAG_BYTES = 16
 _PERSON = b"dpicl.balance"
-_AGAIN = b"dpicl.again"
 _FIRST_ROWS = 1024
 
 
@@ -43,38 +40,18 @@ def new_key() -> bytes:
 def unit_tag(key: bytes, unit_id: str) -> bytes:
     """Return the keyed hash, 16 bytes, under which a unit's balance is kept.
 
-    `key` is all keys of an account. Two of a million units share a tag with probability
-    below 1e-26.
+    Two of a million units share a tag with probability below 1e-26.
 
     Example:
         >>> unit_tag(bytes(32), "p-1") == unit_tag(bytes(32), "p-2")
         False
     """
-    first, *later = keys_in(key)
-    tag = hashlib.blake2b(
+    return hashlib.blake2b(
         unit_id.encode("utf-8", "surrogatepass"),
-        key=first,
+        key=key,
         digest_size=TAG_BYTES,
         person=_PERSON,
     ).digest()
-    for one in later:
-        tag = retagged(one, tag)
-    return tag
-
-
-def retagged(key: bytes, tag: bytes) -> bytes:
-    """Return a tag after a rotation to a fresh key."""
-    return hashlib.blake2b(tag, key=key, digest_size=TAG_BYTES, person=_AGAIN).digest()
-
-
-def keys_in(key: bytes) -> list[bytes]:
-    """Return an account's keys, oldest first.
-
-    Example:
-        >>> len(keys_in(bytes(KEY_BYTES) + bytes(KEY_BYTES)))
-        2
-    """
-    return [key[at : at + KEY_BYTES] for at in range(0, len(key), KEY_BYTES)]
 
 
 class UnitRows:

@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_dpicl.accounting import Cost, event_to_dict
 from langchain_dpicl.accounting.events import Event
-from langchain_dpicl.ledger.balances import KEY_BYTES, keys_in
 from langchain_dpicl.ledger.base import AccountState, AccountTerms
 
 if TYPE_CHECKING:
@@ -76,11 +75,9 @@ def events_text(events: Sequence[Event]) -> str:
 def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:
     """Return the digest that starts an account's chain.
 
-    Of the first key of its tags only the hash goes into the chain; later ones are in
-    the head, so that a rotation leaves the journal's digests as they are.
+    Of the key of its tags only the hash goes into the chain.
     """
-    first = None if unit_key is None else keys_in(unit_key)[0]
-    key = None if first is None else hashlib.sha256(first).hexdigest()
+    key = None if unit_key is None else hashlib.sha256(unit_key).hexdigest()
     promised = (terms.corpus, terms.period, terms.purpose)
     return _entry(
         "",
@@ -170,17 +167,14 @@ def head_of(
     state: AccountState,
     balances: str | None,
     releases: str | None,
-    unit_key: bytes | None,
 ) -> str:
     """Return an account's head, given the digest of its journal's last entry.
 
-    `balances` is the digest of its units' balances, `releases` that of its releases,
-    `unit_key` the keys of its tags; None without any.
+    `balances` is the digest of its units' balances, `releases` that of its releases;
+    None without any.
     """
     closed_at = None if state.closed_at is None else _moment(state.closed_at)
     bound = (closed_at, state.salt)
-    rotated = None if unit_key is None else unit_key[KEY_BYTES:]
-    later = [hashlib.sha256(rotated).hexdigest()] if rotated else []
     return _entry(
         last,
         "account",
@@ -191,7 +185,6 @@ def head_of(
         balances,
         releases,
         *(bound if any(one is not None for one in bound) else ()),
-        *later,
     )
 
 
@@ -200,8 +193,8 @@ def balances_after(
 ) -> str:
     """Return the digest of balances after some of them have changed.
 
-    `key` is all keys of the account. For each unit come its tag, what it had spent, and
-    what it has spent now. A balance of zero counts as none, so that a unit's first
+    `key` is that of the account's tags. For each unit come its tag, what it had spent,
+    and what it has spent now. A balance of zero counts as none, so that a unit's first
     charge is no special case.
 
     Example:
@@ -211,8 +204,7 @@ def balances_after(
         True
     """
     total = int(digest, 16)
-    last = keys_in(key)[-1]
-    keyed = hashlib.blake2b(key=last, digest_size=_DIGEST_BYTES, person=_BALANCES)
+    keyed = hashlib.blake2b(key=key, digest_size=_DIGEST_BYTES, person=_BALANCES)
     for tag, before, now in balances:
         if any(before):
             total -= _term(keyed, tag, before)

@@ -169,7 +169,7 @@ def test_a_cheaper_charge_with_digests_to_match_is_seen(
             first, "notes", 1, hash_chain.events_text(NOISY), cost, record.at
         )
         state = AccountState(FILTERED, None, 1, closed=False, spent=cost)
-        head = hash_chain.head_of(forged, state, None, None, None)
+        head = hash_chain.head_of(forged, state, None, None)
         database.execute(
             f"UPDATE dpicl_charge SET cost_loss = {cost.loss}, digest = '{forged}'"
         )

@@ -15,7 +15,6 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
     erase,
-    rotate_salt,
 )
 from support.fakes import ScriptedModel
 from support.groups_fakes import QUESTION, WordEmbedding, note, retrieved
@@ -105,7 +104,5 @@ def stop_at(
         watch(name)
     if work == "erase":
         erase(PERSON, index=path, certificate=certificate)
-    elif work == "rotate":
-        rotate_salt(index=path)
     else:
         saved(Path(path))

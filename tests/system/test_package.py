@@ -54,7 +54,6 @@ NAMES = [
     "mechanisms",
     "offline",
     "released",
-    "rotate_salt",
     "tabular",
 ]
 

@@ -23,9 +23,7 @@ from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
 PAGES = ROOT / "docs" / "operate"
 MOST_WORDS = {
     "operations": 900,
-    **dict.fromkeys(
-        ("backup-and-restore", "upgrade", "standby", "rotate-keys", "erase"), 450
-    ),
+    **dict.fromkeys(("backup-and-restore", "upgrade", "standby", "erase"), 450),
 }
 _BLOCK = re.compile(r"^```sh ?(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -123,15 +121,6 @@ def test_erasing(service: Path) -> None:
     run("echo p-18 | dpicl erase - --index index", service)
     follower.refresh()
     assert follower.n_units == 38
-
-
-def test_rotating(service: Path) -> None:
-    before = {one.name for one in (service / "index").iterdir()}
-    said = run(commands("rotate-keys"), service)
-    assert "Revision 2 of the index; fresh tags: ['notes']" in said
-    after = {one.name for one in (service / "index").iterdir()}
-    assert before & after == {"manifest.json"}
-    assert state_in(service) == (1, False, 2)
 
 
 def test_backing_up_and_restoring(service: Path) -> None:

@@ -15,7 +15,7 @@ head and last entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,6 @@ from langchain_dpicl.ledger.sql import (
 )
 from langchain_dpicl.ledger.sql.creation import open_tables
 from langchain_dpicl.ledger.sql.engine import Mode, holds_password, parse_url
-from langchain_dpicl.ledger.sql.keys import rotate_key
 from langchain_dpicl.ledger.sql.rows import (
     Account,
     Last,
@@ -393,29 +392,6 @@ class SQLLedger(Ledger):
             return unit_tag(account.unit_key or b"", known_as).hex()
 
         return self._database.run(find, mode=Mode.READ)
-
-    def rotate_key(
-        self, name: str, *, former: Collection[str] = (), salt: str | None = None
-    ) -> int:
-        """Give the tags of a per-unit account a fresh key; return how many moved.
-
-        Balances stay what they are, also those of people who are in no index any more.
-        It is one transaction: after a crash the old key or the new one holds. In the
-        same, an account that is bound to a salt with a fingerprint among `former` (see
-        `bind_salt`) is bound to that of `salt`.
-
-        Raises:
-            LedgerError: If the ledger can't be used, has no such account, or the
-                account keeps no balances or is damaged.
-        """
-        self._check_first(name)
-
-        def rotate(connection: Connection) -> int:
-            account, last = self._locked(connection, name)
-            require_per_unit(account.state)
-            return rotate_key(connection, account, last, former, salt)
-
-        return self._database.run(rotate)
 
     def start_release(self, name: str, charge: int, kind: str, header: str) -> None:
         """Store the header of the release that a charge pays for; on disk, once."""

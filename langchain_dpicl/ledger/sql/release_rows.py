@@ -156,9 +156,7 @@ def _chains(connection: Connection, account: Account) -> Chains:
 
 def _note(connection: Connection, account: Account, last: Last, now: Chains) -> None:
     digest = hash_chain.after_releases(dict(sorted(now.items())))
-    head = hash_chain.head_of(
-        last.digest, account.state, account.balances, digest, account.unit_key
-    )
+    head = hash_chain.head_of(last.digest, account.state, account.balances, digest)
     values = {"number": account.number, "releases": digest, "head": head}
     connection.execute(statements.NOTE_RELEASES, values)
 

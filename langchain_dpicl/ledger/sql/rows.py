@@ -75,9 +75,7 @@ class Account:
 
     def head_after(self, last: str, state: AccountState) -> str:
         """Return the head of a journal that ends with a digest, in a state."""
-        return hash_chain.head_of(
-            last, state, self.balances, self.releases, self.unit_key
-        )
+        return hash_chain.head_of(last, state, self.balances, self.releases)
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ def write_account(connection: Connection, terms: AccountTerms) -> None:
             "corpus": terms.corpus,
             "period": terms.period,
             "purpose": terms.purpose,
-            "head": hash_chain.head_of(start, state, balances, None, key),
+            "head": hash_chain.head_of(start, state, balances, None),
         }
     except (TypeError, ValueError, OverflowError):
         raise LedgerError(
@@ -360,7 +358,7 @@ def _read_opening(opening: Opening) -> tuple[AccountTerms, Plan | None]:
     corpus, period, purpose, key, plan = opening[8:]
     if accounting not in _ACCOUNTING or scope not in _SCOPES:
         raise ValueError
-    is_key = isinstance(key, bytes) and bool(key) and len(key) % KEY_BYTES == 0
+    is_key = isinstance(key, bytes) and len(key) == KEY_BYTES
     if is_key != (scope == "unit") or is_key != (key is not None):
         raise ValueError
     terms = AccountTerms(

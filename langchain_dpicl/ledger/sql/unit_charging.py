@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
-from langchain_dpicl.ledger.balances import TAG_BYTES, keys_in, unit_tag
+from langchain_dpicl.ledger.balances import TAG_BYTES, unit_tag
 from langchain_dpicl.ledger.base import NOTHING, Charge
 from langchain_dpicl.ledger.charging import fits
 from langchain_dpicl.ledger.sql import statements
@@ -87,7 +87,7 @@ def charge_units(
             "number": account.number,
             "digest": digest,
             "head": hash_chain.head_of(
-                last.digest, account.state, digest, account.releases, key
+                last.digest, account.state, digest, account.releases
             ),
         },
     )
@@ -97,8 +97,7 @@ def charge_units(
 def _nobody(key: bytes) -> bytes:
     # Not the tag of any id: those have another personalization.
     person = b"dpicl.nobody"
-    last = keys_in(key)[-1]
-    return hashlib.blake2b(key=last, digest_size=TAG_BYTES, person=person).digest()
+    return hashlib.blake2b(key=key, digest_size=TAG_BYTES, person=person).digest()
 
 
 def _require_possible(
