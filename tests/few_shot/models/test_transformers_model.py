@@ -32,7 +32,7 @@ ELSEWHERE = """
 import sys
 from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
 print([name for name in ("torch", "transformers") if name in sys.modules])
-print(TransformersNextToken.from_pretrained(sys.argv[1], name="tiny").name)
+print(TransformersNextToken.from_pretrained(sys.argv[1], revision="v2").name)
 """
 
 
@@ -41,9 +41,9 @@ def shared_model() -> Any:
     return tiny_model("llama")
 
 
-def asked_model(model: Any = None, **options: Any) -> TransformersNextToken:
+def asked_model(model: Any = None) -> TransformersNextToken:
     given = shared_model() if model is None else model
-    return TransformersNextToken(given, tiny_tokenizer(), **options)
+    return TransformersNextToken(given, tiny_tokenizer())
 
 
 def own_model() -> Any:
@@ -109,27 +109,15 @@ def test_a_prompt_that_can_not_be_asked_is_none() -> None:
             asked.top_tokens([public], 1)
 
 
-def test_a_fixed_shape_takes_what_fits_into_it() -> None:
-    options: dict[str, Any] = {"batching": "fixed", "batch_size": 2}
-    asked = asked_model(prompt_tokens=len(LONGEST.generated), **options)
-    found = asked.log_probabilities([LONGEST, PROMPT, OTHER], [None] * 3)
-    assert [one is None for one in found] == [True, False, False]
-    with pytest.raises(InvalidParameterError, match="the model takes 96"):
-        asked_model(prompt_tokens=CONTEXT + 1, **options)
-
-
 @pytest.mark.parametrize("what", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("batching", ["single", "mixed"])
-def test_what_is_not_a_number_is_none(what: str, batching: Any) -> None:
+def test_what_is_not_a_number_is_none(what: str) -> None:
     model = own_model()
-    asked = asked_model(model, batching=batching)
+    asked = asked_model(model)
     bad = len(asked._tokens.ids(OTHER))
 
     def spoil(_module: Any, given: tuple[Any, ...], kwargs: Any, out: Any) -> None:
         # Only where the other prompt ends.
-        if out.logits.shape[0] == 2:
-            out.logits[1] = float(what)
-        elif kwargs["input_ids"].shape == (1, bad):
+        if kwargs["input_ids"].shape == (1, bad):
             out.logits[0] = float(what)
 
     model.register_forward_hook(spoil, with_kwargs=True)
@@ -138,26 +126,6 @@ def test_what_is_not_a_number_is_none(what: str, batching: Any) -> None:
     assert np.isfinite(found[1][:10]).all()
     with pytest.raises(PublicCallError, match="not numbers"):
         asked.top_tokens([OTHER], 1)
-
-
-def test_a_pass_that_is_too_large_is_taken_apart() -> None:
-    import torch
-
-    model = own_model()
-    asked = asked_model(model, batching="mixed")
-    before = asked.log_probabilities([PROMPT, OTHER], [None] * 2)
-    sizes = []
-
-    def full(_module: Any, _given: Any, kwargs: Any) -> None:
-        sizes.append(len(kwargs["input_ids"]))
-        if sizes[-1] > 1:
-            raise torch.OutOfMemoryError("a private shape")
-
-    model.register_forward_pre_hook(full, with_kwargs=True)
-    after = asked.log_probabilities([PROMPT, OTHER], [None] * 2)
-    assert sizes == [2, 1, 1]
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(one[:400], other[:400], atol=1e-5)
 
 
 def test_a_failing_model_is_none_in_private_and_an_error_in_public() -> None:
@@ -192,9 +160,9 @@ def test_equal_prompts_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> Non
     rows = []
     right = ForwardPasses.logits
 
-    def watched(self: ForwardPasses, batch: Any, **options: Any) -> Any:
-        rows.extend(batch)
-        return right(self, batch, **options)
+    def watched(self: ForwardPasses, row: Any, **options: Any) -> Any:
+        rows.append(row)
+        return right(self, row, **options)
 
     asked = asked_model()
     monkeypatch.setattr(ForwardPasses, "logits", watched)
@@ -211,9 +179,8 @@ def test_only_the_last_position_has_logits() -> None:
     model.lm_head.register_forward_hook(
         lambda _module, _given, out: shapes.append(tuple(out.shape[:2]))
     )
-    asked = asked_model(model, batching="mixed")
-    asked.log_probabilities([PROMPT, OTHER], [None] * 2)
-    assert shapes[-1] == (2, 1)
+    asked_model(model).log_probabilities([PROMPT, OTHER], [None] * 2)
+    assert shapes[-2:] == [(1, 1)] * 2
     # Another thread's own use of the model is left alone.
     ids = tiny_tokenizer()(PROMPT.text, return_tensors="pt")
     model(**ids)
@@ -256,22 +223,6 @@ def test_end_tokens_and_spelling() -> None:
     assert asked.decode([*tokens, end, asked.vocabulary_size - 1]) == " dry cough"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batching": "pairs"}, "one of single, fixed, mixed"),
-        ({"batching": "fixed"}, "needs prompt_tokens"),
-        ({"prompt_tokens": 8}, "needs prompt_tokens"),
-        ({"batch_size": 2}, "no batch_size"),
-        ({"batching": "mixed", "batch_size": 0}, "at least 1"),
-        ({"max_batch_tokens": 0.5}, "an integer"),
-    ],
-)
-def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidParameterError, match=message):
-        asked_model(**options)
-
-
 def test_wrong_calls() -> None:
     asked = asked_model()
     with pytest.raises(InvalidParameterError, match="Each prompt"):
@@ -301,28 +252,39 @@ def test_models_and_tokenizers_that_can_not_be_used() -> None:
         TransformersNextToken(shared_model(), tokenizer)
 
 
-def test_different_models_have_different_names() -> None:
-    import torch
+def test_a_name_has_the_revision_that_is_stated() -> None:
+    assert asked_model().name == "llama"
+    for name, expected in ((None, "llama@v2"), ("tiny", "tiny@v2")):
+        asked = TransformersNextToken(
+            shared_model(), tiny_tokenizer(), name=name, revision="v2"
+        )
+        assert asked.name == expected
 
-    retrained = own_model()
-    with torch.no_grad():
-        retrained.model.layers[1].mlp.up_proj.weight[3, 5] += 1e-3
-    renamed = copy.deepcopy(tiny_tokenizer())
-    renamed.add_tokens(["<word>"])
-    names = {
-        asked_model().name,
-        asked_model(retrained).name,
-        asked_model(own_model().to(torch.bfloat16)).name,
-        TransformersNextToken(shared_model(), renamed).name,
-        TransformersNextToken(shared_model(), tiny_tokenizer(bos=True)).name,
-    }
-    assert len(names) == 5
-    assert all(name.startswith("llama@") for name in names)
-    assert asked_model(own_model()).name in names
-    # What is not for private data says so wherever it was used.
-    mixed = asked_model(batching="mixed").name
-    assert mixed.removesuffix("/mixed") in names
-    assert mixed not in names
+
+@pytest.mark.parametrize("way", ["revision", "model_kwargs"])
+def test_the_revision_that_is_loaded_is_the_one_named(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    loaded = []
+
+    def loader(made: Any) -> Any:
+        def load(_name: str, **options: Any) -> Any:
+            loaded.append(options)
+            return made
+
+        return SimpleNamespace(from_pretrained=load)
+
+    tokenizer, model = loader(tiny_tokenizer()), loader(shared_model())
+    monkeypatch.setattr(transformers, "AutoTokenizer", tokenizer)
+    monkeypatch.setattr(transformers, "AutoModelForCausalLM", model)
+    given: Any = {"revision": "0a1b"}
+    asked = TransformersNextToken.from_pretrained(
+        "some/model", **(given if way == "revision" else {way: given})
+    )
+    assert loaded == [given, given]
+    assert asked.name == "llama@0a1b"
 
 
 def test_another_process_names_it_the_same_and_loads_torch_late(tmp_path: Path) -> None:
@@ -330,11 +292,9 @@ def test_another_process_names_it_the_same_and_loads_torch_late(tmp_path: Path) 
     tiny_tokenizer().save_pretrained(tmp_path / "some-model")
     command = [sys.executable, "-c", ELSEWHERE, str(tmp_path / "some-model")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded, name = done.stdout.splitlines()
-    assert loaded == "[]"
+    assert done.stdout.splitlines() == ["[]", "some-model@v2"]
     here = TransformersNextToken.from_pretrained(str(tmp_path / "some-model"))
-    assert here.name.startswith("some-model@")
-    assert name == here.name.replace("some-model", "tiny")
+    assert here.name == "some-model"
     said = here.log_probabilities([PROMPT], [None])[0]
     assert np.array_equal(said, asked_model().log_probabilities([PROMPT], [None])[0])
 

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.tiny_models import CONTEXT, tiny_model, tiny_tokenizer
+from support.tiny_models import tiny_model, tiny_tokenizer
 
-from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.huggingface.batching import FixedBatches
 from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
 from langchain_dpicl.few_shot.models.huggingface.passes import ForwardPasses
 
@@ -32,7 +30,6 @@ NEIGHBORS = [
     [TOO_LONG, SHORT],
     *([TokenPrompt("x" * n), SHORT] for n in range(2, 60, 4)),
 ]
-FIXED = {"batching": "fixed", "batch_size": 4, "prompt_tokens": CONTEXT}
 
 
 @cache
@@ -42,32 +39,15 @@ def model_of(family: str, precision: str = "float32") -> Any:
     return tiny_model(family).to(getattr(torch, precision))
 
 
-def with_shared_scale(family: str = "llama") -> Any:
-    """Return a model that rounds by the largest value of a whole pass.
-
-    So do some quantized models. What one prompt says depends on the others, and on any
-    hardware.
-    """
-    model = copy.deepcopy(model_of(family))
-
-    def rounded(_module: Any, _given: Any, out: Any) -> Any:
-        step = out.abs().max() / 127
-        return (out / step).round() * step
-
-    model.model.layers[0].mlp.register_forward_hook(rounded)
-    return model
-
-
-def answers(model: Any, *, place: int = 1, public: bool = False, **options: Any) -> set:
+def answers(model: Any, *, public: bool = False) -> set[bytes]:
     """Return all that is said of one slot as the others change, as bytes."""
-    asked = TransformersNextToken(model, tiny_tokenizer(), **options)
+    asked = TransformersNextToken(model, tiny_tokenizer())
     if public:
         asked.top_tokens([TokenPrompt(INSTRUCTION, (70, 80))], 1)
     found = set()
     for neighbors in NEIGHBORS:
-        prompts = [*neighbors]
-        prompts.insert(place, SLOT)
-        said = asked.log_probabilities(prompts, [None] * 3)[place]
+        first, last = neighbors
+        _, said, _ = asked.log_probabilities([first, SLOT, last], [None] * 3)
         assert said is not None
         found.add(said.tobytes())
     return found
@@ -82,64 +62,33 @@ def test_a_prompt_alone_in_its_pass_depends_on_itself_alone(
     assert len(answers(model_of(family, precision), public=public)) == 1
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", ["gpt2", "llama", "bloom"])
-def test_rows_of_a_fixed_shape_depend_on_themselves_alone(
-    family: str, precision: str
-) -> None:
-    model = model_of(family, precision)
-    at_one_place = answers(model, **FIXED)
-    assert len(at_one_place) == 1
-    assert answers(model, place=0, **FIXED) == at_one_place
+def test_a_scale_of_a_whole_pass_follows_one_prompt() -> None:
+    model = copy.deepcopy(model_of("llama"))
 
+    def rounded(_module: Any, _given: Any, out: Any) -> Any:
+        # So do some quantized models.
+        step = out.abs().max() / 127
+        return (out / step).round() * step
 
-def test_prompts_that_share_a_pass_change_each_other() -> None:
-    # Among so many shapes some are added up in another order, in any of the families.
-    found = [answers(model_of(name), batching="mixed") for name in ("gpt2", "llama")]
-    assert max(map(len, found)) > 1
-
-
-def test_a_scale_of_the_whole_pass_is_seen() -> None:
-    model = with_shared_scale()
+    model.model.layers[0].mlp.register_forward_hook(rounded)
     assert len(answers(model)) == 1
-    assert len(answers(model, batching="mixed")) > 1
 
 
-def test_a_fixed_shape_is_refused_where_rows_change_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = with_shared_scale()
-    with pytest.raises(InvalidParameterError, match="not safe here"):
-        TransformersNextToken(model, tiny_tokenizer(), **FIXED)
-    monkeypatch.setattr(FixedBatches, "_try_rows_apart", lambda self: None)
-    assert len(answers(model, **FIXED)) > 1
-
-
-def test_a_fixed_shape_is_refused_where_a_rows_place_matters() -> None:
-    import torch
-
+def test_what_a_pass_leaves_for_the_next_is_seen() -> None:
     model = copy.deepcopy(model_of("llama"))
+    before = [0.0]
 
-    def placed(_module: Any, _given: Any, out: Any) -> Any:
-        return out + 1e-3 * torch.arange(len(out))[:, None, None]
+    def leave(_module: Any, _given: Any, out: Any) -> Any:
+        added, before[0] = before[0], float(out.mean())
+        return out + added
 
-    model.model.layers[0].mlp.register_forward_hook(placed)
-    with pytest.raises(InvalidParameterError, match="not safe here"):
-        TransformersNextToken(model, tiny_tokenizer(), **FIXED)
-
-
-def test_a_fixed_shape_is_refused_for_models_that_mix_rows() -> None:
-    with pytest.raises(InvalidParameterError, match="experts or quantization"):
-        TransformersNextToken(model_of("mixtral"), tiny_tokenizer(), **FIXED)
-    model = copy.deepcopy(model_of("llama"))
-    model.config.quantization_config = {"quant_method": "bitsandbytes"}
-    with pytest.raises(InvalidParameterError, match="experts or quantization"):
-        TransformersNextToken(model, tiny_tokenizer(), **FIXED)
+    model.model.layers[0].mlp.register_forward_hook(leave)
+    assert len(answers(model)) > 1
 
 
-def test_a_failing_row_leaves_the_others_of_a_fixed_shape_as_they_are() -> None:
+def test_a_prompt_that_fails_leaves_the_others_as_they_are() -> None:
     model = copy.deepcopy(model_of("gpt2"))
-    asked = TransformersNextToken(model, tiny_tokenizer(), **FIXED)
+    asked = TransformersNextToken(model, tiny_tokenizer())
     before = asked.log_probabilities([SLOT, LONG], [None] * 2)
     bad = tiny_tokenizer()("Rash")["input_ids"][-1]
 
@@ -148,9 +97,9 @@ def test_a_failing_row_leaves_the_others_of_a_fixed_shape_as_they_are() -> None:
             raise RuntimeError("Rash")
 
     model.transformer.wte.register_forward_pre_hook(fail)
-    after = asked.log_probabilities([SLOT, MIDDLE], [None] * 2)
-    assert after[1] is None
-    assert np.array_equal(after[0], before[0])
+    after = asked.log_probabilities([MIDDLE, SLOT], [None] * 2)
+    assert after[0] is None
+    assert np.array_equal(after[1], before[0])
 
 
 def tensors() -> dict[int, Any]:
@@ -162,27 +111,22 @@ def tensors() -> dict[int, Any]:
     return {id(one): one for one in found}
 
 
-@pytest.mark.parametrize("batching", ["single", "fixed", "mixed"])
-def test_only_mixed_batches_order_passes_by_what_prompts_say(
-    batching: Any, monkeypatch: pytest.MonkeyPatch
+def test_what_prompts_say_does_not_order_the_passes(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shape = {"batch_size": 2, "prompt_tokens": 64} if batching == "fixed" else {}
-    asked = TransformersNextToken(
-        tiny_model("gpt2"), tiny_tokenizer(), batching=batching, **shape
-    )
+    asked = TransformersNextToken(tiny_model("gpt2"), tiny_tokenizer())
     prompts = [TokenPrompt("a rash " * n) for n in (2, 5, 1, 4, 3)]
     seen: list[tuple[int, ...]] = []
     compute = ForwardPasses.logits
 
-    def spy(self: Any, rows: Any, **named: Any) -> Any:
-        seen.extend(row for row in rows if len(row) > 1)
-        return compute(self, rows, **named)
+    def spy(self: Any, row: Any, **named: Any) -> Any:
+        seen.append(row)
+        return compute(self, row, **named)
 
     monkeypatch.setattr(ForwardPasses, "logits", spy)
     said = asked.log_probabilities(prompts, [None] * len(prompts))
     assert all(one is not None for one in said)
-    in_order = seen == [asked._row(prompt) for prompt in prompts]
-    assert in_order == (batching != "mixed")
+    assert seen == [asked._row(prompt) for prompt in prompts]
 
 
 def test_nothing_of_a_private_prompt_is_kept() -> None:
@@ -205,7 +149,7 @@ def test_nothing_of_a_private_prompt_is_kept() -> None:
 def test_reprs_are_free_of_text() -> None:
     asked = TransformersNextToken(model_of("gpt2"), tiny_tokenizer())
     asked.top_tokens([SLOT], 1)
-    assert repr(asked) == "TransformersNextToken('gpt2', batching='single')"
+    assert repr(asked) == "TransformersNextToken('gpt2')"
     assert "tokens" not in repr(asked._prefixes._kept[0])
 
 

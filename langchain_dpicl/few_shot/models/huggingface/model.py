@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -21,29 +21,20 @@ from langchain_dpicl.few_shot.models.contract import (
     TokenPrompt,
     Tokens,
 )
-from langchain_dpicl.few_shot.models.huggingface.batching import (
-    Batching,
-    BatchPlan,
-    FixedBatches,
-    FreeBatches,
-    Logits,
-    Row,
-    as_array,
-)
 from langchain_dpicl.few_shot.models.huggingface.passes import (
     ForwardPasses,
+    Logits,
     PublicPrefixes,
+    Row,
 )
-from langchain_dpicl.few_shot.models.huggingface.tokens import (
-    PromptTokens,
-    fingerprint,
-    public_name,
-)
+from langchain_dpicl.few_shot.models.huggingface.tokens import PromptTokens, public_name
 from langchain_dpicl.sealed import attempt
 
 _LOADING = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder")
 _TRUSTING = ("token", "trust_remote_code")
 
+# Fewest shared tokens for which a private prompt is computed from a public prefix.
+WORTH = 16
 PUBLIC_CACHES = 16  # How many public prompts' keys and values are kept.
 
 
@@ -64,23 +55,18 @@ class TransformersNextToken(NextTokenModel):
     Args:
         model: The model; on a GPU, if it was put there.
         tokenizer: Its tokenizer.
-        batching: Which prompts share a forward pass, see "Privacy". "single": none.
-            "fixed": `batch_size` prompts, each padded to `prompt_tokens`, in the order
-            of the call; for GPUs. "mixed": prompts of like length, as many as fit.
-        prompt_tokens: For "fixed": most tokens of a prompt and what was generated
-            after it. Public: choose it from the prompts' longest possible text, never
-            from the prompts there are. A longer one is None.
-        batch_size: Most prompts of a pass; for "fixed" exactly so many. None: as many
-            as `max_batch_tokens` allow.
-        max_batch_tokens: Most tokens of a pass of several prompts, padding included.
         device: Where to put the model; None leaves it where it is.
-        name: The model's public name for the record; None takes its own. A fingerprint
-            of configuration, weights and tokenizer is added to it.
+        name: The model's public name for the record. None takes its configuration's
+            `name_or_path` without the folders, or else the family's name.
+        revision: Which weights of that name these are, for the record: a commit of
+            the hub, or a version of your own. You state it; a loaded model does not
+            tell, and nothing is checked. Without one the record has the name alone.
+            Give models that differ, in precision or tokenizer too, names or revisions
+            that differ: `resume` goes on with a model of the same name and revision.
 
     Raises:
-        InvalidParameterError: If an argument is out of range, tokenizer and model do
-            not belong together, the model can't make a pass, or for "fixed" the rows
-            of a pass change each other on this machine.
+        InvalidParameterError: If tokenizer and model do not belong together, or the
+            model can't make a pass.
 
     Privacy:
         A release's sensitivity assumes that one unit's change reaches one slot. In
@@ -89,23 +75,15 @@ class TransformersNextToken(NextTokenModel):
         that follows the *shape* of a batch, and shape follows the longest prompt. One
         unit's longer record would move other slots by some 1e-6 (float32) or 1e-2
         (bfloat16), and from there over an edge of the mechanism's grid. Rounding
-        before that only makes it rarer; no rounding has no edges. So:
+        before that only makes it rarer; no rounding has no edges.
 
-        * "single" (the default): what is said of a prompt is a function, bit for bit,
-          of that prompt and of public prompts asked before, whatever the family,
-          precision or quantization. The bound holds as stated. (Some GPU kernels add
-          in random order: that is random, and no other prompt takes part in it.)
-        * "fixed": it is a function of that prompt and public numbers. Every pass has
-          the same shape, missing rows are filled up, and what fits is decided by each
-          prompt alone. It rests on kernels that keep the rows of one shape apart and
-          treat them alike: that is tried on this machine when the object is made,
-          which is evidence and no proof. Models that mix rows by design (experts,
-          quantization) are refused.
-        * "mixed": the bound does not hold in the last bits. For data that is not
-          private, or not yet.
+        So each prompt has a forward pass of its own. What is said of it is a function,
+        bit for bit, of that prompt and of public prompts asked before, whatever the
+        family, precision or quantization. The bound holds as stated. (Some GPU kernels
+        add in random order: that is random, and no other prompt takes part in it.)
 
-        All of it is for one process: threads, libraries and hardware are public and
-        the same for every prompt. How long a call takes depends on its prompts.
+        This is for one process: threads, libraries and hardware are public and the
+        same for every prompt. How long a call takes depends on its prompts.
         Only public prompts' keys and values are kept after a call. The tokenizer
         itself may keep words that it has cut before, in memory alone.
 
@@ -120,56 +98,24 @@ class TransformersNextToken(NextTokenModel):
         model: Any,
         tokenizer: Any,
         *,
-        batching: Batching = "single",
-        prompt_tokens: int | None = None,
-        batch_size: int | None = None,
-        max_batch_tokens: int = 4096,
         device: Any = None,
         name: str | None = None,
+        revision: str | None = None,
     ) -> None:
-        if batching not in get_args(Batching):
-            raise InvalidParameterError(
-                f"batching must be one of {', '.join(get_args(Batching))}."
-            )
-        if (prompt_tokens is not None) != (batching == "fixed"):
-            raise InvalidParameterError(
-                'batching="fixed" needs prompt_tokens, and nothing else takes it.'
-            )
-        if batching == "single" and batch_size not in (None, 1):
-            raise InvalidParameterError(
-                'batching="single" puts one prompt into a pass: no batch_size.'
-            )
-        most_tokens = count(max_batch_tokens, "max_batch_tokens")
-        rows = None if batch_size is None else count(batch_size, "batch_size")
         self._passes = ForwardPasses(model, device)
         self._tokens = PromptTokens(tokenizer, self._passes.reads, self._passes.width)
         self._end_tokens = self._tokens.end_tokens(model)
-        self._public_name = name
-        self._name: str | None = None
-        self._batching: Batching = batching
+        named = name or public_name(model)
+        self._name = f"{named}@{revision}" if revision else named
         self._lock = threading.Lock()
         self._prefixes = PublicPrefixes(PUBLIC_CACHES)
-        self._plan: BatchPlan
-        if prompt_tokens is None:
-            self._plan = FreeBatches(
-                self._passes,
-                self._prefixes,
-                batch_size=1 if batching == "single" else rows,
-                most_tokens=most_tokens,
-            )
-        else:
-            length = count(prompt_tokens, "prompt_tokens")
-            self._plan = FixedBatches(
-                self._passes,
-                rows=rows or max(1, most_tokens // length),
-                length=length,
-            )
 
     @classmethod
     def from_pretrained(
         cls,
         name_or_path: str,
         *,
+        revision: str | None = None,
         model_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> TransformersNextToken:
@@ -177,8 +123,10 @@ class TransformersNextToken(NextTokenModel):
 
         Args:
             name_or_path: The model's name on the hub, or its folder.
-            model_kwargs: Arguments of `AutoModelForCausalLM.from_pretrained`, such as
-                `dtype`, `device_map` or `revision`.
+            revision: The commit, tag or branch to load, which the record then names.
+                A branch moves: name a commit. A folder has none: state your own.
+            model_kwargs: Other arguments of `AutoModelForCausalLM.from_pretrained`,
+                such as `dtype` or `device_map`.
             kwargs: Arguments of this class.
 
         Raises:
@@ -194,27 +142,20 @@ class TransformersNextToken(NextTokenModel):
                 "pip install torch 'transformers>=5'."
             ) from error
         given = dict(model_kwargs or {})
+        if revision is not None:
+            given["revision"] = revision
         common = {key: given[key] for key in (*_LOADING, *_TRUSTING) if key in given}
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **common)
         model = AutoModelForCausalLM.from_pretrained(name_or_path, **given)
-        return cls(model, tokenizer, **kwargs)
+        return cls(model, tokenizer, revision=given.get("revision"), **kwargs)
 
     def __repr__(self) -> str:
-        name = self._public_name or public_name(self._passes.model)
-        return f"TransformersNextToken({name!r}, batching={self._batching!r})"
+        return f"TransformersNextToken({self._name!r})"
 
     @property
     def name(self) -> str:
-        """The model's public name and its fingerprint; all weights are read once."""
-        with self._lock:
-            if self._name is None:
-                model = self._passes.model
-                digest = fingerprint(model, self._tokens.tokenizer)
-                named = f"{self._public_name or public_name(model)}@{digest}"
-                # "mixed" is not for private data: its name says that it was used.
-                mixed = "" if self._batching != "mixed" else "/mixed"
-                self._name = f"{named}{mixed}"
-            return self._name
+        """The model's public name, and after an @ its revision if one was stated."""
+        return self._name
 
     @property
     def vocabulary_size(self) -> int:
@@ -258,22 +199,37 @@ class TransformersNextToken(NextTokenModel):
         for asked in tokens:
             if asked is not None and not _within(asked, self._passes.width):
                 raise InvalidParameterError("A token is none of the model's.")
-        # Gathered pass by pass: logits of all prompts at once would be gigabytes.
+        # Equal prompts are computed once, in the order of the call: what rows say does
+        # not order the passes. Logits of all at once would be gigabytes.
+        places: dict[Row, list[int]] = {}
         found: list[LogProbabilities | None] = [None] * len(prompts)
         with self._lock:
-            rows = [self._row(prompt) for prompt in prompts]
-            for places, logits in self._plan.logits(rows):
-                for place in places:
-                    found[place] = self._said(logits, tokens[place])
+            for place, prompt in enumerate(prompts):
+                row = self._row(prompt)
+                if row is not None:
+                    places.setdefault(row, []).append(place)
+            for row, its_places in places.items():
+                logits = attempt(partial(self._alone, row))
+                if logits is not None:
+                    for place in its_places:
+                        found[place] = self._said(logits, tokens[place])
         return found
 
     def _row(self, prompt: TokenPrompt) -> Row | None:
         """Return a prompt's ids, None where it can't be asked; by itself alone."""
         row = attempt(partial(self._tokens.ids, prompt))
-        limits = (self._passes.limit, self._plan.length)
-        if not row or any(limit is not None and len(row) > limit for limit in limits):
+        limit = self._passes.limit
+        if not row or (limit is not None and len(row) > limit):
             return None
         return row
+
+    def _alone(self, row: Row) -> Logits:
+        """Return the logits after a row, from a pass that has it alone.
+
+        They are a function of that row and of the public prefixes, and nothing else.
+        """
+        prefix, shared = self._prefixes.best(row, least=WORTH)
+        return self._passes.logits(row, prefix=prefix, shared=shared)
 
     def _public_row(self, prompt: TokenPrompt) -> Row:
         row = attempt(partial(self._tokens.ids, prompt))
@@ -287,7 +243,7 @@ class TransformersNextToken(NextTokenModel):
         return row
 
     def _public(self, row: Row) -> LogProbabilities:
-        prefix, shared = self._prefixes.best([row])
+        prefix, shared = self._prefixes.best(row)
         try:
             logits, grown = self._passes.grown(row, prefix, shared)
         except Warning:
@@ -297,7 +253,7 @@ class TransformersNextToken(NextTokenModel):
         else:
             if grown is not None:
                 self._prefixes.add(grown)
-            said = self._said(as_array(logits)[0], None)
+            said = self._said(logits, None)
             if said is not None:
                 return said
             failure = "its probabilities are not numbers"

@@ -1,11 +1,7 @@
 """Forward passes of a transformers model: token ids in, logits of the next token out.
 
-Rows are padded on the right, and the attention mask is all ones. In a causal model
-nothing reaches a position from its right, so padding changes no figure that is read,
-positions count from 0 in every row without being told, and no mask depends on how
-long the rows are. (Left padding needs a mask and position ids that each family reads
-in its own way, and transformers choose the attention kernel by whether *any* row is
-padded: one row's length would change the arithmetic of all the others.)
+Each pass has one row, which is never padded: what is computed of it has no other row's
+length in it. `TransformersNextToken` says under "Privacy" why.
 """
 
 from __future__ import annotations
@@ -18,11 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from langchain_dpicl.errors import InvalidParameterError
 
-PAD = 0  # The token on the right of short rows; any would do, none of them is looked at
+# A prompt's token ids, those of what was generated after it among them.
+Row = tuple[int, ...]
+# Logits after a row, shape `(width,)`.
+Logits = NDArray[np.float64]
 _LIMITS = ("max_position_embeddings", "n_positions", "max_seq_len")
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 class ForwardPasses:
@@ -52,68 +53,49 @@ class ForwardPasses:
         self.limit = min(
             (n for n in limits if isinstance(n, int) and n > 0), default=None
         )
-        self.mixes_rows = bool(getattr(config, "quantization_config", None)) or any(
-            (getattr(text, name, None) or 0) > 1 for name in _EXPERTS
-        )
         self.reads = int(model.get_input_embeddings().weight.shape[0])
         try:
-            self.width = int(self.logits([(PAD,)]).shape[-1])
+            self.width = self.logits((0,)).size
         except Exception as error:
             raise InvalidParameterError(
                 f"model can't make a forward pass: {type(error).__name__}."
             ) from error
 
     def logits(
-        self,
-        rows: Sequence[tuple[int, ...]],
-        *,
-        length: int | None = None,
-        prefix: Prefix | None = None,
-        shared: int = 0,
-    ) -> Any:
-        """Return the logits of the token after each row, float64 on the CPU.
+        self, row: Row, *, prefix: Prefix | None = None, shared: int = 0
+    ) -> Logits:
+        """Return the logits of the token after a row.
 
-        Every row is padded to `length`, else to the longest, and begins with the first
-        `shared` tokens of the prefix and is longer.
-
-        Returns:
-            A tensor of shape `(rows, width)`.
+        It begins with the first `shared` tokens of the prefix and is longer.
         """
-        cache = prefix.taken(shared, len(rows)) if prefix else None
-        return self._pass(rows, length, cache, shared)[0]
+        cache = prefix.taken(shared) if prefix else None
+        return self._pass(row, cache, shared)[0]
 
-    def grown(self, row: tuple[int, ...], prefix: Prefix | None, shared: int) -> Any:
+    def grown(
+        self, row: Row, prefix: Prefix | None, shared: int
+    ) -> tuple[Logits, Prefix | None]:
         """Return the logits after a *public* row, and a prefix that covers it.
 
         The prefix is None where the model's cache can't be cut and shared: sliding
         windows, recurrent states and other caches than a plain growing one.
         """
-        cache = prefix.taken(shared, 1) if prefix else None
-        logits, cache = self._pass([row], None, cache, shared, keep=True)
+        cache = prefix.taken(shared) if prefix else None
+        logits, cache = self._pass(row, cache, shared, keep=True)
         return logits, Prefix(row, cache) if is_plain(cache, len(row)) else None
 
     def _pass(
-        self,
-        rows: Sequence[tuple[int, ...]],
-        length: int | None,
-        cache: Any,
-        shared: int,
-        *,
-        keep: bool = False,
-    ) -> tuple[Any, Any]:
+        self, row: Row, cache: Any, shared: int, *, keep: bool = False
+    ) -> tuple[Logits, Any]:
         import torch
 
-        length = length or max(map(len, rows))
-        padded = [[*row[shared:], *[PAD] * (length - len(row))] for row in rows]
         # A module in training mode drops units at random.
         if self.model.training:
             self.model.eval()
         device = self.model.get_input_embeddings().weight.device
-        ids = torch.tensor(padded, dtype=torch.long, device=device)
-        mask = torch.ones(len(rows), length, dtype=torch.long, device=device)
-        last = [len(row) - shared - 1 for row in rows]
+        ids = torch.tensor([row[shared:]], dtype=torch.long, device=device)
+        mask = torch.ones(1, len(row), dtype=torch.long, device=device)
         given = {} if cache is None else {_cache_argument(self.model): cache}
-        with torch.no_grad(), _only(self.model, last, length - shared):
+        with torch.no_grad(), _only_last(self.model, len(row) - shared):
             out = self.model(
                 input_ids=ids,
                 attention_mask=mask,
@@ -121,13 +103,10 @@ class ForwardPasses:
                 return_dict=True,
                 **given,
             )
-        logits = out.logits
-        if logits.shape[1] != 1:
-            logits = logits[torch.arange(len(rows)), torch.tensor(last)]
         # As the output calls it, which need not be the argument's name.
         named = "cache" if hasattr(out, "cache") else "past_key_values"
         kept = getattr(out, named) if keep else None
-        return logits.reshape(len(rows), -1).cpu().double(), kept
+        return out.logits[0, -1].cpu().double().numpy(), kept
 
 
 def _cache_argument(model: Any) -> str:
@@ -145,15 +124,13 @@ def _cache_argument(model: Any) -> str:
 
 
 @contextmanager
-def _only(model: Any, last: Sequence[int], length: int) -> Iterator[None]:
-    """Let the output layer see each row's last position alone.
+def _only_last(model: Any, length: int) -> Iterator[None]:
+    """Let the output layer see the last of a row's positions alone.
 
     A vocabulary of 150,000 at every position would take more memory than the model.
-    What a family does before and after that layer stays as it is. (`logits_to_keep`
-    keeps the same positions of all rows, and theirs differ.)
+    What a family does before and after that layer stays as it is. (Not every family
+    takes `logits_to_keep`.)
     """
-    import torch
-
     layer = model.get_output_embeddings()
     thread = threading.get_ident()
 
@@ -161,10 +138,9 @@ def _only(model: Any, last: Sequence[int], length: int) -> Iterator[None]:
         hidden = arguments[0] if arguments else None
         if threading.get_ident() != thread or hidden is None:
             return None
-        if hidden.shape[:-1] != (len(last), length):
+        if hidden.shape[:-1] != (1, length):
             return None
-        here = hidden[torch.arange(len(last)), torch.tensor(last)]
-        return (here.unsqueeze(1), *arguments[1:])
+        return (hidden[:, -1:].clone(), *arguments[1:])
 
     if layer is None:
         yield
@@ -183,11 +159,11 @@ class Prefix:
     The cache holds keys and values of one row, and is never changed in place.
     """
 
-    tokens: tuple[int, ...]
+    tokens: Row
     cache: Any
 
-    def taken(self, length: int, rows: int) -> Any:
-        """Return a cache of the first `length` tokens, for so many rows.
+    def taken(self, length: int) -> Any:
+        """Return a cache of the first `length` tokens.
 
         It shares memory with this one, which stays as it is: layers of this kind grow
         by making new tensors.
@@ -196,8 +172,6 @@ class Prefix:
         cache.layers = [copy.copy(layer) for layer in self.cache.layers]
         if length < len(self.tokens):
             cache.crop(length - len(self.tokens))
-        if rows > 1:
-            cache.batch_repeat_interleave(rows)
         return cache
 
 
@@ -222,18 +196,16 @@ class PublicPrefixes:
         ]
         self._kept = [*kept, prefix][-self._most :] if self._most else []
 
-    def best(
-        self, rows: Sequence[tuple[int, ...]], *, least: int = 1
-    ) -> tuple[Prefix | None, int]:
+    def best(self, row: Row, *, least: int = 1) -> tuple[Prefix | None, int]:
         """Return the prefix that saves most, and how many tokens of it are shared.
 
-        All rows must begin with what is shared, `least` tokens or more, and be longer.
-        For one row the answer depends on that row and on public rows alone.
+        The row must begin with what is shared, `least` tokens or more, and be longer.
+        The answer depends on that row and on public rows alone.
         """
         found: Prefix | None = None
         most = least - 1
         for prefix in self._kept:
-            shared = min(_shared(row[:-1], prefix.tokens) for row in rows)
+            shared = _shared(row[:-1], prefix.tokens)
             if shared > most:
                 found, most = prefix, shared
         return found, most if found else 0

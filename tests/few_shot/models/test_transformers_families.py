@@ -12,17 +12,17 @@ import pytest
 from support.tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
-from langchain_dpicl.few_shot.models.huggingface.batching import WORTH
-from langchain_dpicl.few_shot.models.huggingface.model import TransformersNextToken
+from langchain_dpicl.few_shot.models.huggingface.model import (
+    WORTH,
+    TransformersNextToken,
+)
 from langchain_dpicl.few_shot.models.huggingface.passes import (
-    PAD,
     ForwardPasses,
     Prefix,
     PublicPrefixes,
 )
 
 TOLERANCE = 1e-5
-LENGTH = 90
 
 INSTRUCTION = (
     "Answer the question from the records below in one short sentence, or answer "
@@ -34,12 +34,6 @@ PROMPTS = [
     TokenPrompt(f"{INSTRUCTION}{records}Answer:", generated)
     for records in RECORDS
     for generated in ((), (70, 80), (70, 80, 95, 300))
-]
-BATCHINGS: list[dict[str, Any]] = [
-    {"batching": "single"},
-    {"batching": "mixed"},
-    {"batching": "mixed", "batch_size": 5},
-    {"batching": "fixed", "batch_size": 5, "prompt_tokens": LENGTH},
 ]
 
 
@@ -63,11 +57,9 @@ def expected(family: str) -> list[np.ndarray]:
     return said
 
 
-def deviation(
-    family: str, *, public: Sequence[TokenPrompt] = (), **options: Any
-) -> float:
+def deviation(family: str, *, public: Sequence[TokenPrompt] = ()) -> float:
     """Return the largest difference from double precision; infinite if one is None."""
-    asked = TransformersNextToken(model_of(family), tiny_tokenizer(bos=True), **options)
+    asked = TransformersNextToken(model_of(family), tiny_tokenizer(bos=True))
     asked.top_tokens(public, 1)
     said = asked.log_probabilities(PROMPTS, [None] * len(PROMPTS))
     known = asked._tokens.known
@@ -77,62 +69,30 @@ def deviation(
     )
 
 
-@pytest.mark.parametrize("options", BATCHINGS, ids=str)
 @pytest.mark.parametrize("family", [*FAMILIES, "mistral"])
-def test_padding_changes_nothing(family: str, options: dict[str, Any]) -> None:
-    assert deviation(family, **options) < TOLERANCE
+def test_figures_are_those_of_double_precision(family: str) -> None:
+    assert deviation(family) < TOLERANCE
 
 
-@pytest.mark.parametrize("options", BATCHINGS[:2], ids=str)
 @pytest.mark.parametrize("family", [*FAMILIES, "mistral"])
-def test_a_public_prefix_changes_nothing(family: str, options: dict[str, Any]) -> None:
-    assert deviation(family, public=[PUBLIC], **options) < TOLERANCE
+def test_a_public_prefix_changes_nothing(family: str) -> None:
+    assert deviation(family, public=[PUBLIC]) < TOLERANCE
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_pads_on_the_left_without_shifted_positions_are_seen(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    right = ForwardPasses.logits
-
-    def left(self: ForwardPasses, rows: Any, **options: Any) -> Any:
-        longest = max(map(len, rows))
-        shifted = [(*[PAD] * (longest - len(row)), *row) for row in rows]
-        return right(self, shifted, **options)
-
-    monkeypatch.setattr(ForwardPasses, "logits", left)
-    assert deviation(family, batching="mixed") > 100 * TOLERANCE
-
-
-def test_the_last_column_is_not_every_rows_last_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    right = ForwardPasses.logits
-
-    def padded(self: ForwardPasses, rows: Any, **options: Any) -> Any:
-        longest = max(map(len, rows))
-        return right(self, [(*row, *[PAD] * (longest - len(row))) for row in rows])
-
-    monkeypatch.setattr(ForwardPasses, "logits", padded)
-    assert deviation("llama", batching="mixed") > 100 * TOLERANCE
-
-
-@pytest.mark.parametrize("batching", ["single", "mixed"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prefix_at_the_wrong_positions_is_seen(
-    family: str, batching: str, monkeypatch: pytest.MonkeyPatch
+    family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = Prefix.taken
 
-    def turned(self: Prefix, length: int, rows: int) -> Any:
-        taken = right(self, length, rows)
+    def turned(self: Prefix, length: int) -> Any:
+        taken = right(self, length)
         for layer in taken.layers:
             layer.keys = layer.keys.roll(1, dims=-2)
         return taken
 
     monkeypatch.setattr(Prefix, "taken", turned)
-    found = deviation(family, public=[PUBLIC], batching=batching)
-    assert found > 100 * TOLERANCE
+    assert deviation(family, public=[PUBLIC]) > 100 * TOLERANCE
 
 
 def test_a_prefix_that_is_not_the_prompts_own_is_seen(
@@ -140,13 +100,12 @@ def test_a_prefix_that_is_not_the_prompts_own_is_seen(
 ) -> None:
     right = PublicPrefixes.best
 
-    def too_long(self: PublicPrefixes, rows: Any, *, least: int = 1) -> Any:
-        prefix, shared = right(self, rows, least=least)
-        longest = min(map(len, rows)) - 1
-        return prefix, min(longest, len(prefix.tokens)) if prefix else shared
+    def too_long(self: PublicPrefixes, row: Any, *, least: int = 1) -> Any:
+        prefix, shared = right(self, row, least=least)
+        return prefix, min(len(row) - 1, len(prefix.tokens)) if prefix else shared
 
     monkeypatch.setattr(PublicPrefixes, "best", too_long)
-    assert deviation("llama", public=[PUBLIC], batching="single") > 100 * TOLERANCE
+    assert deviation("llama", public=[PUBLIC]) > 100 * TOLERANCE
 
 
 # What transformers is about to remove, it tells as if torch had used it.
@@ -155,9 +114,9 @@ def test_the_prefix_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
     right = ForwardPasses.logits
 
-    def watched(self: ForwardPasses, rows: Any, **options: Any) -> Any:
+    def watched(self: ForwardPasses, row: Any, **options: Any) -> Any:
         used.append(options.get("shared", 0))
-        return right(self, rows, **options)
+        return right(self, row, **options)
 
     monkeypatch.setattr(ForwardPasses, "logits", watched)
     assert deviation("llama", public=[PUBLIC]) < TOLERANCE
@@ -175,10 +134,10 @@ def test_a_public_prompts_cache_grows_token_by_token(
     right = ForwardPasses._pass
 
     def watched(
-        self: ForwardPasses, rows: Any, length: Any, *rest: Any, **kw: Any
+        self: ForwardPasses, row: Any, cache: Any, shared: int, **options: Any
     ) -> Any:
-        widths.append(len(rows[0]) - rest[1])
-        return right(self, rows, length, *rest, **kw)
+        widths.append(len(row) - shared)
+        return right(self, row, cache, shared, **options)
 
     asked = TransformersNextToken(model_of("gpt2"), tiny_tokenizer())
     fresh = TransformersNextToken(model_of("gpt2"), tiny_tokenizer())
