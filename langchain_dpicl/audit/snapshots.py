@@ -16,7 +16,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -39,8 +38,8 @@ from langchain_dpicl.common.pages import Cell
 from langchain_dpicl.common.progress import Advance, progress_bar
 from langchain_dpicl.common.slots import FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.release.flow import Do, Flow, in_thread, run
-from langchain_dpicl.sealed import sealed
+from langchain_dpicl.release.flow import Flow, run
+from langchain_dpicl.sealed import run_sealed
 
 Questions = Sequence[str | Mapping[str, Any]]
 """Questions as `DPChain.invoke` takes them."""
@@ -119,9 +118,26 @@ def snapshot(
         >>> report.is_sound
         True
     """
-    steps = _audit(chain, canaries, questions, repeats, delta, budget, shown=progress)
-    report: AuditReport = list(run(steps))[-1]
-    return report
+    _require_auditable(chain)
+    repeats = parameters.count(repeats, "repeats")
+    if delta is not None:
+        delta = parameters.delta(delta)
+    if isinstance(questions, str | Mapping) or not questions:
+        raise InvalidParameterError("questions must be a list of at least one.")
+    account = find_budget(budget or chain.budget).in_memory()
+    query: QueryRunner = replace(chain._query, budget=account, cache=False)  # noqa: SLF001 - the chain's own parts
+    groups = query.private.groups
+    groups.require_accounting(account.accounting)
+    people = chosen(groups, canaries)
+    laws = Laws(chain.parser, groups.relation, groups.n_groups, groups.sampling_rate)
+    found = {canary.name: Found() for canary in people}
+    audit = Snapshot(query, account, Worlds(groups, people), laws, found)
+    total = repeats * len(questions) * (groups.n_groups + len(people))
+    with progress_bar("Auditing", total, shown=progress) as done:
+        for question in questions:
+            for _ in range(repeats):
+                audit.ask(question, done)
+    return audit.report(len(questions), repeats, delta)
 
 
 @dataclass(repr=False)
@@ -174,8 +190,8 @@ class Snapshot:
     events: list[Event] = field(default_factory=list)
     calls: list[int] = field(default_factory=lambda: [0, 0])
 
-    def ask(self, value: Any, done: Advance) -> Flow[None]:
-        """Ask one question; hand on its public steps."""
+    def ask(self, value: Any, done: Advance) -> None:
+        """Ask one question."""
         private, budget = self.query.private, self.budget
         question = read_question(value, self.query.longest)
         if filter_of(value) is not None:
@@ -183,37 +199,44 @@ class Snapshot:
                 "A snapshot is of one corpus: leave filter out of the questions, and "
                 "audit a chain over groups.where(...)."
             )
-        alone = RunnableConfig(callbacks=[])
-        asked = yield from self.query.prepare(PreparedQuery(question, budget), alone)
+        asked = self._prepared(PreparedQuery(question, budget))
         if private.parser.public_outcome(asked.prepared) is not None:
             done(private.groups.n_groups + len(self.found))
             return
-        charge = partial(
-            budget.charge,
+        paid = budget.charge(
             private.template,
             unit_key=private.groups.unit_key,
             charges_units=private.groups.charges_units,
         )
-        paid: PaidCharge[Any] = yield in_thread(charge)
         self.events += paid.events
         self.laws.ask(paid, asked.prepared)
-        yield sealed(partial(self._measure, asked, paid, done))
+        run_sealed(lambda: self._measure(asked, paid, done))
+
+    def _prepared(self, asked: PreparedQuery) -> PreparedQuery:
+        """Take the public steps before a charge; nobody is shown them."""
+        found: list[PreparedQuery] = []
+
+        def steps() -> Flow[None]:
+            alone = RunnableConfig(callbacks=[])
+            found.append((yield from self.query.prepare(asked, alone)))
+
+        for _ in run(steps()):
+            pass
+        return found[0]
 
     def _measure(
         self, asked: PreparedQuery, paid: PaidCharge[Any], done: Advance
-    ) -> Flow[None]:
+    ) -> None:
         index, others = self.worlds.pairs()
         prompts = Prompts(self.query, asked)
-        drawn = yield self.worlds.draw(index, asked.embedded)
-        base = prompts.places(drawn)
-        answers = yield from self._answers(prompts, [*base.elements()], 0, done)
+        base = prompts.places(self.worlds.draw(index, asked.embedded))
+        answers = self._answers(prompts, [*base.elements()], 0, done)
         said: dict[Place, list[Slot]] = {}
         for place, slot in zip(base.elements(), answers, strict=True):
             said.setdefault(place, []).append(slot)
         differing: list[tuple[str, Places, Places, bool]] = []
         for canary, other, is_in in others:
-            drawn = yield self.worlds.draw(other, asked.embedded)
-            places = prompts.places(drawn)
+            places = prompts.places(self.worlds.draw(other, asked.embedded))
             gone, come = base - places, places - base
             found = self.found[canary.name]
             if not gone and not come:
@@ -226,7 +249,7 @@ class Snapshot:
             elif paid.charge_units is None or all(paid.charge_units([canary.name])):
                 differing.append((canary.name, gone, come, is_in))
         extra = [place for _, _, come, _ in differing for place in come.elements()]
-        more = iter((yield from self._answers(prompts, extra, 1, done)))
+        more = iter(self._answers(prompts, extra, 1, done))
         pairs = []
         for _, gone, come, is_in in differing:
             left = {place: list(slots) for place, slots in said.items()}
@@ -236,7 +259,7 @@ class Snapshot:
                 done(1)
             common = [slot for slots in left.values() for slot in slots]
             pairs.append(Pair(common, new, old) if is_in else Pair(common, old, new))
-        losses = yield in_thread(partial(self.laws.losses, pairs))
+        losses = self.laws.losses(pairs)
         for (name, *_), pair, loss in zip(differing, pairs, losses, strict=True):
             found = self.found[name]
             if loss is None and [slot.text for slot in pair.without] != [
@@ -249,13 +272,11 @@ class Snapshot:
 
     def _answers(
         self, prompts: Prompts, places: Sequence[Place], kind: int, done: Advance
-    ) -> Flow[list[Slot]]:
+    ) -> list[Slot]:
         asked = [prompts.known[text] for _, text in places]
         model = self.query.private.sealed
         self.calls[kind] += sum(prompt is not None for prompt in asked)
-        answers: list[Slot] = yield Do(
-            partial(model.answer, asked, done), partial(model.aanswer, asked, done)
-        )
+        answers = model.answer(asked, done)
         return [
             FAILED if text == UNWRITTEN else answer
             for (_, text), answer in zip(places, answers, strict=True)
@@ -314,38 +335,6 @@ class Snapshot:
                 "extra_calls": self.calls[1],
             },
         )
-
-
-def _audit(
-    chain: DPChain,
-    canaries: Canaries,
-    questions: Questions,
-    repeats: int,
-    delta: float | None,
-    budget: PrivacyBudgetHandler | None,
-    *,
-    shown: bool,
-) -> Flow[None]:
-    _require_auditable(chain)
-    repeats = parameters.count(repeats, "repeats")
-    if delta is not None:
-        delta = parameters.delta(delta)
-    if isinstance(questions, str | Mapping) or not questions:
-        raise InvalidParameterError("questions must be a list of at least one.")
-    account = find_budget(budget or chain.budget).in_memory()
-    query: QueryRunner = replace(chain._query, budget=account, cache=False)  # noqa: SLF001 - the chain's own parts
-    groups = query.private.groups
-    groups.require_accounting(account.accounting)
-    people = yield from chosen(groups, canaries)
-    laws = Laws(chain.parser, groups.relation, groups.n_groups, groups.sampling_rate)
-    found = {canary.name: Found() for canary in people}
-    audit = Snapshot(query, account, Worlds(groups, people), laws, found)
-    total = repeats * len(questions) * (groups.n_groups + len(people))
-    with progress_bar("Auditing", total, shown=shown) as done:
-        for question in questions:
-            for _ in range(repeats):
-                yield from audit.ask(question, done)
-    yield (yield in_thread(partial(audit.report, len(questions), repeats, delta)))
 
 
 def _require_auditable(chain: Any) -> None:

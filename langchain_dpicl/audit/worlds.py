@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.mechanisms.source import SecureRandom, system_random
-from langchain_dpicl.release.flow import Do, Flow
+from langchain_dpicl.release.flow import result
 
 Canaries = int | Sequence[str | int | Document]
 """So many people of the corpus, or some by their ids, or made-up records to add."""
@@ -82,13 +81,10 @@ class Worlds:
             index = _sample(index, UnitSample(self._rate, random or system_random()))
         return index, self._each(index)
 
-    def draw(self, index: ShardIndex, embedded: Any) -> Do:
-        """Return the call that draws the slots for a question from a corpus."""
+    def draw(self, index: ShardIndex, embedded: Any) -> list[list[Document]]:
+        """Draw the slots for a question from a corpus."""
         self._records.show(index)
-        return Do(
-            partial(self._fork.draw_prepared, embedded),
-            partial(self._fork.adraw_prepared, embedded),
-        )
+        return self._fork.draw_prepared(embedded)
 
     def _each(self, index: ShardIndex) -> Iterator[tuple[Canary, ShardIndex, bool]]:
         for canary in self.canaries:
@@ -135,7 +131,7 @@ def forkable_index(source: GroupSource) -> ShardIndex:
     return index
 
 
-def chosen(source: GroupSource, canaries: Canaries) -> Flow[list[Canary]]:
+def chosen(source: GroupSource, canaries: Canaries) -> list[Canary]:
     """Return the people to audit.
 
     Raises:
@@ -154,7 +150,7 @@ def chosen(source: GroupSource, canaries: Canaries) -> Flow[list[Canary]]:
         ids = [one for one in canaries if not isinstance(one, Document)]
         found = [Canary(_known(index, one)) for one in ids]
         if made_up:
-            found += yield from _made_up(source, index, made_up)
+            found += _made_up(source, index, made_up)
     if not found:
         raise InvalidParameterError("There is nobody to audit: give canaries.")
     return list({canary.name: canary for canary in found}.values())
@@ -171,14 +167,14 @@ def _known(index: ShardIndex, unit_id: str | int) -> str:
 
 def _made_up(
     source: GroupSource, index: ShardIndex, documents: Sequence[Document]
-) -> Flow[list[Canary]]:
+) -> list[Canary]:
     taken, unit_ids = take_documents(documents, source.unit_key)
     if any(index.documents_of(unit_id) for unit_id in unit_ids):
         raise UnitError(
             "A made-up canary has the id of a person of the corpus: give it another."
         )
     embedding = source._embedding  # type: ignore[attr-defined]  # noqa: SLF001 - its own
-    vectors = yield from embed_documents(embedding, taken, unit_ids, progress=False)
+    vectors = result(embed_documents(embedding, taken, unit_ids, progress=False))
     places: dict[str, list[int]] = {}
     for place, name in enumerate(unit_ids):
         places.setdefault(name, []).append(place)
