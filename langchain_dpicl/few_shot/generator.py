@@ -57,7 +57,7 @@ class DPFewShotGenerator(Frozen):
         records_per_group: Units N in a group, on average.
         max_tokens: Most tokens T of an example. All are paid for.
         top_k_public: The model's K likeliest tokens after the instruction alone are
-            what a step chooses among; None: all tokens.
+            what a step chooses among; None: all tokens, of a model in this process.
         mechanism: `gaussian`, or `noisy_max` (report-noisy-max, pure epsilon a token).
         budget: The account that pays: one charge a generation.
         unit_key: The field that says whose a record is. None: every record is a person

@@ -46,7 +46,7 @@ class TokenPrompt:
 class NextTokenModel(ABC):
     """A language model that tells the probabilities of the next token.
 
-    Implementations: `OpenAICompatibleNextToken` (vLLM and other servers) and
+    Implementations: `OpenAICompatibleNextToken` (a server of vLLM) and
     `TransformersNextToken` (in this process). A subclass implements what is abstract
     here; the asynchronous methods call the others on a thread unless they are
     overridden.
@@ -99,7 +99,7 @@ class NextTokenModel(ABC):
         Args:
             prompts: The prompts; private ones among them.
             tokens: For each prompt the tokens asked for; None asks for the whole
-                vocabulary, in order of the ids.
+                vocabulary, in order of the ids, which a server does not tell.
 
         Returns:
             For each prompt the log-probabilities of its tokens, as the model has them

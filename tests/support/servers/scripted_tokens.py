@@ -22,9 +22,6 @@ SIZE = 128
 
 END, END_TEXT = 0, "<|end|>"
 
-UNCLEAR = range(120, 128)
-"""Tokens that are no text by themselves: spelled alone, all look the same."""
-
 LONGEST = 600
 """Most tokens of a prompt."""
 
@@ -41,10 +38,6 @@ def decode(tokens: Sequence[int]) -> str:
     return "".join(END_TEXT if token == END else chr(token) for token in tokens)
 
 
-def spelled(token: int) -> str:
-    return "\ufffd" if token in UNCLEAR else decode([token])
-
-
 class Letters:
     """The server's tokenizer, as a user may hold it."""
 
@@ -54,7 +47,7 @@ class Letters:
         return encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return spelled(tokens[0]) if len(tokens) == 1 else decode(tokens)
+        return decode(tokens)
 
 
 def log_probs(prompt: str | Sequence[int]) -> np.ndarray:
@@ -73,10 +66,8 @@ class TokenServer:
         marks: Whether it names tokens by their ids when it is asked to.
         strict: Whether it refuses arguments that it does not know.
         tokenizes: Whether it has `/tokenize` and `/detokenize`.
-        counts: Whether it says how many tokens a prompt has.
         names: Whether it tells the figures of tokens that are named by id.
-        processed: Whether its figures are those of the allowed tokens alone.
-        most: Tokens that it tells at most; -1: all.
+        most: Tokens that it tells at most.
         capped: Whether it tells fewer than asked for, and does not refuse.
         silent: Whether it tells no log-probabilities.
         draw: From log-probabilities to the token that it draws.
@@ -87,10 +78,8 @@ class TokenServer:
     marks: bool = True
     strict: bool = False
     tokenizes: bool = True
-    counts: bool = True
     names: bool = True
-    processed: bool = False
-    most: int = -1
+    most: int = SIZE
     capped: bool = False
     silent: bool = False
     draw: Callable[[np.ndarray], int] = field(default=lambda found: int(found.argmax()))
@@ -115,38 +104,29 @@ class TokenServer:
     def _complete(self, body: dict[str, Any]) -> Answer:
         prompts = body["prompt"]
         ids = [encode(p) if isinstance(p, str) else p for p in prompts]
-        told = body.get("logprobs")
-        limit = SIZE if self.most < 0 else self.most
-        wanted = SIZE if told == -1 else told or 0
+        wanted = body.get("logprobs") or 0
         named = body.get("logprob_token_ids") if self.names else None
         if any(not 0 < len(one) <= LONGEST for one in ids):
             return refusal(400)
-        if self.strict and (told == -1 or {"return_token_ids", "top_k"} & set(body)):
+        if self.strict and {"return_token_ids", "top_k"} & set(body):
             return refusal(400)
-        if not named and wanted > limit and not self.capped:
+        if not named and wanted > self.most and not self.capped:
             return refusal(400)
-        if named and not (len(named) == told <= SIZE and max(named) < SIZE):
+        if named and not (len(named) == wanted <= SIZE and max(named) < SIZE):
             return refusal(400)
         choices = [
-            self.edit(one, self._choice(one, body, min(wanted, limit), index))
+            self.edit(one, self._choice(one, body, min(wanted, self.most), index))
             for index, one in enumerate(ids)
         ]
         # Not in order: their numbers count.
-        answer: dict[str, Any] = {"choices": choices[::-1]}
-        if self.counts:
-            answer["usage"] = {"prompt_tokens": sum(map(len, ids))}
-        return Answer.of(answer)
+        return Answer.of({"choices": choices[::-1]})
 
     def _choice(
         self, ids: list[int], body: dict[str, Any], wanted: int, index: int
     ) -> dict[str, Any]:
         found = log_probs(ids)
         allowed = body.get("allowed_token_ids") or list(range(SIZE))
-        masked = np.full(SIZE, -np.inf)
-        masked[allowed] = found[allowed]
         drawn = allowed[self.draw(found[allowed])]
-        if self.processed:
-            found = masked - math.log(np.exp(masked).sum())
         marked = self.marks and bool(body.get("return_tokens_as_token_ids"))
         named = body.get("logprob_token_ids") if self.names else None
         top = named or np.argsort(-found, kind="stable")[:wanted].tolist()
@@ -156,7 +136,7 @@ class TokenServer:
             said *= 2
         choice: dict[str, Any] = {
             "index": index,
-            "text": spelled(drawn),
+            "text": decode([drawn]),
             "finish_reason": "stop" if ended else "length",
         }
         if body.get("logprobs") is not None and not self.silent:
@@ -174,7 +154,7 @@ class TokenServer:
         return choice
 
     def _name(self, token: int, *, marked: bool) -> str:
-        return f"token_id:{token}" if marked else spelled(token)
+        return f"token_id:{token}" if marked else decode([token])
 
 
 def refusal(status: int) -> Answer:

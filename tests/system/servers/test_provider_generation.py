@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from support.few_shot_fakes import budget_of, generator_of, records_of
-from support.servers.scripted_tokens import TokenServer
+from support.servers.scripted_tokens import Letters, TokenServer
 
-from langchain_dpicl.errors import PublicCallError
+from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -61,3 +61,17 @@ async def test_a_server_that_is_gone_stops_it_and_it_goes_on(next_token: Make) -
     examples = generator.generate(records_of(30), resume=True)
     assert examples.record["charge"] == 1
     assert budget.spent().queries == 1
+
+
+@pytest.mark.parametrize("tokenizer", [None, Letters()])
+async def test_a_server_is_not_asked_for_all_tokens(
+    next_token: Make, tokenizer: Any
+) -> None:
+    model, proxy = next_token(TokenServer(), tokenizer=tokenizer)
+    budget = budget_of(epsilon=50)
+    terms = {**TERMS, "n_groups": 28, "budget": budget, "top_k_public": None}
+    with pytest.raises(InvalidParameterError, match="top_k_public"):
+        generator_of(model, **terms).generate(records_of(30))
+    assert budget.spent().queries == 0
+    # What it can do is asked with two public texts; no group is asked.
+    assert all(len(exchange.prompts) <= 2 for exchange in proxy.exchanges)

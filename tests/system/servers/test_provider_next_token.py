@@ -14,7 +14,6 @@ from support.servers.scripted_tokens import (
     END,
     LONGEST,
     SIZE,
-    UNCLEAR,
     Letters,
     TokenServer,
     encode,
@@ -22,11 +21,10 @@ from support.servers.scripted_tokens import (
     refusal,
 )
 
-from langchain_dpicl.errors import InvalidParameterError, PublicCallError
+from langchain_dpicl.errors import PublicCallError
 from langchain_dpicl.few_shot.models.contract import TokenPrompt
 from langchain_dpicl.few_shot.models.openai import questions
 from langchain_dpicl.few_shot.models.openai.replies import ROUNDING
-from langchain_dpicl.few_shot.models.openai.wire import Wire
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -61,9 +59,10 @@ def same(found: Any, expected: Any) -> bool:
 
 SERVERS = {
     "by-id": TokenServer(),
-    "by-id-processed": TokenServer(processed=True),
-    "whole": TokenServer(names=False),
-    "whole-and-a-drawn-token": TokenServer(names=False, draw=lambda p: int(p.argmin())),
+    "likeliest": TokenServer(names=False),
+    "likeliest-and-a-drawn-token": TokenServer(
+        names=False, draw=lambda p: int(p.argmin())
+    ),
 }
 """Servers that tell what there is to know."""
 
@@ -87,11 +86,9 @@ async def test_figures_are_exact_where_the_server_tells_them(
         wanted = [tokens] * len(prompts)
         assert same(model.log_probabilities(prompts, wanted), expected)
         assert same(await model.alog_probabilities(prompts, wanted), expected)
-        whole = model.log_probabilities(prompts, [None] * len(prompts))
-        assert same(whole, [exact(p) for p in prompts])
         again = await model.atop_tokens(prompts, 5)
         assert [found.tolist() for found in again] == [found.tolist() for found in top]
-    assert model.vocabulary_size == SIZE
+    assert model.vocabulary_size == (SIZE if local else None)
     assert model.end_tokens == {END}
     assert model.decode([72, 105]) == "Hi"
     assert model.decode([]) == ""
@@ -129,16 +126,6 @@ async def test_the_mass_that_is_left_is_a_bound_too(next_token: Make) -> None:
     assert np.exp(found) == pytest.approx([0.39, left, math.exp(-5)])
 
 
-async def test_restricted_figures_are_those_among_the_tokens(next_token: Make) -> None:
-    server = TokenServer(names=False, processed=True, most=40)
-    model, _ = next_token(server)
-    (top,) = model.top_tokens(PROMPTS[:1], 40)
-    found = model.log_probabilities(PROMPTS, [top] * len(PROMPTS))
-    for prompt, one in zip(PROMPTS, found, strict=True):
-        among = np.exp(exact(prompt)[top])
-        assert np.exp(one) == pytest.approx(among / among.sum())
-
-
 async def test_many_tokens_are_asked_for_in_parts(
     next_token: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,51 +138,6 @@ async def test_many_tokens_are_asked_for_in_parts(
     assert same(found, [exact(p)[tokens] for p in PROMPTS])
     asked = [(len(e.prompts), e.body["logprobs"]) for e in proxy.exchanges]
     assert sorted(asked) == sorted([(4, 50), (3, 50)] * 2 + [(4, 28), (3, 28)])
-
-
-def as_texts(**changes: Any) -> TokenServer:
-    """Return a server that names tokens by their text, of which eight look the same."""
-    fewest: dict[str, Any] = {
-        "owner": None,
-        "marks": False,
-        "strict": True,
-        "tokenizes": False,
-    }
-    return TokenServer(**fewest, **changes)
-
-
-CLEAR = [token for token in range(SIZE) if token not in UNCLEAR]
-
-
-@pytest.mark.parametrize("drawn", [np.argmax, np.argmin])
-async def test_texts_are_told_apart_or_not_used(next_token: Make, drawn: Any) -> None:
-    server = as_texts(draw=lambda p: int(drawn(p)))
-    model, proxy = next_token(
-        server, tokenizer=Letters(), end_tokens=[END], top_logprobs=20
-    )
-    prompts = [*PROMPTS, *GROWN]
-    for prompt, top in zip(prompts, model.top_tokens(prompts, 10), strict=True):
-        known = [t for t in likeliest(prompt, 20) if t in CLEAR]
-        assert top.tolist() == known[:10]
-    found = model.log_probabilities(prompts, [np.array(CLEAR)] * len(prompts))
-    assert any(set(likeliest(prompt, 20)) & set(UNCLEAR) for prompt in prompts)
-    for prompt, one in zip(prompts, found, strict=True):
-        known = [t for t in likeliest(prompt, 20) if t in CLEAR]
-        places = [CLEAR.index(t) for t in known]
-        assert one[places] == pytest.approx(exact(prompt)[known])
-        # Collisions hide the least of the twenty: the bound is wider, and holds.
-        assert (one >= exact(prompt)[CLEAR] - 1e-9).all()
-    with pytest.raises(InvalidParameterError, match="tell apart"):
-        model.log_probabilities(prompts[:1], [np.array([UNCLEAR[0]])])
-    # What is sent are tokens: nothing is cut up twice.
-    assert all(isinstance(p, list) for p in proxy.exchanges[-1].prompts)
-    assert model.name.startswith(f"server:{MODEL}#")
-
-
-async def test_texts_that_leave_too_few_tokens_are_refused(next_token: Make) -> None:
-    model, _ = next_token(as_texts(), tokenizer=Letters(), end_tokens=[END])
-    with pytest.raises(PublicCallError, match="told apart"):
-        model.top_tokens(PROMPTS, SIZE)
 
 
 async def test_what_comes_back_mutilated_is_asked_for_again(next_token: Make) -> None:
@@ -214,16 +156,18 @@ async def test_what_comes_back_mutilated_is_asked_for_again(next_token: Make) ->
     public = TokenPrompt("public")
     assert model.top_tokens([public], 1)[0].tolist() == likeliest(public, 1)
     assert not left["times"]
-    left["times"] = 3
-    assert same(model.log_probabilities([public], [None]), [exact(public)])
+    likely, _ = next_token(TokenServer(edit=edit), by_id=False)
+    likely.check(5)
+    tokens = np.array([1, 2, 3])
+    expected = exact(public)[tokens], bounded(public, tokens, 5)
+    for asked, wanted in zip((model, likely), expected, strict=True):
+        left["times"] = 3
+        assert same(asked.log_probabilities([public], [tokens]), [wanted])
     left["times"] = 100
     with pytest.raises(PublicCallError, match="fewer than 5"):
         model.top_tokens([public], 5)
-    assert model.log_probabilities([public], [None]) == [None]
     # Two figures of five are no bound for the others.
-    likely, _ = next_token(TokenServer(edit=edit), by_id=False)
-    likely.check(5)
-    assert likely.log_probabilities([public], [np.array([1, 2])]) == [None]
+    assert likely.log_probabilities([public], [tokens]) == [None]
 
 
 async def test_figures_do_not_depend_on_the_list(next_token: Make) -> None:
@@ -271,7 +215,6 @@ async def test_all_is_asked_once(next_token: Make) -> None:
     await model.acheck(20)
     asked = len(proxy.exchanges)
     model.check(10)
-    assert model.vocabulary_size == SIZE
     assert model.end_tokens == {END}
     assert model.name
     assert len(proxy.exchanges) == asked
@@ -294,25 +237,6 @@ async def test_one_prompt_too_long_is_none_and_no_other(next_token: Make) -> Non
     with pytest.raises(PublicCallError, match="status 400"):
         model.top_tokens(prompts, 3)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def test_openais_own_api_gets_nothing_that_it_does_not_know(
-    next_token: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Wire, "host", "api.openai.com")
-    server = as_texts(names=False, most=5)
-    model, proxy = next_token(server, tokenizer=Letters(), end_tokens=[END])
-    prompt = next(p for p in PROMPTS if not set(likeliest(p, 5)) & set(UNCLEAR))
-    (top,) = model.top_tokens([prompt], 5)
-    assert top.tolist() == likeliest(prompt, 5)
-    tokens = np.array([*top, 0, 1, 2])
-    (found,) = model.log_probabilities([prompt], [tokens])
-    assert found == pytest.approx(bounded(prompt, tokens, 5))
-    with pytest.raises(PublicCallError, match="tells 5 at most"):
-        model.top_tokens([prompt], 6)
-    known = {"model", "prompt", "max_tokens", "temperature", "top_p", "logprobs"}
-    assert all(set(exchange.body) <= known for exchange in proxy.exchanges)
-    assert model.name.startswith(f"openai:{MODEL}#")
 
 
 def test_each_event_loop_has_connections_of_its_own(
@@ -359,9 +283,8 @@ async def test_what_a_server_can_do_is_asked_until_it_is_clear(
             choice["logprobs"]["top_logprobs"] = [mutilated]
         return choice
 
-    model, _ = next_token(TokenServer(edit=edit))
+    model, _ = next_token(TokenServer(edit=edit), by_id=True)
     model.check()
-    assert model.vocabulary_size == SIZE
     assert not left["times"]
 
 

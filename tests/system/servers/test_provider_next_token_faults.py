@@ -45,16 +45,10 @@ class Shifted(Letters):
         return [(token + 1) % SIZE for token in super().encode(text)]
 
 
-class Merged(Letters):
-    """The same letters, and fewer tokens: two spaces are one of them."""
+def without_ids(_ids: list[int], choice: dict[str, Any]) -> dict[str, Any]:
+    """Leave out which tokens the prompt has."""
+    return {key: kept for key, kept in choice.items() if key != "prompt_token_ids"}
 
-    def encode(self, text: str) -> list[int]:
-        return super().encode(text.replace("  ", " "))
-
-
-OLD = TokenServer(
-    owner=None, marks=False, strict=True, tokenizes=False, names=False, most=5
-)
 
 WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "key": (TokenServer(), {"llm": {"api_key": "x"}}, PublicCallError, "api_key"),
@@ -67,8 +61,31 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "silent": (TokenServer(silent=True), {}, PublicCallError, "no log-prob"),
     "few": (TokenServer(most=4), {}, PublicCallError, "--max-logprobs 10"),
     "capped": (TokenServer(most=4, capped=True), {}, PublicCallError, "fewer than 10"),
-    "too many": (TokenServer(), {"k": SIZE + 1}, InvalidParameterError, "128 tokens"),
-    "texts": (TokenServer(marks=False), {}, InvalidParameterError, "tokenizer="),
+    "too many": (
+        TokenServer(),
+        {"k": SIZE + 1, "tokenizer": Letters()},
+        InvalidParameterError,
+        "128 tokens",
+    ),
+    "texts": (TokenServer(marks=False), {}, PublicCallError, "use vLLM"),
+    "texts, tokenizer": (
+        TokenServer(marks=False),
+        {"tokenizer": Letters(), "end_tokens": [END]},
+        PublicCallError,
+        "use vLLM",
+    ),
+    "old": (
+        TokenServer(owner=None, marks=False, strict=True, tokenizes=False),
+        {"tokenizer": Letters(), "end_tokens": [END]},
+        PublicCallError,
+        "use vLLM",
+    ),
+    "hidden tokens": (
+        TokenServer(edit=without_ids),
+        {"tokenizer": Letters()},
+        PublicCallError,
+        "return_token_ids",
+    ),
     "no cutting": (
         TokenServer(tokenizes=False),
         {},
@@ -81,24 +98,11 @@ WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         InvalidParameterError,
         "not the model",
     ),
-    "other counts": (
-        OLD,
-        {"tokenizer": Merged(), "end_tokens": ()},
+    "no ends": (
+        TokenServer(tokenizes=False),
+        {"tokenizer": Letters()},
         InvalidParameterError,
-        "not the",
-    ),
-    "no counts": (
-        TokenServer(owner=None, marks=False, strict=True, counts=False),
-        {"tokenizer": Letters(), "end_tokens": ()},
-        PublicCallError,
-        "how many tokens",
-    ),
-    "no ends": (OLD, {"tokenizer": Letters()}, InvalidParameterError, "end_tokens"),
-    "unclear ends": (
-        OLD,
-        {"tokenizer": Letters(), "end_tokens": [127]},
-        InvalidParameterError,
-        "end",
+        "end_tokens",
     ),
     "by id": (
         TokenServer(names=False),
@@ -178,13 +182,11 @@ async def test_a_model_for_chats_alone_is_named_so(next_token: Make) -> None:
         model.check()
 
 
-async def test_the_whole_vocabulary_needs_a_server_that_tells_it(
-    next_token: Make,
-) -> None:
-    model, proxy = next_token(TokenServer(most=20))
-    with pytest.raises(InvalidParameterError, match="max-logprobs -1"):
+async def test_the_whole_vocabulary_is_refused(next_token: Make) -> None:
+    model, proxy = next_token(TokenServer(), tokenizer=Letters())
+    with pytest.raises(InvalidParameterError, match="top_k_public"):
         model.log_probabilities(PRIVATE, [None] * 6)
-    assert not any(CANARY in exchange.text for exchange in proxy.exchanges)
+    assert not proxy.exchanges
 
 
 @pytest.mark.parametrize(

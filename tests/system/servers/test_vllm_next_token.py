@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,9 +61,9 @@ def exact(vllm_of_the_session: VLLMServer) -> Exact:
 def lesser_vllm(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[VLLMServer]:
-    """A server that tells 20 figures at most, and those among allowed tokens."""
+    """A server that tells 20 figures at most."""
     environment = Path(str(request.config.getoption("--vllm")))
-    options = ("--max-logprobs", "20", "--logprobs-mode", "processed_logprobs")
+    options = ("--max-logprobs", "20")
     server = VLLMServer(environment, tmp_path_factory.mktemp("lesser"), options)
     server.start()
     yield server
@@ -93,7 +92,6 @@ async def test_figures_are_the_models_own(
     wanted: list[Any] = [tokens] * len(prompts)
     found = run_sealed(lambda: model.log_probabilities(prompts, wanted))
     again = await arun_sealed(lambda: model.alog_probabilities(prompts, wanted))
-    whole = model.log_probabilities(prompts[::6], [None] * len(prompts[::6]))
     for place, prompt in enumerate(prompts):
         expected = exact(prompt)
         assert are_likeliest(top[place], expected)
@@ -104,10 +102,7 @@ async def test_figures_are_the_models_own(
         )
         # What is not reported has a bound, and the bound holds.
         assert (found[place] > expected[tokens] - 1e-4).all()
-    for prompt, one in zip(prompts[::6], whole, strict=True):
-        assert math.fsum(np.exp(one)) == pytest.approx(1.0, abs=1e-5)
-        assert one == pytest.approx(exact(prompt), abs=1e-4)
-    assert model.vocabulary_size == len(exact.tokenizer)
+    assert model.vocabulary_size == (len(exact.tokenizer) if local else None)
     assert model.end_tokens == {exact.tokenizer.eos_token_id}
     tail = [5, 226, 7]
     assert model.decode(tail) == exact.tokenizer.decode(tail)
@@ -140,7 +135,8 @@ async def test_generated_tokens_are_not_cut_up_again(
     assert len(whole) < len(parts)
     model, _ = next_token(vllm.url)
     prompts = [TokenPrompt("Answer:", tuple(ids)) for ids in (whole, parts)]
-    as_one, as_many = model.log_probabilities(prompts, [None, None])
+    tokens = np.arange(len(exact.tokenizer))
+    as_one, as_many = model.log_probabilities(prompts, [tokens, tokens])
     assert as_one == pytest.approx(exact(prompts[0]), abs=1e-4)
     assert as_many == pytest.approx(exact(prompts[1]), abs=1e-4)
     assert np.abs(as_one - as_many).max() > 0.01
@@ -166,10 +162,10 @@ async def test_one_prompt_that_is_too_long_is_none_and_no_other(
 
 
 async def test_more_tokens_than_there_are_are_not_asked_for(
-    next_token: Make, vllm: VLLMServer
+    next_token: Make, vllm: VLLMServer, exact: Exact
 ) -> None:
     # It would end the server: its own limit is above the vocabulary.
-    model, proxy = next_token(vllm.url)
+    model, proxy = next_token(vllm.url, tokenizer=exact.tokenizer)
     with pytest.raises(InvalidParameterError, match="fewer than 500"):
         model.top_tokens(TEXTS[:1], 500)
     size = model.vocabulary_size
@@ -202,8 +198,6 @@ async def test_the_figures_of_others_do_not_mix_with_ours(
             assert are_likeliest(top, exact(prompt))
             (one,) = await likeliest.alog_probabilities([prompt], [top])
             assert one == pytest.approx(exact(prompt)[top], abs=1e-4)
-            (one,) = await likeliest.alog_probabilities([prompt], [None])
-            assert one == pytest.approx(exact(prompt), abs=1e-4)
     finally:
         done.set()
         other.join()
@@ -248,13 +242,9 @@ async def test_a_lesser_server_gives_bounds(
     (top,) = model.top_tokens(TEXTS[:1], 20)
     found = model.log_probabilities(TEXTS, [top] * len(TEXTS))
     for prompt, one in zip(TEXTS, found, strict=True):
-        among = np.exp(exact(prompt)[top])
-        assert np.exp(one) == pytest.approx(among / among.sum(), abs=1e-4)
+        assert (one > exact(prompt)[top] - 1e-4).all()
     named, _ = next_token(lesser_vllm.url)
     tokens = np.arange(300)
     found = named.log_probabilities(TEXTS, [tokens] * len(TEXTS))
     for prompt, one in zip(TEXTS, found, strict=True):
         assert one == pytest.approx(exact(prompt)[tokens], abs=1e-4)
-    with pytest.raises(InvalidParameterError, match="max-logprobs -1"):
-        named.log_probabilities(TEXTS, [None] * len(TEXTS))
-    assert named.vocabulary_size is None

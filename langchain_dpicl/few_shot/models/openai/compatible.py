@@ -1,4 +1,4 @@
-"""Next-token probabilities from vLLM, and from other servers of completions."""
+"""Next-token probabilities from a server of vLLM."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ OWN_OPTIONS = frozenset(
 
 
 class OpenAICompatibleNextToken(NextTokenModel):
-    """A completions server as a next-token model: vLLM, and others like it.
+    """A server of vLLM, or one that speaks its protocol, as a next-token model.
 
     Args:
         llm: The completions client of `langchain-openai`. Its model, keys, address,
             time-out, retries, `batch_size` (prompts in one HTTP call) and `extra_body`
             are kept; temperature and lengths are this class's own.
-        tokenizer: The model's tokenizer, of `transformers`, `tokenizers` or `tiktoken`,
-            or anything with `encode(text)` and `decode(ids)`. vLLM needs none, and is
-            faster with one: else each prompt is cut up by a call of its own.
+        tokenizer: The model's tokenizer, of `transformers` or `tokenizers`, or anything
+            with `encode(text)` and `decode(ids)`. vLLM needs none, and is faster with
+            one: else each prompt is cut up by a call of its own.
         end_tokens: Ids of the tokens that end a text; None: the tokenizer's, or those
             of the usual ones after which the server says that a text has ended.
         max_concurrency: HTTP calls in flight at once (default 32).
@@ -68,18 +68,14 @@ class OpenAICompatibleNextToken(NextTokenModel):
     are; where the server cuts texts up itself, prompts without generated tokens go out
     as text.
 
-    What is asked: with public tokens, the first of these that the server can do.
+    What is asked: the first of these that the server can do.
 
-    1. `logprob_token_ids` (vLLM): exact figures for each of the tokens, 128 a request.
-    2. `allowed_token_ids`, where the server restricts its figures to those (vLLM with
-       `--logprobs-mode processed_logprobs`): exact among the tokens asked for; *then
-       they add up to 1 over these*.
-    3. The K likeliest tokens. A public token that is not among them gets the largest
+    1. `logprob_token_ids`: exact figures for each of the tokens, 128 a request.
+    2. The K likeliest tokens. A public token that is not among them gets the largest
        probability that it can have: at most that of the least likely one reported,
        and at most the mass that is left.
 
-    For the whole vocabulary the server must tell all of it: vLLM with
-    `--max-logprobs -1`.
+    The whole vocabulary is not asked for: a generator needs `top_k_public`.
 
     Privacy:
         The server sees the prompts. Each prompt has an answer of its own: those of a
@@ -136,7 +132,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
             )
         most = MOST_CALLS if max_concurrency is None else max_concurrency
         self._wire = Wire(llm, count(most, "max_concurrency"))
-        self._terms = Terms(llm.model_name, extra, self._wire.host)
+        self._terms = Terms(llm.model_name, extra)
         self._batch = count(llm.batch_size, "batch_size of llm")
         self._tokenizer = None if tokenizer is None else LocalTokenizer.of(tokenizer)
         self._ends: frozenset[int] | None = None
@@ -167,7 +163,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
         Raises:
             PublicCallError: If the server does not answer, refuses the key, or tells no
-                log-probabilities, or fewer than k.
+                log-probabilities by the tokens' ids, or fewer than k.
             InvalidParameterError: If the model is unknown, the tokenizer another one,
                 or one or end tokens are needed and not given.
         """
@@ -189,8 +185,8 @@ class OpenAICompatibleNextToken(NextTokenModel):
 
     @property
     def vocabulary_size(self) -> int | None:
-        """Number of tokens; None where the server does not tell its vocabulary."""
-        return self._known().vocabulary_size
+        """Number of tokens, as the tokenizer says; None without one."""
+        return None if self._tokenizer is None else self._tokenizer.size
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -224,8 +220,7 @@ class OpenAICompatibleNextToken(NextTokenModel):
         Raises:
             PublicCallError: If the server fails when it is first asked, with public
                 text, what it can do.
-            InvalidParameterError: If the whole vocabulary is asked for and the server
-                does not tell it, or tokens that it can't tell apart. No prompt has
+            InvalidParameterError: If the whole vocabulary is asked for. No prompt has
                 been sent then.
         """
         return result(self._wire.flow(self._figures(prompts, tokens)))
@@ -277,27 +272,16 @@ class OpenAICompatibleNextToken(NextTokenModel):
     ) -> Steps[list[LogProbabilities | None]]:
         if len(prompts) != len(tokens):
             raise InvalidParameterError("prompts and tokens must be equally many.")
-        yield from self._checked()
-        can = self._known()
-        self._require_askable(can, tokens)
-        questions = self._questions(can)
-        sizes = [len(wanted) for wanted in tokens if wanted is not None]
-        if sizes and not questions.by_id and not self._confirmed:
-            yield from self._checked(max(sizes))
-        return (yield from questions.figures(prompts, tokens, self._confirmed))
-
-    def _require_askable(self, can: Abilities, tokens: Sequence[Tokens | None]) -> None:
-        if any(wanted is None for wanted in tokens) and not can.whole:
+        named = [wanted for wanted in tokens if wanted is not None]
+        if len(named) < len(tokens):
             raise InvalidParameterError(
-                "The server does not tell its whole vocabulary: start vLLM with "
-                "--max-logprobs -1, or generate with the likeliest public tokens."
+                "A server is not asked for its whole vocabulary: give top_k_public=."
             )
-        for wanted in tokens:
-            given = [] if wanted is None else wanted.tolist()
-            if can.spellings is not None and not can.spellings.known.issuperset(given):
-                raise InvalidParameterError(
-                    "Tokens are asked for that the server's texts do not tell apart."
-                )
+        yield from self._checked()
+        questions = self._questions(self._known())
+        if named and not questions.by_id and not self._confirmed:
+            yield from self._checked(max(map(len, named)))
+        return (yield from questions.figures(prompts, named, self._confirmed))
 
     def _spelled(self, ids: list[int]) -> Steps[str]:
         yield from self._checked()

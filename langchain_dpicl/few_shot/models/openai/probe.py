@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from langchain_dpicl.errors import InvalidParameterError, PublicCallError
 from langchain_dpicl.few_shot.models.openai.replies import (
-    ID_MARK,
-    MASS_TOLERANCE,
     Choice,
     by_id,
     choices,
@@ -25,7 +22,7 @@ from langchain_dpicl.few_shot.models.openai.replies import (
     refuse,
     succeeded,
 )
-from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer, Spellings
+from langchain_dpicl.few_shot.models.openai.tokenizers import LocalTokenizer
 from langchain_dpicl.few_shot.models.openai.wire import (
     IDS,
     LEAST_ASKED,
@@ -62,16 +59,12 @@ _NO_LIST = (403, _NOT_FOUND, 405, 501)
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a server (of kind `vllm`, `openai` or `server`) can do.
+    """What a server (of kind `vllm`, or `server` where it does not say so) can do.
 
     Attributes:
         options: What every request carries.
         lists: Whether it numbers the answers to a list, so that they can be matched.
         by_id: Whether it tells the probabilities of tokens that are named by id.
-        restricted: Whether it tells those among allowed tokens.
-        whole: Whether it tells those of its whole vocabulary.
-        tokenizes: Whether it cuts up and spells texts by itself.
-        spellings: Which token a text means, where it tells texts and not ids.
         fingerprint: Of its tokenizer: public, and the same in every process.
     """
 
@@ -79,12 +72,7 @@ class Abilities:
     options: dict[str, Any]
     lists: bool
     by_id: bool
-    restricted: bool
-    whole: bool
-    tokenizes: bool
-    vocabulary_size: int | None
     ends: frozenset[int]
-    spellings: Spellings | None
     fingerprint: str
 
 
@@ -94,33 +82,19 @@ def probe(
     """Find out what a server can do, with the user's tokenizer and end tokens, if any.
 
     Raises:
-        PublicCallError: If the server does not answer, or tells no log-probabilities.
+        PublicCallError: If the server does not answer, or tells no log-probabilities
+            by the tokens' ids.
         InvalidParameterError: If the model is unknown, the tokenizer another one, or a
             tokenizer or end tokens are needed and not given.
     """
     kind, knows = yield from _kind(terms)
-    told, options, lists = yield from _first_answer(terms, kind, knows=knows)
-    has_ids = told[0].said.startswith(ID_MARK)
-    spellings = None
-    if not has_ids:
-        if tokenizer is None:
-            raise InvalidParameterError(
-                "The server names tokens by their text, and not by ids "
-                "(return_tokens_as_token_ids): pass tokenizer=, the model's own."
-            )
-        spellings = Spellings.of(tokenizer)
+    options = {**IDS, **(PLAIN if kind == "vllm" else {})}
+    told, lists = yield from _first_answer(terms, options, knows=knows)
     ids = yield from _tokens_of_public_texts(terms, tokenizer, told)
-    size = yield from _whole_vocabulary(terms, options, has_ids=has_ids)
-    named = yield from _by_id(terms, options, ids[0], has_ids=has_ids)
-    allowed = yield from _restricted(terms, options, ids[0], has_ids=has_ids)
+    named = yield from _by_id(terms, options, ids[0])
     if ends is None:
         ends = tokenizer.ends if tokenizer else ()
-        ends = ends or (yield from _ends(terms, options, has_ids=has_ids))
-    if spellings is not None and not set(ends) <= spellings.known:
-        raise InvalidParameterError(
-            "An end token can't be told from others by its text; name others with "
-            "end_tokens=."
-        )
+        ends = ends or (yield from _ends(terms, options))
     # Of what no option of the server's changes.
     shown = json.dumps(ids).encode()
     return Abilities(
@@ -128,12 +102,7 @@ def probe(
         options=options,
         lists=lists,
         by_id=named,
-        restricted=allowed,
-        whole=size is not None,
-        tokenizes=tokenizer is None,
-        vocabulary_size=size or (tokenizer.size if tokenizer else None),
         ends=frozenset(ends),
-        spellings=spellings,
         fingerprint=hashlib.sha256(shown).hexdigest()[:8],
     )
 
@@ -145,33 +114,24 @@ def _kind(terms: Terms) -> Steps[tuple[str, bool]]:
         # Only what will be so tomorrow: the name in the records depends on it.
         if reply.status not in _NO_LIST:
             refuse(reply, "which models it has")
-        return _kind_by_host(terms), False
+        return "server", False
     data = reply.get("data") if isinstance(reply, dict) else None
     models = [one for one in data or [] if isinstance(one, dict)]
     ours = [one for one in models if one.get("id") == terms.model]
-    if any(one.get("owned_by") == "vllm" for one in ours or models):
-        return "vllm", bool(ours)
-    return _kind_by_host(terms), bool(ours)
-
-
-def _kind_by_host(terms: Terms) -> str:
-    return "openai" if terms.host.endswith("openai.com") else "server"
+    is_vllm = any(one.get("owned_by") == "vllm" for one in ours or models)
+    return "vllm" if is_vllm else "server", bool(ours)
 
 
 def _first_answer(
-    terms: Terms, kind: str, *, knows: bool
-) -> Steps[tuple[list[Choice], dict[str, Any], bool]]:
+    terms: Terms, options: dict[str, Any], *, knows: bool
+) -> Steps[tuple[list[Choice], bool]]:
     """Ask for one log-probability after each of two texts, in a list if it can be.
 
-    Return the answers, what to send along, and whether lists can be sent.
+    Return the answers, and whether lists can be sent.
     """
-    options = {**IDS, **(PLAIN if kind == "vllm" else {})} if kind != "openai" else {}
     texts = list(PUBLIC_TEXTS)
-    more = {**options, "return_token_ids": True} if options else {}
+    more = {**options, "return_token_ids": True}
     (reply,) = yield [terms.completion(texts, 1, **more)]
-    if more and isinstance(reply, Failure) and reply.status in UNSUPPORTED:
-        options, more = {}, {}
-        (reply,) = yield [terms.completion(texts, 1)]
     if isinstance(reply, Failure):
         if reply.status == _NOT_FOUND:
             _refuse_not_found(reply, terms, knows=knows)
@@ -194,8 +154,8 @@ def _first_answer(
     if len(told) < len(texts):
         _refuse_without_figures()
     for choice in told:
-        _require_possible(choice)
-    return told, options, lists
+        _require_figures(choice)
+    return told, lists
 
 
 def _refuse_not_found(failure: Failure, terms: Terms, *, knows: bool) -> NoReturn:
@@ -213,20 +173,21 @@ def _refuse_not_found(failure: Failure, terms: Terms, *, knows: bool) -> NoRetur
 
 def _refuse_without_figures() -> NoReturn:
     raise PublicCallError(
-        "The server tells no log-probabilities. Use one that does, such as vLLM; "
-        "llama.cpp's Python server needs logits_all."
+        "The server tells no log-probabilities by the tokens' ids "
+        "(logprobs, return_tokens_as_token_ids): use vLLM."
     )
 
 
-def _require_possible(choice: Choice, *, whole: bool = False) -> dict[str, float]:
+def _require_figures(choice: Choice) -> None:
     read = figures(choice)
-    mass = math.fsum(map(math.exp, read.values())) if read else 0.0
-    if not read or (whole and abs(mass - 1) > MASS_TOLERANCE):
+    if not read:
         raise PublicCallError(
             "What the server tells as log-probabilities can't be any: not a number, "
-            "above 0, or not 1 in all. Start vLLM with --logprobs-mode raw_logprobs."
+            "above 0, or more than 1 in all. Start vLLM with --logprobs-mode "
+            "raw_logprobs."
         )
-    return read
+    if by_id(read) is None:
+        _refuse_without_figures()
 
 
 def _tokens_of_public_texts(
@@ -234,12 +195,18 @@ def _tokens_of_public_texts(
 ) -> Steps[list[list[int]]]:
     """Return the public texts' tokens, and require that all agree on them."""
     servers = [choice.prompt_ids for choice in told]
+    if None in servers:
+        raise PublicCallError(
+            "The server does not tell a prompt's tokens (return_token_ids), so that "
+            "nobody knows its tokenizer: use vLLM."
+        )
     if tokenizer is not None:
         ids = [tokenizer.encode(text) for text in PUBLIC_TEXTS]
-        if None in servers:
-            yield from _compare_counts(terms, ids)
-        elif ids != servers:
-            _refuse_tokenizer()
+        if ids != servers:
+            raise InvalidParameterError(
+                "tokenizer= is not the model's: it cuts up public texts otherwise than "
+                "the server does. Load the one of the very model that the server runs."
+            )
         return ids
     replies = yield [tokenize(terms, text) for text in PUBLIC_TEXTS]
     asked = [tokens_of(reply) for reply in replies]
@@ -251,7 +218,7 @@ def _tokens_of_public_texts(
             "generated tokens would have to be spelled and cut up again, and may "
             "become others."
         )
-    if None not in servers and asked != servers:
+    if asked != servers:
         raise PublicCallError(
             "The server's /tokenize and its completions cut up a text differently: "
             "pass tokenizer=, the model's own."
@@ -259,111 +226,36 @@ def _tokens_of_public_texts(
     return [found or [] for found in asked]
 
 
-def _compare_counts(terms: Terms, ids: list[list[int]]) -> Steps[None]:
-    """Compare what the server counts of a text, and of its tokens as we have them."""
-    prompts: list[Any] = [*PUBLIC_TEXTS, *ids]
-    replies = yield [terms.completion([prompt], 1) for prompt in prompts]
-    counts = []
-    for reply in replies:
-        if isinstance(reply, Failure):
-            refuse(reply, "a public text as token ids")
-        usage = reply.get("usage") if isinstance(reply, dict) else None
-        counts.append(usage.get("prompt_tokens") if isinstance(usage, dict) else None)
-    half = len(PUBLIC_TEXTS)
-    expected = [len(found) for found in ids]
-    if None in counts:
-        raise PublicCallError(
-            "The server does not say how many tokens a prompt has, so that the "
-            "tokenizer can't be checked."
-        )
-    if counts[:half] != expected or counts[half:] != expected:
-        _refuse_tokenizer()
-
-
-def _refuse_tokenizer() -> NoReturn:
-    raise InvalidParameterError(
-        "tokenizer= is not the model's: it cuts up public texts otherwise than the "
-        "server does. Load the one of the very model that the server runs."
-    )
-
-
-def _ask(terms: Terms, logprobs: int, **more: Any) -> Steps[Choice | None]:
-    """Ask after the first public text; None where the server does not take it."""
+def _by_id(terms: Terms, options: dict[str, Any], ids: list[int]) -> Steps[bool]:
+    """Return whether the server tells the figures of tokens that are named by id."""
+    wanted = sorted({0, 1, *ids[:4]})
     choice = None
     for _ in range(TRIES):
-        (reply,) = yield [terms.completion([PUBLIC_TEXTS[0]], logprobs, **more)]
+        call = terms.completion(
+            [PUBLIC_TEXTS[0]], len(wanted), logprob_token_ids=wanted, **options
+        )
+        (reply,) = yield [call]
         if isinstance(reply, Failure) and reply.status not in UNSUPPORTED:
             refuse(reply, "an option, with a public text")
         read = choices(reply, 1)
         choice = read[0] if read else None
         if choice is None or len(choice.top) >= LEAST_ASKED:
             break
-    return choice
-
-
-def _whole_vocabulary(
-    terms: Terms, options: dict[str, Any], *, has_ids: bool
-) -> Steps[int | None]:
-    """Return the vocabulary's size if the server tells all of it.
-
-    It must be known before more tokens than it has are asked for: where its limit
-    allows that, vLLM 0.32 does not refuse it, but ends.
-    """
-    if not has_ids:
-        return None
-    choice = yield from _ask(terms, -1, **options)
-    reported = by_id(choice.top) if choice else None
-    if not choice or not reported or set(reported) != set(range(len(reported))):
-        return None
-    _require_possible(choice, whole=True)
-    return len(reported)
-
-
-def _by_id(
-    terms: Terms, options: dict[str, Any], ids: list[int], *, has_ids: bool
-) -> Steps[bool]:
-    """Return whether the server tells the figures of tokens that are named by id."""
-    if not has_ids:
-        return False
-    wanted = sorted({0, 1, *ids[:4]})
-    choice = yield from _ask(terms, len(wanted), logprob_token_ids=wanted, **options)
     return choice is not None and set(wanted) <= set(by_id(choice.top) or {})
 
 
-def _restricted(
-    terms: Terms, options: dict[str, Any], ids: list[int], *, has_ids: bool
-) -> Steps[bool]:
-    """Return whether allowed tokens are the only ones that the server tells of.
-
-    vLLM does so with `--logprobs-mode processed_logprobs`.
-    """
-    if not has_ids:
-        return False
-    wanted = sorted(set(ids))[:LEAST_ASKED]
-    choice = yield from _ask(terms, len(wanted), allowed_token_ids=wanted, **options)
-    reported = by_id(choice.top) if choice else None
-    if not reported or set(reported) != set(wanted):
-        return False
-    mass = math.fsum(map(math.exp, reported.values()))
-    return abs(mass - 1) <= MASS_TOLERANCE
-
-
-def _ends(
-    terms: Terms, options: dict[str, Any], *, has_ids: bool
-) -> Steps[frozenset[int]]:
+def _ends(terms: Terms, options: dict[str, Any]) -> Steps[frozenset[int]]:
     """Return the tokens after which the server says that a text has ended."""
     replies = yield [tokenize(terms, text, special=False) for text in COMMON_ENDS]
     found = [tokens_of(reply) or [] for reply in replies]
     tried = sorted({ids[0] for ids in found if len(ids) == 1})
-    replies = []
-    if has_ids and tried:
-        known = {**options, "max_tokens": 2}
-        replies = yield [
-            terms.completion([PUBLIC_TEXTS[0]], 1, **known, allowed_token_ids=[token])
-            for token in tried
-        ]
+    known = {**options, "max_tokens": 2}
+    replies = yield [
+        terms.completion([PUBLIC_TEXTS[0]], 1, **known, allowed_token_ids=[token])
+        for token in tried
+    ]
     ends = set()
-    for token, reply in zip(tried, replies, strict=False):
+    for token, reply in zip(tried, replies, strict=True):
         read = choices(reply, 1)
         if read and read[0] and read[0].ended and read[0].tokens == 1:
             ends.add(token)

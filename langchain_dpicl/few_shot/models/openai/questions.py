@@ -54,26 +54,19 @@ Prompt = str | list[int] | None
 
 @dataclass(frozen=True, repr=False)
 class _Asked:
-    """What is asked after one prompt: so many figures, -1 for all.
+    """What is asked after one prompt: so many figures.
 
-    `named` are tokens that are named by id, empty for the likeliest ones; `allowed` the
-    only tokens that may follow, empty for all.
+    `named` are tokens that are named by id, empty for the likeliest ones.
     """
 
     prompt: Prompt
     logprobs: int
     named: tuple[int, ...] = ()
-    allowed: tuple[int, ...] = ()
-
-    @property
-    def least(self) -> int:
-        """How many figures an answer has at least that is not mutilated."""
-        return len(self.named) or self.logprobs
 
     @property
     def terms(self) -> tuple[Any, ...]:
         """What prompts of one list have in common."""
-        return type(self.prompt), self.logprobs, self.named, self.allowed
+        return type(self.prompt), self.logprobs, self.named
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +91,7 @@ class Questions:
         sent = yield from self._sent(prompts)
         asked = [_Asked(prompt, wanted) for prompt in sent]
         answers = yield from self._answers(asked)
-        return [self._top_tokens(answer, wanted, k) for answer in answers]
+        return [self._top_tokens(answer, wanted)[:k] for answer in answers]
 
     def confirm(self, k: int) -> Steps[None]:
         """Require that the server tells k tokens, asking with public text."""
@@ -107,13 +100,13 @@ class Questions:
         if isinstance(answer, Failure) and answer.status in UNSUPPORTED:
             raise PublicCallError(
                 f"The server does not tell the {k} likeliest tokens ({answer}). Start "
-                f"vLLM with --max-logprobs {k} or more; OpenAI's API tells 5 at most."
+                f"vLLM with --max-logprobs {k} or more."
             )
-        self._top_tokens(answer, k, k if self.can.spellings is None else 0)
+        self._top_tokens(answer, k)
 
     def require_size(self, k: int) -> None:
         """Require that there are k tokens."""
-        size = self.can.vocabulary_size
+        size = self._size
         if size is not None and k > size:
             raise InvalidParameterError(f"There are {size} tokens, fewer than {k}.")
 
@@ -121,15 +114,19 @@ class Questions:
         """Return how many tokens the server is asked for where k are wanted."""
         least = max(k, LEAST_ASKED, self.top)
         # vLLM 0.32 ends if it is asked for more than there are.
-        return min(least, self.can.vocabulary_size or least)
+        return min(least, self._size or least)
+
+    @property
+    def _size(self) -> int | None:
+        return None if self.tokenizer is None else self.tokenizer.size
 
     def figures(
         self,
         prompts: Sequence[TokenPrompt],
-        tokens: Sequence[Tokens | None],
+        tokens: Sequence[Tokens],
         told: int,
     ) -> Steps[list[LogProbabilities | None]]:
-        """Return the log-probabilities of given tokens after each prompt; None: of all.
+        """Return the log-probabilities of given tokens after each prompt.
 
         `told` is how many of the likeliest tokens the server is known to tell.
         """
@@ -149,74 +146,46 @@ class Questions:
             )
         return [_joined(part) for part in parts]
 
-    def _questions(
-        self, prompt: Prompt, wanted: Tokens | None, told: int
-    ) -> list[_Asked]:
-        if wanted is None:
-            return [_Asked(prompt, -1)]
+    def _questions(self, prompt: Prompt, wanted: Tokens, told: int) -> list[_Asked]:
+        if not self.by_id:
+            return [_Asked(prompt, told)]
         ids = tuple(wanted.tolist())
-        if self.by_id:
-            parts = [ids[i : i + MOST_BY_ID] for i in range(0, len(ids), MOST_BY_ID)]
-            return [_Asked(prompt, len(part), named=part) for part in parts]
-        if self.can.restricted:
-            return [_Asked(prompt, min(len(ids), told), allowed=ids)]
-        return [_Asked(prompt, told)]
+        parts = [ids[i : i + MOST_BY_ID] for i in range(0, len(ids), MOST_BY_ID)]
+        return [_Asked(prompt, len(part), named=part) for part in parts]
 
     def _read(
-        self, answer: Choice | Failure | None, asked: _Asked, wanted: Tokens | None
+        self, answer: Choice | Failure | None, asked: _Asked, wanted: Tokens
     ) -> LogProbabilities | None:
         if not isinstance(answer, Choice):
             return None
-        if wanted is None:
-            size = self.can.vocabulary_size or 0
-            read = self._reported(answer, size)
-            if read is None or set(read[0]) != set(range(size)):
-                return None
-            return filled(read[0], np.arange(size), 0.0)
         if not asked.named:
-            read = self._reported(answer, asked.logprobs)
-            return None if read is None else filled(read[0], wanted, read[1])
-        told = figures(answer)
-        named = by_id(told) if told is not None else None
+            top = self._reported(answer, asked.logprobs)
+            return None if top is None else filled(top, wanted, bound(top))
+        named = by_id(figures(answer) or {})
         if named is None or not named.keys() >= set(asked.named):
             return None
         return np.array([named[token] for token in asked.named], np.float64)
 
-    def _reported(
-        self, answer: Choice, k: int
-    ) -> tuple[dict[int, float], float] | None:
-        """Return the figures of the k likeliest tokens, and a bound for the others."""
-        told = figures(answer)
-        if told is None:
-            return None
-        if self.can.spellings is not None:
-            spelled = likeliest(told, k)
-            # Texts that collided leave room among the k for the token that was drawn.
-            return self.can.spellings.by_id(spelled), bound(spelled, answer.said)
-        ids = by_id(told)
-        if ids is None or len(ids) < k:
-            return None
-        top = likeliest(ids, k)
-        return top, bound(top)
+    def _reported(self, answer: Choice, k: int) -> dict[int, float] | None:
+        """Return the figures of the k likeliest tokens, likeliest first."""
+        ids = by_id(figures(answer) or {})
+        return None if ids is None or len(ids) < k else likeliest(ids, k)
 
-    def _top_tokens(
-        self, answer: Choice | Failure | None, asked: int, k: int
-    ) -> Tokens:
+    def _top_tokens(self, answer: Choice | Failure | None, k: int) -> Tokens:
         if isinstance(answer, Failure):
-            refuse(answer, f"the {asked} likeliest tokens after a public prompt")
+            refuse(answer, f"the {k} likeliest tokens after a public prompt")
         if answer is None or figures(answer) is None:
             raise PublicCallError(
                 "The server told no log-probabilities after a public prompt, or "
                 "impossible ones: not a number, above 0, or more than 1 in all."
             )
-        read = self._reported(answer, asked)
-        if read is None or len(read[0]) < k:
+        top = self._reported(answer, k)
+        if top is None:
             raise PublicCallError(
-                f"The server told fewer than {k} tokens after a public prompt that can "
-                "be told apart: ask for fewer. Of a server that names tokens by their "
-                "text, ask for more than are used (top_logprobs=)."
+                f"The server told fewer than {k} tokens after a public prompt, or did "
+                "not name them by their ids."
             )
-        return np.array(list(likeliest(read[0], k)), np.int64)
+        return np.array(list(top), np.int64)
 
     def _sent(self, prompts: Sequence[TokenPrompt]) -> Steps[list[Prompt]]:
         """Return prompts as they are sent: tokens, where tokens were generated."""
@@ -247,17 +216,9 @@ class Questions:
             for place, answer in zip(left, answers, strict=True):
                 found[place] = answer
             left = [
-                place
-                for place in left
-                if self._is_mutilated(found[place], asked[place])
+                place for place in left if _is_mutilated(found[place], asked[place])
             ]
         return found
-
-    def _is_mutilated(self, answer: Choice | Failure | None, asked: _Asked) -> bool:
-        if not isinstance(answer, Choice) or self.can.spellings is not None:
-            return False
-        least = asked.least if asked.least > 0 else self.can.vocabulary_size or 0
-        return len(answer.top) < least
 
     def _once(self, asked: Sequence[_Asked]) -> Steps[list[Choice | Failure | None]]:
         """Ask in lists, and those lists again prompt by prompt that were refused."""
@@ -289,10 +250,12 @@ class Questions:
         options = dict(self.can.options)
         if asked[0].named:
             options["logprob_token_ids"] = list(asked[0].named)
-        if asked[0].allowed:
-            options["allowed_token_ids"] = list(asked[0].allowed)
         prompts = [one.prompt for one in asked]
         return self.terms.completion(prompts, asked[0].logprobs, **options)
+
+
+def _is_mutilated(answer: Choice | Failure | None, asked: _Asked) -> bool:
+    return isinstance(answer, Choice) and len(answer.top) < asked.logprobs
 
 
 def _joined(parts: Sequence[LogProbabilities | None]) -> LogProbabilities | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,7 +25,6 @@ MASS_TOLERANCE = 1e-3  # By how much probabilities may add up to more than 1.
 # Least mass that is known to be left, and by how much a logarithm may be above 0.
 ROUNDING = 1e-6
 KEY_REFUSED = (401, 403)  # Statuses of a server that does not take the key.
-Key = TypeVar("Key", int, str)
 
 ID_MARK = "token_id:"  # What vLLM writes before a token's id.
 
@@ -35,12 +34,11 @@ class Choice:
     """What a server said after one prompt.
 
     `top` are the reported tokens' log-probabilities, by what the server calls them;
-    `said` is what it calls the token that it drew; `prompt_ids` are None where it does
-    not tell them; `tokens` counts those that it drew.
+    `prompt_ids` are None where it does not tell them; `tokens` counts those that it
+    drew.
     """
 
     top: Mapping[str, float]
-    said: str
     ended: bool
     prompt_ids: list[int] | None
     tokens: int
@@ -97,7 +95,7 @@ def by_id(read: Mapping[str, float]) -> dict[int, float] | None:
     return named if len(named) == len(read) else None
 
 
-def likeliest(reported: Mapping[Key, float], k: int) -> dict[Key, float]:
+def likeliest(reported: Mapping[int, float], k: int) -> dict[int, float]:
     """Return the k likeliest tokens, likeliest first, ties by id.
 
     A server adds the token that it drew to the k likeliest ones. That one is left out:
@@ -111,10 +109,8 @@ def likeliest(reported: Mapping[Key, float], k: int) -> dict[Key, float]:
     return dict(ordered[:k])
 
 
-def bound(top: Mapping[Any, float], drawn: Any = None) -> float:
+def bound(top: Mapping[int, float]) -> float:
     """Return the largest log-probability of a token outside of the likeliest ones.
-
-    `drawn` is a token that may be none of them, and be reported because it was drawn.
 
     Example:
         >>> import math
@@ -122,8 +118,7 @@ def bound(top: Mapping[Any, float], drawn: Any = None) -> float:
         0.25
     """
     left = max(1.0 - math.fsum(map(math.exp, top.values())), ROUNDING)
-    least = [value for key, value in top.items() if key != drawn]
-    return min([*least, math.log(left)])
+    return min([*top.values(), math.log(left)])
 
 
 def filled(
@@ -169,12 +164,10 @@ def _choice(one: dict[str, Any]) -> Choice | None:
     tops, said = told.get("top_logprobs"), told.get("tokens")
     if not (isinstance(tops, list) and tops and isinstance(tops[0], dict)):
         return None
-    names = [str(name) for name in said] if isinstance(said, list) else []
     ids = one.get("prompt_token_ids")
     return Choice(
         top=tops[0],
-        said=names[0] if names else "",
         ended=one.get("finish_reason") == "stop",
         prompt_ids=ids if isinstance(ids, list) else None,
-        tokens=len(names),
+        tokens=len(said) if isinstance(said, list) else 0,
     )

@@ -82,11 +82,6 @@ class Wire:
         default_factory=dict, init=False
     )
 
-    @property
-    def host(self) -> str:
-        """The server's host name."""
-        return str(httpx.URL(str(_root(self.llm.client).base_url)).host)
-
     def _async_root(self) -> Any:
         """Return the SDK's asynchronous client, with connections of this event loop.
 
@@ -167,12 +162,10 @@ class Terms:
     Attributes:
         model: The model's name at the server.
         extra: More of every request's body, as the user set it.
-        host: The server's host name.
     """
 
     model: str
     extra: dict[str, Any]
-    host: str
 
     def completion(self, prompts: list[Any], logprobs: int, **more: Any) -> Call:
         """Return the request for one token after each prompt."""
