@@ -130,22 +130,19 @@ class EmbeddedRecords(Records):
     @classmethod
     def of_columns(
         cls,
-        source: Any,
+        columns: Mapping[str, Any],
         embedding: Embeddings,
         terms: RetrievalTerms,
         names: ColumnNames,
         *,
         salt: bytes | None,
-        directory: str | os.PathLike[str] | None,
         progress: bool,
     ) -> EmbeddedRecords:
         """Index embedded records; see `RetrievedGroups.from_embeddings`."""
         check_embedding(embedding)
         salt = new_salt() if salt is None else salt
         check_salt(salt)
-        found = read_embedded(
-            source, names, terms, salt=salt, directory=directory, progress=progress
-        )
+        found = read_embedded(columns, names, terms, salt=salt, progress=progress)
         index = ShardIndex.from_vectors(
             found.vectors,
             found.documents,

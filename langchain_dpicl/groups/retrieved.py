@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
@@ -151,37 +150,9 @@ class RetrievedGroups(RetrievingSource):
         return cls(terms, result(steps), random)
 
     @classmethod
-    async def afrom_documents(  # noqa: PLR0913  # as `from_documents`
-        cls,
-        documents: Iterable[Document],
-        embedding: Embeddings,
-        *,
-        unit_key: str,
-        n_groups: int,
-        docs_per_group: int = 4,
-        score_threshold: float | None = None,
-        sampling_rate: float = 1.0,
-        embedding_batch_size: int | None = None,
-        progress: bool = False,
-        random: SecureRandom | None = None,
-    ) -> Self:
-        """Embed the documents and build the index; see `from_documents`."""
-        terms = RetrievalTerms(
-            unit_key,
-            n_groups,
-            docs_per_group,
-            score_threshold,
-            sampling_rate,
-        ).check()
-        steps = EmbeddedRecords.of(
-            documents, embedding, terms, embedding_batch_size, progress=progress
-        )
-        return cls(terms, await aresult(steps), random)
-
-    @classmethod
     def from_embeddings(  # noqa: PLR0913  # as `from_documents`
         cls,
-        source: Any,
+        columns: Mapping[str, Any],
         embedding: Embeddings,
         *,
         unit_key: str,
@@ -194,16 +165,14 @@ class RetrievedGroups(RetrievingSource):
         id_column: str | None = None,
         metadata_columns: Sequence[str] | None = None,
         salt: bytes | None = None,
-        directory: str | os.PathLike[str] | None = None,
         progress: bool = False,
         random: SecureRandom | None = None,
     ) -> Self:
         """Build the index from vectors that exist already, for millions of records.
 
         Args:
-            source: A Parquet file or folder, a list of them, a pyarrow dataset, table
-                or list of record batches; or a mapping of column names to arrays
-                (a `np.memmap`, too) or lists of one length.
+            columns: A mapping of column names to arrays (a `np.memmap`, too) or lists
+                of one length.
             embedding: What the vectors were made with; here only for the questions.
             unit_key: The column that holds the unit id; see `from_documents`.
             n_groups: See `from_documents`, as the parameters that follow.
@@ -216,8 +185,6 @@ class RetrievedGroups(RetrievingSource):
             metadata_columns: Further columns for the documents' metadata; None: all.
             salt: 32 secret bytes, the key that sends units to shards (`shard_of`);
                 None: new random ones.
-            directory: Where to keep vectors and texts on the disk, unencrypted, in two
-                files without a name for this process alone; None: in memory.
             progress: Whether to draw a progress bar on standard error.
             random: For tests; see `from_documents`.
 
@@ -262,32 +229,14 @@ class RetrievedGroups(RetrievingSource):
         ).check()
         metadata = None if metadata_columns is None else tuple(metadata_columns)
         records = EmbeddedRecords.of_columns(
-            source,
+            columns,
             embedding,
             terms,
             ColumnNames(unit_key, text_column, vector_column, id_column, metadata),
             salt=salt,
-            directory=directory,
             progress=progress,
         )
         return cls(terms, records, random)
-
-    @classmethod
-    async def afrom_embeddings(
-        cls,
-        source: Any,
-        embedding: Embeddings,
-        *,
-        unit_key: str,
-        n_groups: int,
-        **options: Any,
-    ) -> Self:
-        """Build the index from vectors; the async twin of `from_embeddings`.
-
-        `options` are its other parameters.
-        """
-        call = partial(cls.from_embeddings, source, embedding, **options)
-        return await asyncio.to_thread(call, unit_key=unit_key, n_groups=n_groups)
 
     @classmethod
     def from_vectorstore(  # noqa: PLR0913  # the contract's own signature
@@ -365,32 +314,6 @@ class RetrievedGroups(RetrievingSource):
             store, terms, embedding=embedding, salt=salt, exact=exact
         )
         return cls(terms, records, random)
-
-    @classmethod
-    async def afrom_vectorstore(  # noqa: PLR0913  # as `from_vectorstore`
-        cls,
-        store: VectorStore | ShardStore | VectorReader,
-        *,
-        unit_key: str,
-        n_groups: int,
-        docs_per_group: int = 4,
-        score_threshold: float | None = None,
-        sampling_rate: float = 1.0,
-        embedding: Embeddings | None = None,
-        salt: bytes | None = None,
-        exact: bool = False,
-        random: SecureRandom | None = None,
-    ) -> Self:
-        """Draw from the records of a vector store; see `from_vectorstore`."""
-        terms = RetrievalTerms(
-            unit_key,
-            n_groups,
-            docs_per_group,
-            score_threshold,
-            sampling_rate,
-        ).check()
-        opened = partial(open_records, embedding=embedding, salt=salt, exact=exact)
-        return cls(terms, await asyncio.to_thread(opened, store, terms), random)
 
     @staticmethod
     def rate_for(

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.parquet
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,37 +47,6 @@ def arrays(given: list[Document]) -> dict[str, Any]:
     }
 
 
-def table(given: list[Document]) -> pa.Table:
-    own = arrays(given)
-    return pa.table({**own, "embedding": own["embedding"].tolist()})
-
-
-def fixed(given: list[Document]) -> pa.Table:
-    """Vectors as a list of fixed size, and as a tensor has them."""
-    rows = arrays(given)["embedding"]
-    flat = pa.array(rows.reshape(-1))
-    tensors = pa.ExtensionArray.from_storage(
-        pa.fixed_shape_tensor(pa.float32(), rows.shape[1:]),
-        pa.FixedSizeListArray.from_arrays(flat, rows.shape[1]),
-    )
-    return table(given).set_column(1, "embedding", tensors)
-
-
-def file(given: list[Document], folder: Path) -> Path:
-    path = folder / "notes.parquet"
-    pa.parquet.write_table(table(given), path, row_group_size=7)
-    return path
-
-
-def parts(given: list[Document], folder: Path) -> list[Path]:
-    found = []
-    for number in range(3):
-        part = folder / str(number)
-        part.mkdir()
-        found.append(file(given[20 * number : 20 * number + 20], part))
-    return found
-
-
 def mapped(given: list[Document], folder: Path) -> dict[str, Any]:
     own = arrays(given)
     np.save(folder / "vectors.npy", own["embedding"])
@@ -93,15 +60,6 @@ SOURCES: dict[str, Any] = {
         "embedding": arrays(given)["embedding"].tolist(),
     },
     "a mapped array": mapped,
-    "a file": file,
-    "a path": lambda given, folder: str(file(given, folder)),
-    "a folder": lambda given, folder: file(given, folder).parent,
-    "files": parts,
-    "a table": lambda given, _: table(given),
-    "tensors": lambda given, _: fixed(given),
-    "batches": lambda given, _: table(given).to_batches(max_chunksize=11),
-    "a reader": lambda given, _: table(given).to_reader(max_chunksize=11),
-    "a dataset": lambda given, _: pyarrow.dataset.dataset(table(given)),
 }
 
 
@@ -121,48 +79,27 @@ def shard_contents(groups: Any) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_the_index_is_that_of_the_documents(
-    tmp_path: Path, name: str, on_disk: bool
-) -> None:
-    folder = tmp_path / "given"
-    folder.mkdir()
-    source = SOURCES[name](documents(), folder)
-    groups = opened(source, directory=tmp_path if on_disk else None)
+def test_the_index_is_that_of_the_documents(tmp_path: Path, name: str) -> None:
+    groups = opened(SOURCES[name](documents(), tmp_path))
     assert shard_contents(groups) == shard_contents(retrieved(documents()))
-    assert [one.name for one in tmp_path.iterdir()] == ["given"]
 
 
 @pytest.mark.parametrize(
     "terms",
     [{}, {"score_threshold": 0.5}],
 )
-async def test_draws_are_those_of_the_documents(tmp_path: Any, terms: Any) -> None:
-    path = file(documents(), tmp_path)
-    own = retrieved(documents(), **terms)
-    for groups in (
-        opened(path, **terms),
-        await RetrievedGroups.afrom_embeddings(
-            path,
-            WordEmbedding(),
-            unit_key="unit",
-            n_groups=4,
-            docs_per_group=2,
-            id_column="key",
-            salt=SALT,
-            directory=tmp_path,
-            **terms,
-        ),
-    ):
-        assert sorted(contents(groups.draw(QUESTION))) == sorted(
-            contents(own.draw(QUESTION))
-        )
-        assert groups.description == own.description
+def test_draws_are_those_of_the_documents(terms: Any) -> None:
+    own, groups = retrieved(documents(), **terms), opened(arrays(documents()), **terms)
+    assert sorted(contents(groups.draw(QUESTION))) == sorted(
+        contents(own.draw(QUESTION))
+    )
+    assert groups.description == own.description
 
 
-def test_columns_that_are_chosen(tmp_path: Any) -> None:
-    source = file(documents(), tmp_path)
+def test_columns_that_are_chosen() -> None:
+    source = arrays(documents())
+    del source["key"]
     plain = RetrievedGroups.from_embeddings(
         source, WordEmbedding(), unit_key="unit", n_groups=4, metadata_columns=["visit"]
     )
@@ -172,10 +109,7 @@ def test_columns_that_are_chosen(tmp_path: Any) -> None:
 
 
 def test_they_change_and_are_saved_as_others_are(tmp_path: Path) -> None:
-    groups, own = (
-        opened(arrays(documents()), directory=tmp_path),
-        retrieved(documents()),
-    )
+    groups, own = opened(arrays(documents())), retrieved(documents())
     for one in (groups, own):
         assert one.delete_unit("p-3") == 4
         with pytest.raises(InvalidParameterError, match="taken"):
@@ -295,8 +229,8 @@ REFUSED: dict[str, tuple[Any, type[DPError], str]] = {
     "nothing": ({name: [] for name in spoiled()}, UnitError, "no documents"),
     "few units": (arrays(documents(3)), UnitError, "groups"),
     "a number": (7, InvalidParameterError, "int"),
-    "documents": ([Document(CANARY)], InvalidParameterError, "can't be read"),
-    "no file": ("/nowhere/at/all.parquet", InvalidParameterError, "no such"),
+    "documents": ([Document(CANARY)], InvalidParameterError, "a list"),
+    "a frame": (pd.DataFrame({"unit": [CANARY]}), InvalidParameterError, "DataFrame"),
 }
 
 
@@ -315,65 +249,12 @@ def require_silent(error: BaseException) -> None:
     assert error.__context__ is None
 
 
-@pytest.mark.parametrize("part", ["a dimension", "null", "text", "damaged", "foreign"])
-def test_files_that_are_refused(tmp_path: Path, part: str) -> None:
-    own = table(documents())
-    path = tmp_path / "notes.parquet"
-    if part == "a dimension":
-        wide = pa.array([[1.0] * 7] * len(own))
-        pa.parquet.write_table(own.set_column(1, "embedding", wide), tmp_path / "z")
-        pa.parquet.write_table(own, path)
-        (tmp_path / "z").rename(tmp_path / "zz.parquet")
-        path = tmp_path
-    elif part in ("null", "text"):
-        cells = [CANARY] * len(own) if part == "text" else [None] * len(own)
-        pa.parquet.write_table(own.set_column(1, "embedding", pa.array(cells)), path)
-    else:
-        pa.parquet.write_table(own, path)
-        size = path.stat().st_size
-        path.write_bytes(
-            path.read_bytes()[: size // 2] if part == "damaged" else b"x" * size
-        )
-    with pytest.raises(InvalidParameterError) as caught:
-        opened(path)
-    require_silent(caught.value)
-
-
-def test_frames_that_infer_types_are_refused() -> None:
-    import pandas as pd
-
-    with pytest.raises(InvalidParameterError, match="infers"):
-        opened(pd.DataFrame({"unit": [CANARY]}))
-
-
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameterError, match="can't be written"):
-        opened(arrays(documents()), directory=tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("salt", [b"short", "x" * 32])
 def test_salts_that_are_no_salts(salt: Any) -> None:
     with pytest.raises(InvalidParameterError, match="32 secret bytes"):
         opened(arrays(documents()), salt=salt)
     with pytest.raises(InvalidParameterError, match="32 secret bytes"):
         shard_of(1, salt, 4)
-
-
-def test_records_that_change_while_they_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    true, readings = columns.Arrays.read, []
-
-    def read(self: Any, names: Any) -> Any:
-        readings.append(names)
-        for batch in true(self, names):
-            if len(readings) > 1:
-                batch["unit"] = [*batch["unit"][1:], batch["unit"][0]]
-            yield batch
-
-    monkeypatch.setattr(columns.Arrays, "read", read)
-    with pytest.raises(InvalidParameterError, match="changed"):
-        opened(arrays(documents()))
 
 
 # -- public shards -------------------------------------------------------------------

@@ -42,8 +42,6 @@ async def built(
     way: str, documents: Sequence[Document], embedding: Any, **terms: Any
 ) -> RetrievedGroups:
     terms = {"unit_key": "unit", "n_groups": 4, **terms}
-    if way == "async":
-        return await RetrievedGroups.afrom_documents(documents, embedding, **terms)
     return RetrievedGroups.from_documents(documents, embedding, **terms)
 
 
@@ -181,7 +179,10 @@ async def test_a_server_that_goes_down_is_not_asked_on(way: str) -> None:
 
 async def test_a_cancelled_ingest_asks_nothing_more() -> None:
     embedding = WatchingServer()
-    task = asyncio.ensure_future(built("async", corpus(200, 1), embedding))
+    groups = await built("sync", corpus(4, 1), embedding)
+    embedding.asked.clear()
+    embedding.calls.clear()
+    task = asyncio.ensure_future(groups.aadd_documents(corpus(200, 1)))
     await embedding.asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

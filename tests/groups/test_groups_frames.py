@@ -104,11 +104,6 @@ def refilled(documents: Any, embedding: Any) -> RetrievedGroups:
 
 MAKE: dict[str, Callable[[Any, Any], Any]] = {
     "from_documents": retrieved,
-    "afrom_documents": lambda documents, embedding: asyncio.run(
-        RetrievedGroups.afrom_documents(
-            documents, embedding, unit_key="who", n_groups=4
-        )
-    ),
     "add_documents": lambda documents, embedding: refilled(
         documents, embedding
     ).add_documents(documents),
@@ -144,7 +139,7 @@ def test_no_frame_of_a_refused_corpus_holds_a_record(name: str, way: str) -> Non
         assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("way", ["from_vectorstore", "afrom_vectorstore", "refresh"])
+@pytest.mark.parametrize("way", ["from_vectorstore", "refresh"])
 def test_no_frame_of_a_refused_store_holds_a_record(way: str) -> None:
     bad = [Document(SECRET, metadata={"ward": SECRET})]
     held = store(GOOD if way == "refresh" else [*GOOD, *bad])
@@ -156,10 +151,8 @@ def test_no_frame_of_a_refused_store_holds_a_record(way: str) -> None:
     with pytest.raises(UnitError) as caught:
         if way == "refresh":
             groups.refresh()
-        elif way == "from_vectorstore":
-            RetrievedGroups.from_vectorstore(held, **terms)
         else:
-            asyncio.run(RetrievedGroups.afrom_vectorstore(held, **terms))
+            RetrievedGroups.from_vectorstore(held, **terms)
     assert private_locals(caught.value, __name__) == []
 
 

@@ -180,7 +180,7 @@ def test_documents_come_back_as_given_and_as_copies() -> None:
 
 
 async def test_async_twins() -> None:
-    groups = await RetrievedGroups.afrom_documents(
+    groups = RetrievedGroups.from_documents(
         NOTES, WordEmbedding(), unit_key="unit", n_groups=4, progress=True
     )
     assert await groups.adraw(QUESTION) == groups.draw(QUESTION)

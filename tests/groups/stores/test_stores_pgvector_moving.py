@@ -53,7 +53,7 @@ def draw(store: Any) -> list[list[Document]]:
     return groups.draw("Who coughs?")
 
 
-async def test_a_legacy_store_is_refused_with_the_way_out(
+def test_a_legacy_store_is_refused_with_the_way_out(
     vectors: VectorServer,
 ) -> None:
     store = vectors.legacy(NOTES)
@@ -61,20 +61,16 @@ async def test_a_legacy_store_is_refused_with_the_way_out(
     with pytest.raises(InvalidParameterError, match=said):
         RetrievedGroups.from_vectorstore(store, unit_key=KEY, n_groups=3)
     with pytest.raises(InvalidParameterError, match=said):
-        await RetrievedGroups.afrom_vectorstore(store, unit_key=KEY, n_groups=3)
-    with pytest.raises(InvalidParameterError, match=said):
         PGVectorShards(store, KEY)
 
 
-async def test_a_key_inside_the_json_is_refused_with_the_way_out(
+def test_a_key_inside_the_json_is_refused_with_the_way_out(
     vectors: VectorServer,
 ) -> None:
     store = vectors.by_json()
     said = f"'{KEY}' is not a metadata column.*add a col.*metadata_columns=.*/stores.md"
     with pytest.raises(InvalidParameterError, match=said):
         RetrievedGroups.from_vectorstore(store, unit_key=KEY, n_groups=3)
-    with pytest.raises(InvalidParameterError, match=said):
-        await RetrievedGroups.afrom_vectorstore(store, unit_key=KEY, n_groups=3)
 
 
 def test_a_column_that_the_store_does_not_name_is_refused(

@@ -74,13 +74,10 @@ async def test_the_groups_are_those_of_every_other_store(
     documents = records(40, 40)
     expected = opened(in_memory(documents), salt=SALT, **terms)
     groups = opened(maker(documents), salt=SALT, **terms)
-    later = await RetrievedGroups.afrom_vectorstore(
-        maker(documents), unit_key="patient", n_groups=20, salt=SALT, **terms
-    )
     slots = ids(expected.draw(QUESTION))
     assert any(slots)
     assert ids(groups.draw(QUESTION)) == slots
-    assert ids(await later.adraw(QUESTION)) == slots
+    assert ids(await groups.adraw(QUESTION)) == slots
     assert groups.relation == expected.relation
     assert groups.n_units == expected.n_units == 80
 
@@ -340,14 +337,10 @@ def test_a_store_of_two_embeddings() -> None:
         {"exact": "yes"},
     ],
 )
-async def test_bad_terms(terms: dict[str, Any]) -> None:
+def test_bad_terms(terms: dict[str, Any]) -> None:
     store = in_memory(records(30, 0))
     with pytest.raises(InvalidParameterError):
         opened(store, **terms)
-    with pytest.raises(InvalidParameterError):
-        await RetrievedGroups.afrom_vectorstore(
-            store, **{"unit_key": "patient", "n_groups": 3, **terms}
-        )
 
 
 def test_images_without_a_text_are_no_records() -> None:

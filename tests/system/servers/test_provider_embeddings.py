@@ -99,10 +99,9 @@ async def vectors(way: str, embedding: Any, texts: list[str]) -> Any:
     return result(answer_vectors(embedding, texts, len(texts), 64))
 
 
-@every_way
 @pytest.mark.parametrize("cut", [False, True])
-async def test_a_request_holds_one_units_texts(
-    way: str, cut: bool, make: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_request_holds_one_units_texts(
+    cut: bool, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tiktoken.encoding_for_model", lambda _name: Letters())
     server = EmbeddingServer()
@@ -112,10 +111,7 @@ async def test_a_request_holds_one_units_texts(
         for i in range(36)
     ]
     terms: dict[str, Any] = {"unit_key": "unit", "n_groups": 3}
-    if way == "async":
-        await RetrievedGroups.afrom_documents(documents, embedding, **terms)
-    else:
-        RetrievedGroups.from_documents(documents, embedding, **terms)
+    RetrievedGroups.from_documents(documents, embedding, **terms)
     assert len(server.requests) == 12
     # Cut up, a piece may name its unit no more: each request is one unit's whole texts.
     sent = sorted("".join(request) for request in server.requests)
