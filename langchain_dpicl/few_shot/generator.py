@@ -24,12 +24,7 @@ from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, store_of
-from langchain_dpicl.few_shot.spec import (
-    GenerationSpec,
-    LabelsOfUnit,
-    read_labels,
-    read_stop,
-)
+from langchain_dpicl.few_shot.spec import GenerationSpec, read_labels, read_stop
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.mechanisms.source import checked_source
 from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
@@ -52,7 +47,9 @@ class DPFewShotGenerator(Frozen):
         model: Tells the next token's probabilities; see `NextTokenModel`.
         prompt: An instruction ("Given a topic, write a news item."); or a template with
             `{label}` and `{examples}`, where a group's examples are put.
-        labels: The labels to write examples of: public, not taken from the records.
+        labels: The labels to write examples of: public, not taken from the records. A
+            unit stands under the one that most of its records have; its other records
+            are left out.
         n_groups: Groups M of one token step: model calls for each token.
         records_per_group: Units N in a group, on average.
         max_tokens: Most tokens T of an example. All are paid for.
@@ -68,9 +65,6 @@ class DPFewShotGenerator(Frozen):
         decoder: How a token is taken of the noisy probabilities (`gaussian` only):
             `Greedy()`, or `Sampling(...)`.
         stop: Texts that end an example.
-        labels_of_unit: `one`: a unit stands under one label (the one that most of its
-            records have; its others are left out), and the labels' costs compose in
-            parallel. `several`: they add up.
         label_sizes: The labels' numbers of units, public: the sampling rate is M N /
             size, and delta must be below 1 / (their sum). None takes the records' own
             count as public; the record says so.
@@ -88,10 +82,10 @@ class DPFewShotGenerator(Frozen):
         more or less. Sensitivity, noise and event: `mechanisms.next_token`, of the
         groups' distributions, of which one unit changes one; for each label T tokens
         times the number of examples, each a Poisson-subsampled Gaussian (z, q = M N /
-        size), or a pure epsilon that sampling amplifies; labels in parallel where no
-        unit is under two. Public: the labels and their sizes, the prompts, all
-        parameters, the length of each example, and that there was a generation. The
-        model's provider sees the records' texts and is trusted with them.
+        size), or a pure epsilon that sampling amplifies; labels in parallel, as no unit
+        is under two. Public: the labels and their sizes, the prompts, all parameters,
+        the length of each example, and that there was a generation. The model's
+        provider sees the records' texts and is trusted with them.
 
     Example:
         ```python
@@ -126,7 +120,6 @@ class DPFewShotGenerator(Frozen):
         example_prompt: Any = None,
         decoder: Decoder | None = None,
         stop: Sequence[str] = ("\n",),
-        labels_of_unit: LabelsOfUnit = "one",
         label_sizes: Mapping[str, int] | None = None,
         records_per_unit: int = 1,
         max_record_chars: int = LONGEST_TEXT,
@@ -136,7 +129,6 @@ class DPFewShotGenerator(Frozen):
     ) -> None:
         self._terms = GenerationSpec(
             labels=read_labels(labels),
-            labels_of_unit=labels_of_unit,
             fields=RecordFields(text_key, label_key, unit_key),
             n_groups=n_groups,
             records_per_group=records_per_group,

@@ -81,14 +81,11 @@ class PrivateRecords:
         records: Iterable[Any],
         labels: Sequence[str],
         fields: RecordFields,
-        *,
-        choose_label: bool,
     ) -> PrivateRecords:
         """Take mappings or `Document`s, each under its label.
 
-        With `choose_label` a unit stands under one label alone: the one that most of
-        its records have, the first such in the order of `labels`. Its other records
-        take no part.
+        A unit stands under one label alone: the one that most of its records have, the
+        first such in the order of `labels`. Its other records take no part.
 
         Raises:
             InvalidParameterError: If something is no record, or its label is not among
@@ -105,10 +102,8 @@ class PrivateRecords:
                     "labels is public and is given, never taken from the records: add "
                     "the label, or leave such records out."
                 )
-        if choose_label:
-            taken = _with_one_label(taken, labels)
         by_label: dict[str, list[Document]] = {label: [] for label in labels}
-        for document in taken:
+        for document in _with_one_label(taken, labels):
             by_label[document.metadata[LABEL]].append(document)
         return cls._of(by_label)
 

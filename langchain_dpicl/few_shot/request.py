@@ -220,9 +220,7 @@ def drafts_of(asking: PublicCalls, terms: GenerationSpec, per_label: int) -> Dra
 
 
 def _read_records(records: Iterable[Any], terms: GenerationSpec) -> PrivateRecords:
-    return PrivateRecords.read(
-        records, terms.labels, terms.fields, choose_label=terms.is_parallel
-    )
+    return PrivateRecords.read(records, terms.labels, terms.fields)
 
 
 def _sizes_matter(terms: GenerationSpec) -> str:
@@ -247,12 +245,7 @@ def _require_lasting_labels(
         cost of any label each time. Records without a unit key are the units
         themselves: one with another label is another unit.
     """
-    if (
-        budget.fixes_classes
-        and terms.fields.unit is not None
-        and terms.is_parallel
-        and len(terms.labels) > 1
-    ):
+    if budget.fixes_classes and terms.fields.unit is not None and len(terms.labels) > 1:
         raise PlanMismatchError(
             f"Account {budget.account!r} has a plan of {budget.queries} generations. "
             "Between them the records of a unit may come under another label, which a "

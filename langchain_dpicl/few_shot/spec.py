@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from langchain_dpicl.accounting import Event, Template
 from langchain_dpicl.budget import Bundle
@@ -28,8 +28,6 @@ from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.release import purchase
 from langchain_dpicl.release.store import Entry, damaged
 
-LabelsOfUnit = Literal["one", "several"]
-
 MOST_LABELS = 10_000
 
 
@@ -44,7 +42,6 @@ class GenerationSpec:
         top_k_public: Size K of the public vocabulary of a step; None: all tokens.
         decoder: What takes a token of a vector of probabilities.
         stop: Texts that end an example.
-        labels_of_unit: Whether a unit stands under one label or may under several.
         n_groups: Groups M of a step.
         records_per_group: Units N in a group, on average.
         records_per_unit: Most records of a unit in one step.
@@ -60,7 +57,6 @@ class GenerationSpec:
     top_k_public: int | None
     decoder: Decoder
     stop: tuple[str, ...]
-    labels_of_unit: LabelsOfUnit
     n_groups: int
     records_per_group: float
     records_per_unit: int
@@ -90,11 +86,6 @@ class GenerationSpec:
         """Check a number and keep it as Python's own: NumPy's are no JSON."""
         number = check(getattr(self, name), name)
         object.__setattr__(self, name, number)
-
-    @property
-    def is_parallel(self) -> bool:
-        """Whether the labels' costs compose in parallel: no unit is under two."""
-        return self.labels_of_unit == "one"
 
     @property
     def release(self) -> str:
@@ -128,7 +119,7 @@ class GenerationSpec:
     def event_template(
         self, rates: Mapping[str, float], per_label: int
     ) -> Template[TokenNoise | tuple[TokenNoise, ...]]:
-        """Return what one generation is charged, for all labels together."""
+        """Return what one generation is charged: its labels, in parallel."""
         steps = self.steps_of(per_label)
         templates = tuple(
             token_template(
@@ -142,8 +133,6 @@ class GenerationSpec:
         )
         if len(templates) == 1:
             return templates[0]
-        if not self.is_parallel:
-            return Bundle(self.release, templates, disjoint=False)
         partition = self._partition()
         return Bundle(self.release, templates, disjoint=True, partition=partition)
 
@@ -157,8 +146,6 @@ class GenerationSpec:
             "top_k_public": self.top_k_public,
             "stop": list(self.stop),
             **self.decoder.described(),
-            "labels_of_unit": self.labels_of_unit,
-            "composition": "parallel" if self.is_parallel else "sequential",
             "n_groups": self.n_groups,
             "records_per_group": self.records_per_group,
             "records_per_unit": self.records_per_unit,
@@ -230,8 +217,6 @@ class GenerationSpec:
     def _check_choices(self) -> None:
         if self.mechanism not in ("gaussian", "noisy_max"):
             raise InvalidParameterError("mechanism must be 'gaussian' or 'noisy_max'.")
-        if self.labels_of_unit not in ("one", "several"):
-            raise InvalidParameterError("labels_of_unit must be 'one' or 'several'.")
         if self.mechanism == "noisy_max":
             if not isinstance(self.decoder, Greedy):
                 raise InvalidParameterError(

@@ -102,11 +102,6 @@ CORPORA: dict[str, tuple[Any, dict[str, Any], type[BaseException]]] = {
     "too few": (GOOD[:7], {}, UnitError),
     "too few declared": (GOOD, {"label_sizes": {"color": 7}}, UnitError),
     "more fields without a key": (GOOD, {"unit_key": None}, UnitError),
-    "labels of several": (
-        [*GOOD, record(1, label=SECRET)],
-        {"labels_of_unit": "several"},
-        InvalidParameterError,
-    ),
     "a frame": (pd.DataFrame([*GOOD, record(1, label=7)]), {}, InvalidParameterError),
     "a frame that fails": (Frame(), {}, ValueError),
     "a reader that fails": (reading, {}, OSError),

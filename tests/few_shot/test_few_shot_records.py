@@ -25,14 +25,14 @@ FIELDS = RecordFields("text", "label", "who")
 Corpus = list[dict[str, Any]]
 
 
-def read(corpus: Sequence[Any], *, choose: bool = True) -> PrivateRecords:
-    return PrivateRecords.read(corpus, LABELS, FIELDS, choose_label=choose)
+def read(corpus: Sequence[Any]) -> PrivateRecords:
+    return PrivateRecords.read(corpus, LABELS, FIELDS)
 
 
-def held(corpus: Corpus, *, choose: bool = True) -> dict[str, list[tuple[str, str]]]:
+def held(corpus: Corpus) -> dict[str, list[tuple[str, str]]]:
     """Return, for each unit, label and text of the records that take part."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for label, documents in read(corpus, choose=choose).by_label.items():
+    for label, documents in read(corpus).by_label.items():
         for document in documents:
             assert document.metadata[LABEL] == label
             found.setdefault(document.metadata[UNIT], []).append(
@@ -97,17 +97,6 @@ def test_the_order_of_records_chooses_nobodys_label(
         for each in (corpus, mixed)
     ]
     assert chosen[0] == chosen[1]
-
-
-@settings(deadline=None, max_examples=50)
-@given(corpora)
-def test_without_a_choice_every_record_takes_part(corpus: Corpus) -> None:
-    found = read(corpus, choose=False)
-    assert sum(map(len, found.by_label.values())) == len(corpus)
-    assert found.sizes == {
-        label: len({r["who"] for r in corpus if r["label"] == label})
-        for label in LABELS
-    }
 
 
 TIED = [
@@ -194,5 +183,5 @@ def test_records_are_read_once_and_kept_apart_from_the_callers() -> None:
 def test_without_a_unit_key_each_record_is_a_unit() -> None:
     fields = RecordFields("text", "label", None)
     corpus = [{"text": "same", "label": "a"}] * 5
-    found = PrivateRecords.read(corpus, LABELS, fields, choose_label=True)
+    found = PrivateRecords.read(corpus, LABELS, fields)
     assert found.sizes == {"a": 5, "b": 0, "c": 0}

@@ -1,4 +1,4 @@
-"""What a generation is charged: tokens times examples, by label, in parallel or not."""
+"""What a generation is charged: tokens times examples, by label, in parallel."""
 
 from __future__ import annotations
 
@@ -122,10 +122,15 @@ def test_one_more_unit_never_changes_how_labels_compose() -> None:
     assert kinds == [Parallel, Parallel]
 
 
-def test_several_labels_of_a_unit_add_up() -> None:
+def test_a_generation_for_each_label_adds_up() -> None:
     parallel = generator_of().generate(records_of())
-    added = generator_of(labels_of_unit="several").generate(records_of())
-    events = [event_from_dict(stored) for stored in added.record["events"]]
+    budget = budget_of(queries=2, accounting="renyi")
+    events = []
+    for label in ("color", "number"):
+        own = [record for record in records_of() if record["label"] == label]
+        events.append(
+            charged(generator_of(labels=[label], budget=budget).generate(own))
+        )
     assert all(isinstance(event, Gaussian) for event in events)
     assert sum(event.count for event in events) == 2 * 4
     one = charged(parallel).branches[0][0].noise_multiplier
@@ -194,10 +199,8 @@ def test_a_plan_of_several_generations_needs_labels_that_stay() -> None:
         generator_of(model, unit_key="who", budget=planned).generate(records)
     assert not model.top_calls
     assert planned.spent().queries == 0
-    # One generation, one label, all labels in turn, or a filter: nothing to assume.
+    # One generation, one label, or a filter: nothing to assume.
     generator_of(unit_key="who").generate(records)
-    several = {"labels_of_unit": "several", "budget": budget_of(queries=2)}
-    generator_of(unit_key="who", **several).generate(records)
     filtered = budget_of(queries=2, accounting="renyi")
     for _ in range(2):
         generator_of(unit_key="who", budget=filtered).generate(records)

@@ -55,7 +55,6 @@ from langchain_dpicl.few_shot import (
         ({"top_k_public": 1}, "top_k_public"),
         ({"budget": "sqlite:///a.db"}, "budget must be a PrivacyBudgetHandler"),
         ({"mechanism": "laplace"}, "mechanism"),
-        ({"labels_of_unit": "two"}, "labels_of_unit"),
         ({"noise_multiplier": 0}, "noise_multiplier"),
         ({"noise_multiplier": float("inf")}, "noise_multiplier"),
         ({"epsilon": 1.0}, "noisy_max"),
@@ -181,21 +180,14 @@ def test_budgets() -> None:
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"label_sizes": {"color": 60, "number": 60}},
-        {"label_sizes": {"color": 60, "number": 60}, "labels_of_unit": "several"},
-    ],
-)
-def test_with_declared_sizes_no_number_of_people_is_refused(
-    changes: dict[str, Any], way: str
-) -> None:
+def test_with_declared_sizes_no_number_of_people_is_refused(way: str) -> None:
+    sizes = {"color": 60, "number": 60}
+
     def outcome(records: list[dict[str, str]]) -> str:
         budget = budget_of(
             delta=1 / 120, people_at_most=119, epsilon=50, accounting="zcdp"
         )
-        generator = generator_of(budget=budget, noise_multiplier=3.0, **changes)
+        generator = generator_of(budget=budget, noise_multiplier=3.0, label_sizes=sizes)
         try:
             if way == "sync":
                 generator.generate(records)

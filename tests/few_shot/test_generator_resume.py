@@ -170,7 +170,6 @@ def test_a_decoder_that_fails_for_some_vectors_has_none_drawn_again(
         {"n_groups": 19},
         {"top_k_public": 7},
         {"stop": ["."]},
-        {"labels_of_unit": "several"},
         {"max_record_chars": 99},
     ],
 )

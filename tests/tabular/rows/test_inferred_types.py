@@ -180,15 +180,11 @@ def test_records_of_a_generation() -> None:
 
     def read(ids: Any) -> dict[str, int]:
         records = pd.DataFrame({"text": ["a", "b"], "label": ["x", "x"], "who": ids})
-        return PrivateRecords.read(records, ["x"], fields, choose_label=True).sizes
+        return PrivateRecords.read(records, ["x"], fields).sizes
 
     assert read(["01000", "1000"]) == {"x": 2}
     with pytest.warns(InferredTypeWarning, match="'who' of the pandas frame"):
         read(pd.Series([1000, "01000"], dtype=object))
     unnamed = pd.DataFrame({"text": ["a"], "label": ["x"]})
-    assert (
-        PrivateRecords.read(
-            unnamed, ["x"], RecordFields("text", "label", None), choose_label=True
-        ).sizes["x"]
-        == 1
-    )
+    nobodys = RecordFields("text", "label", None)
+    assert PrivateRecords.read(unnamed, ["x"], nobodys).sizes == {"x": 1}
