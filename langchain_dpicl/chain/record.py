@@ -48,7 +48,7 @@ def privacy_record(
     return release_record(
         kind="answer",
         status=status.value,
-        mechanism=groups.charged(parser.event_template).mechanism,
+        mechanism=parser.event_template(groups.sampling_rate).mechanism,
         parameters=parameters,
         unit=f"all records with the same {groups.unit_key!r}",
         unit_key=groups.unit_key,

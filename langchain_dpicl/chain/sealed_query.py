@@ -58,7 +58,7 @@ class SealedQuery:
     @property
     def template(self) -> EventTemplate[Any]:
         """What the parser's release is charged."""
-        return self.groups.charged(self.parser.event_template)
+        return self.parser.event_template(self.groups.sampling_rate)
 
     @property
     def call_count_is_public(self) -> bool:

@@ -265,12 +265,6 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _budget_options(parser, queries=20)
     parser.add_argument("--groups", type=int, default=100, help="default 100")
     parser.add_argument(
-        "--relation",
-        choices=["replace", "add_remove"],
-        default="replace",
-        help="replace: units hashed to groups (default); add_remove: a group a unit",
-    )
-    parser.add_argument(
         "--sampling-rate",
         type=float,
         default=1.0,

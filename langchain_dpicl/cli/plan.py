@@ -21,7 +21,6 @@ from langchain_dpicl.budget.forecast import (
     Forecast,
 )
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
@@ -136,7 +135,6 @@ def _forecast(name: str, options: argparse.Namespace) -> Forecast | DPError:
             delta=options.delta,
             queries=options.queries,
             groups=options.groups,
-            relation=Relation(options.relation),
             public_calls=method.public_calls,
             choices=options.choices,
             items_per_answer=method.items_per_answer,
@@ -150,15 +148,11 @@ def _forecast(name: str, options: argparse.Namespace) -> Forecast | DPError:
 
 def _print(options: argparse.Namespace, found: dict[str, Forecast | DPError]) -> None:
     console = Console()
+    rate = options.sampling_rate
     console.print(
         f"epsilon {options.epsilon:g}, delta {options.delta:g} for "
-        f"{options.queries} queries over {options.groups} groups "
-        f"({options.relation.replace('_', '/')}"
-        + (
-            f", sampled at {options.sampling_rate:g})"
-            if options.sampling_rate < 1
-            else ")"
-        )
+        f"{options.queries} queries over {options.groups} groups"
+        + (f" (sampled at {rate:g})" if rate < 1 else "")
     )
     table = Table("method")
     for heading in ("z", "epsilon", "noise", "lead", "calls"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from langchain_core.documents import Document
 from typing_extensions import Self
 
-from langchain_dpicl.accounting import EventTemplate
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.units import ChargeUnits
@@ -20,8 +19,6 @@ from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.terms import describe_source
 from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
-
-T = TypeVar("T")
 
 
 class GroupSource(ABC):
@@ -79,12 +76,6 @@ class GroupSource(ABC):
     def sampling_rate(self) -> float:
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return 1.0
-
-    def charged(
-        self, template: Callable[[float], EventTemplate[T]]
-    ) -> EventTemplate[T]:
-        """Return the event template of a release on a draw."""
-        return template(self.sampling_rate)
 
     def require_accounting(self, accounting: str) -> None:  # noqa: B027  # most refuse none
         """Refuse accounts in which the source's sampling would save nothing."""

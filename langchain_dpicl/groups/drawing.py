@@ -83,7 +83,7 @@ def draw_slots(
         # Every unit takes part: a shard's best can be found without all that pass.
         return index.top(asked.vector, terms.docs_per_group, threshold, sample)
     found = index.eligible(asked.vector, threshold)
-    paid = payers(found, np.arange(len(found.scores)), charge_units)
+    paid = payers(found, np.arange(found.count), charge_units)
     if sample is not None:
         paid = paid[sample.places(len(paid))]
     return found.by_shard(paid, terms.docs_per_group)

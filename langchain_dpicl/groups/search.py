@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class EligibleUnits(Protocol):
     """The units whose own best document reaches a threshold, found by one search.
 
-    A *place* is a unit's number in this finding: an index into `scores`. Places carry
-    no meaning and must not be published; their order may follow insertion.
+    A *place* is a unit's number in this finding, below `count`. Places carry no
+    meaning and must not be published; their order may follow insertion.
 
     Privacy:
         Holding a `EligibleUnits` is holding one snapshot: every method answers from
@@ -42,12 +42,8 @@ class EligibleUnits(Protocol):
     """
 
     @property
-    def scores(self) -> NDArray[np.float64]:
-        """Each unit's best score, shape (units,), from -1 to 1 and >= the threshold.
-
-        Privacy:
-            A score is a function of the unit's own documents and the question.
-        """
+    def count(self) -> int:
+        """How many units there are. Private."""
 
     def unit_ids(self, places: NDArray[np.int64]) -> list[str]:
         """Return the canonical ids of some units, one for each place."""
@@ -133,18 +129,15 @@ class ShardHits:
     scores: NDArray[np.float32]  # Their scores, as FAISS computed them.
     # The eligible units' places in `shard.unit_ids`, ascending.
     units: NDArray[np.int64]
-    best: NDArray[np.float64]  # Each eligible unit's best score.
 
     @classmethod
     def of(
         cls, shard: Shard, rows: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> ShardHits:
         """Return the hits of a shard, from the rows that pass and their scores."""
-        best = np.full(len(shard.unit_ids), -np.inf)
-        # Rounding can put a cosine just below -1.
-        np.maximum.at(best, shard.units[rows], np.maximum(scores, np.float32(-1)))
-        units = np.flatnonzero(best > -np.inf)
-        return cls(shard, rows, scores, units, best[units])
+        reached = np.zeros(len(shard.unit_ids), bool)
+        reached[shard.units[rows]] = True
+        return cls(shard, rows, scores, np.flatnonzero(reached))
 
     def unit_id(self, place: int) -> str:
         """Return the id of the eligible unit at a place."""
@@ -183,10 +176,10 @@ class FoundUnits:
     salt: bytes  # The index's secret key, which breaks ties.
     index: ShardIndex  # What was searched.
 
-    @cached_property
-    def scores(self) -> NDArray[np.float64]:
-        """Each eligible unit's best score."""
-        return np.concatenate([hits.best for hits in self.hits])
+    @property
+    def count(self) -> int:
+        """How many units there are. Private."""
+        return int(self._starts[-1])
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:

@@ -200,10 +200,6 @@ class SecureRandom:
             chosen.setdefault(self.below(population))
         return list(chosen)
 
-    def bernoulli(self, probability: Fraction) -> bool:
-        """Return True with exactly the given rational probability."""
-        return self.below(probability.denominator) < probability.numerator
-
     def bernoulli_exp(self, gamma: Fraction) -> bool:
         """Return True with probability exp(-gamma), exactly, for `gamma` >= 0.
 

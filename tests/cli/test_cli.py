@@ -257,10 +257,10 @@ def test_plan_states_noise_lead_and_calls(capsys: pytest.CaptureFixture[str]) ->
     assert "A word must be in the answers of 31 of 100 groups" in one["advice"]
     status, tight = run(["plan", "--epsilon", "0.5"], capsys)
     assert "Not even a unanimous answer" in tight["KSA-PTR, one k"]["advice"]
-    assert main(["plan", "--sampling-rate", "0.1", "--relation", "add_remove"]) == 0
+    assert main(["plan", "--sampling-rate", "0.1"]) == 0
     shown = capsys.readouterr().out
     assert "single" in shown
-    assert "add/remove" in shown
+    assert "sampled at 0.1" in shown
     assert "KSA-threshold" in shown
 
 

@@ -153,12 +153,6 @@ def test_bernoulli_exp_ends_at_once_for_a_huge_exponent() -> None:
     assert not SeededRandom(8).bernoulli_exp(Fraction(10) ** 400)
 
 
-def test_bernoulli_has_its_probability(fits: Callable[..., bool]) -> None:
-    source = SeededRandom(9)
-    draws = (source.bernoulli(Fraction(2, 7)) for _ in range(7_000))
-    assert fits(draws, {True: 2 / 7, False: 5 / 7})
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -187,8 +181,6 @@ def test_impossible_draws_are_refused(call: Callable[[SecureRandom], object]) ->
         (lambda source: source.sample(5, 0), []),
         (lambda source: source.sample(0, 0), []),
         (lambda source: sorted(source.sample(3, 3)), [0, 1, 2]),
-        (lambda source: source.bernoulli(Fraction(0)), False),
-        (lambda source: source.bernoulli(Fraction(1)), True),
     ],
 )
 def test_the_smallest_and_largest_draws_are_possible(

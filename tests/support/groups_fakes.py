@@ -140,7 +140,7 @@ def retrieved(
 def eligible_ids(groups: RetrievedGroups, prepared: Any) -> list[str]:
     """Return the eligible units, in the order in which a draw finds them."""
     found = groups._index.eligible(prepared.vector, prepared.threshold)
-    return found.unit_ids(np.arange(len(found.scores)))
+    return found.unit_ids(np.arange(found.count))
 
 
 def contents(slots: Iterable[Iterable[Document]]) -> list[tuple[tuple[str, str], ...]]:

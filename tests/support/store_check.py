@@ -169,8 +169,6 @@ def _compare_eligible(
     chosen = list(our_places)[::2]
     mine = np.asarray([our_places[one] for one in chosen], np.int64)
     other = np.asarray([their_places[one] for one in chosen], np.int64)
-    if not np.allclose(theirs.scores[other], ours.scores[mine], atol=_CLOSE):
-        _differs(store, what, "other scores", "cosines")
     _require_slots(
         store,
         f"{n} best of each shard, half of the {what} paying",
@@ -292,7 +290,7 @@ def _slots_of(index: ShardSearch) -> list[list[Document]]:
 
 
 def _by_id(found: Any) -> dict[str, int]:
-    places: NDArray[np.int64] = np.arange(len(found.scores))
+    places: NDArray[np.int64] = np.arange(found.count)
     return dict(sorted(zip(found.unit_ids(places), places.tolist(), strict=True)))
 
 

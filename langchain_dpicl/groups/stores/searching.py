@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -224,11 +223,10 @@ class StoreUnits:
             self._hits[hit.unit_id].append(hit)
         self._ids = list(self._hits)
 
-    @cached_property
-    def scores(self) -> NDArray[np.float64]:
-        """Each eligible unit's best score."""
-        best = [max(hit.score for hit in hits) for hits in self._hits.values()]
-        return np.asarray(best, np.float64)
+    @property
+    def count(self) -> int:
+        """How many units there are. Private."""
+        return len(self._ids)
 
     def unit_ids(self, places: NDArray[np.int64]) -> list[str]:
         """Return the canonical ids of some units, one for each place."""

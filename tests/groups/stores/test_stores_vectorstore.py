@@ -61,7 +61,7 @@ def new(unit: Any, text: str = "Lisinopril: a cough.", **terms: Any) -> Document
 
 def units_of(groups: RetrievedGroups) -> set[str]:
     found = groups._index.eligible(groups.prepare(QUESTION).vector, -1.0)
-    return set(found.unit_ids(np.arange(len(found.scores))))
+    return set(found.unit_ids(np.arange(found.count)))
 
 
 # Not Qdrant: its client stores vectors rounded to norm 1 in a way of its own, and texts

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 from langchain_core.documents import Document
+from numpy.typing import NDArray
 
 from langchain_dpicl.accounting import Cost
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.errors import BudgetExhaustedError
 from langchain_dpicl.groups import RetrievedGroups
+from langchain_dpicl.groups.search import FoundUnits
 from support.audit.two_worlds import World
 
 Slots = list[list[Document]]
@@ -52,14 +54,24 @@ class BrokenWorld(World):
         return could
 
 
+def best_scores(found: FoundUnits) -> NDArray[np.float64]:
+    """Return the best score of each eligible unit."""
+    scores = []
+    for hits in found.hits:
+        best = np.full(len(hits.shard.unit_ids), -np.inf)
+        np.maximum.at(best, hits.shard.units[hits.rows], hits.scores)
+        scores.append(best[hits.units])
+    return np.concatenate(scores)
+
+
 class ChargesTheTop(BrokenWorld):
     """(1) The k best of all solvent units are retrieved, and they alone are charged."""
 
     def draw(self, source: RetrievedGroups, prepared: Any, paid: PaidCharge) -> Slots:
         found = source._index.eligible(prepared.vector, -1.0)
-        unit_ids = found.unit_ids(np.arange(len(found.scores)))
+        unit_ids = found.unit_ids(np.arange(found.count))
         could = np.array(self.solvent(paid)(unit_ids), bool)
-        best = [place for place in np.argsort(-found.scores) if could[place]]
+        best = [place for place in np.argsort(-best_scores(found)) if could[place]]
         top = np.array(best[: self.setting.n_groups], np.int64)
         assert all(self.till(paid)(found.unit_ids(top)))
         n = self.setting.docs_per_group
