@@ -9,14 +9,12 @@ Privacy:
     whatever class it is in): where the records change between charges, or the rule
     does, another `partition` makes it another plan.
     `disjoint=False`: a unit may take part in all of them. Their costs add up, and what
-    is left open of all of them follows one common scale, with less noise for those
-    that cost less (`Bundle.weights`).
+    is left open of all of them follows one common scale.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,19 +84,6 @@ class Bundle(Template[tuple[NoiseT, ...]]):
         """Whether nothing is left to the account."""
         return all(template.is_fixed for template in self.templates)
 
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """Each release's scale over the common one, where they are not disjoint.
-
-        n uses with noise z at rate q cost about n q^2 / z^2. Of all noises that cost
-        the same together, the sum of z^2 is least for z in proportion to
-        sqrt(q sqrt(n)). One noise for all would be that of the label with the largest
-        rate, which is the rarest: of TREC's six labels at epsilon 1 it is 11.7 for all,
-        and with weights 13.8 for the rarest and 3.6 to 4.4 for the others.
-        """
-        each = [math.sqrt(t.sampling_rate * math.sqrt(t.uses)) for t in self.templates]
-        return tuple(weight / max(each) for weight in each)
-
     def filled(self, rule: NoiseRule) -> tuple[Event, ...]:
         """Return what the releases are charged together: disjoint ones in parallel."""
         if self.disjoint:
@@ -130,11 +115,10 @@ class Bundle(Template[tuple[NoiseT, ...]]):
 
     def _in_turn(self, scale: float, delta0s: tuple[float, ...]) -> tuple[Event, ...]:
         """Return the events of releases that share units, at a common scale."""
-        each = zip(self.templates, self.weights, delta0s, strict=True)
         return tuple(
             event
-            for template, weight, delta0 in each
-            for event in template.events(scale * weight, delta0)
+            for template, delta0 in zip(self.templates, delta0s, strict=True)
+            for event in template.events(scale, delta0)
         )
 
     def _branches(self, events: tuple[Event, ...]) -> list[tuple[Event, ...]]:

@@ -31,7 +31,6 @@ DECIDES = {
     "ledger/base.py": "what a charge costs, and the limit",
     "ledger/sql/rows.py": "refuses a stored row that is neither",
     "report/curve.py": "draws epsilon over delta of each",
-    "report/registry.py": "names a filter's own budget",
 }
 
 VOTE = vote_template("vote")
