@@ -297,17 +297,17 @@ def _add_ledger(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             "corpora shows each corpus's cap and what counts for it; renew opens an "
             "account for the next period; "
             "create makes a ledger; backup copies a SQLite ledger, while it is in use, "
-            "to the new file TO; upgrade a ledger that an older version wrote."
+            "to the new file TO."
         ),
     )
     actions = ["list", "show", "verify", "export", "close", "clear-cache"]
-    actions += ["corpora", "renew", "create", "backup", "upgrade"]
+    actions += ["corpora", "renew", "create", "backup"]
     parser.add_argument("action", choices=actions)
     parser.add_argument(
         "account",
         nargs="?",
         metavar="ACCOUNT | TO",
-        help="the account; for backup the copy; for create and upgrade none",
+        help="the account; for backup the copy; for create none",
     )
     parser.add_argument(
         "--units",

@@ -21,7 +21,6 @@ from langchain_dpicl.ledger import (
     Ledger,
     SQLLedger,
     backup_ledger,
-    upgrade_ledger,
 )
 from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
 from langchain_dpicl.ledger.sql.creation import new_ledger
@@ -34,8 +33,6 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidParameterError(
             "--id-file looks people up in 'dpicl ledger export ACCOUNT --units'."
         )
-    if options.action == "upgrade":
-        return _upgrade(options)
     if options.action == "create":
         return _create(options)
     if options.action == "backup":
@@ -159,19 +156,6 @@ def _backup(options: argparse.Namespace) -> int:
     accounts = backup_ledger(options.ledger, options.account)
     found = {"backup": options.account, "accounts_verified": accounts}
     text = f"Copied to {options.account}; {len(accounts)} accounts verified."
-    _print(json.dumps(found) if options.json else text)
-    return 0
-
-
-def _upgrade(options: argparse.Namespace) -> int:
-    before = upgrade_ledger(options.ledger)
-    ledger = SQLLedger(options.ledger, create=False)
-    try:
-        accounts = [ledger.verify(name).terms.name for name in ledger.accounts()]
-    finally:
-        ledger.dispose()
-    found = {"schema_before": before, "accounts_verified": accounts}
-    text = f"Upgraded from schema version {before}; {len(accounts)} accounts verified."
     _print(json.dumps(found) if options.json else text)
     return 0
 

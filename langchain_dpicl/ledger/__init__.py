@@ -2,9 +2,8 @@
 
 `Ledger` is the contract; `SQLLedger` keeps it in SQLite or PostgreSQL, `MemoryLedger`
 in this process for tests and notebooks. `open_ledger` turns what a user passes as
-`ledger=` into one of them; `backup_ledger` copies a SQLite ledger while it is in use;
-`upgrade_ledger` brings the tables of an older version up to date. SQLAlchemy is loaded
-only when a SQL ledger is opened.
+`ledger=` into one of them; `backup_ledger` copies a SQLite ledger while it is in use.
+SQLAlchemy is loaded only when a SQL ledger is opened.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from langchain_dpicl.ledger.periods import next_period, parse_period
 if TYPE_CHECKING:
     from langchain_dpicl.ledger.sql.backup import backup_ledger
     from langchain_dpicl.ledger.sql.ledger import SQLLedger
-    from langchain_dpicl.ledger.sql.upgrade import upgrade_ledger
 
 __all__ = [
     "AccountState",
@@ -43,13 +41,11 @@ __all__ = [
     "next_period",
     "open_ledger",
     "parse_period",
-    "upgrade_ledger",
 ]
 
 _LAZY = {
     "SQLLedger": "sql.ledger",
     "backup_ledger": "sql.backup",
-    "upgrade_ledger": "sql.upgrade",
 }
 
 

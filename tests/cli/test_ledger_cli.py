@@ -21,7 +21,6 @@ from support.ledgers import (
 
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
-from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
 
 KINDS = {
     "plan": PLANNED,
@@ -241,13 +240,13 @@ def test_closing_says_so(run: Run) -> None:
     assert run("verify", "filter")[0] == 0
 
 
-def test_an_old_ledger_is_upgraded(run: Run, url: str) -> None:
-    status, text = run("upgrade")
-    assert status == 0
-    assert f"version {SCHEMA_VERSION}; 4 accounts verified" in text
-    execute(url, "UPDATE dpicl_schema SET version = 99")
-    status, text = run("upgrade", "--json")
-    assert (status, "99" in json.loads(text)["message"]) == (1, True)
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_ledger_of_another_version_is_refused(
+    run: Run, url: str, version: int
+) -> None:
+    execute(url, f"UPDATE dpicl_schema SET version = {version}")
+    status, text = run("verify", "--json")
+    assert (status, f"version {version}" in json.loads(text)["message"]) == (1, True)
 
 
 def test_clearing_the_cache_forgets_answers_and_no_draws(url: str, run: Run) -> None:

@@ -18,12 +18,11 @@ from support.postgres import PostgresServer, Standby
 
 from langchain_dpicl import ErasureCertificate, RetrievedGroups
 from langchain_dpicl.ledger import SQLLedger
-from langchain_dpicl.ledger.sql.schema import SCHEMA_VERSION
 
 PAGES = ROOT / "docs" / "operate"
 MOST_WORDS = {
     "operations": 900,
-    **dict.fromkeys(("backup-and-restore", "upgrade", "standby", "erase"), 450),
+    **dict.fromkeys(("backup-and-restore", "standby", "erase"), 450),
 }
 _BLOCK = re.compile(r"^```sh ?(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -146,12 +145,6 @@ def test_backing_up_postgres(tmp_path: Path, postgres: PostgresServer) -> None:
         PATH=str(postgres.programs),
     )
     assert "COPY test_1.dpicl_charge" in (tmp_path / "clinic-monday.sql").read_text()
-
-
-def test_upgrading(service: Path) -> None:
-    said = run(commands("upgrade"), service)
-    assert f"Upgraded from schema version {SCHEMA_VERSION}" in said
-    assert state_in(service) == state_in(service, "before-upgrade.db") == (1, False, 2)
 
 
 def test_a_standby_that_takes_over(

@@ -54,9 +54,8 @@ def require_version(version: int, url: str) -> None:
     """Refuse a ledger that this version of the library can't use, saying what to do."""
     if version < SCHEMA_VERSION:
         raise LedgerError(
-            f"The ledger has schema version {version}, this library needs "
-            f"{SCHEMA_VERSION}. Stop whatever uses it, make a copy, and run "
-            f"'dpicl ledger upgrade --ledger {url}'; nothing that was charged is lost."
+            f"The ledger {url} has schema version {version}, this library needs "
+            f"{SCHEMA_VERSION}. Use the library version that wrote it."
         )
     if version > SCHEMA_VERSION:
         raise LedgerError(

@@ -3,8 +3,8 @@
 Events and plans are stored as JSON, the floats of the terms as `float.hex()`: a
 guarantee must not change by a rounding in a database column. Costs are integers.
 
-A change of these tables is a new `SCHEMA_VERSION` and a new file in
-`ledger/migrations/versions`; a test holds the two together.
+A change of these tables is a new `SCHEMA_VERSION`: a ledger of another version is
+refused.
 """
 
 from __future__ import annotations

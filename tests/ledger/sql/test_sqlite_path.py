@@ -22,7 +22,6 @@ from langchain_dpicl.ledger import (
     SQLLedger,
     backup_ledger,
     open_ledger,
-    upgrade_ledger,
 )
 from langchain_dpicl.ledger.sql.creation import new_ledger
 
@@ -302,8 +301,8 @@ def test_a_missing_ledger_is_not_made_where_it_must_be_there(
 
 @pytest.mark.parametrize(
     "use",
-    [SQLLedger, new_ledger, upgrade_ledger, lambda url: backup_ledger(url, "x.db")],
-    ids=["SQLLedger", "new_ledger", "upgrade_ledger", "backup_ledger"],
+    [SQLLedger, new_ledger, lambda url: backup_ledger(url, "x.db")],
+    ids=["SQLLedger", "new_ledger", "backup_ledger"],
 )
 def test_a_path_that_leads_nowhere_is_a_ledger_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[str], object]

@@ -14,7 +14,7 @@ from sqlalchemy import URL, make_url
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import LedgerError
-from langchain_dpicl.ledger import SQLLedger, upgrade_ledger
+from langchain_dpicl.ledger import SQLLedger
 from langchain_dpicl.ledger.sql.transactions import Transactions
 
 WRONG = [
@@ -46,7 +46,7 @@ def use_handler(url: str) -> Any:
     return PrivacyBudgetHandler(epsilon=8, delta=1e-6, queries=2, ledger=url)
 
 
-@pytest.mark.parametrize("use", [SQLLedger, use_handler, upgrade_ledger])
+@pytest.mark.parametrize("use", [SQLLedger, use_handler])
 @pytest.mark.parametrize("url", WRONG + RIGHT)
 def test_no_part_of_a_password_is_in_an_error(
     url: str, use: Any, caplog: pytest.LogCaptureFixture, capsys: Any
@@ -59,7 +59,7 @@ def test_no_part_of_a_password_is_in_an_error(
 
 
 @pytest.mark.parametrize("url", WRONG + RIGHT)
-@pytest.mark.parametrize("command", ["verify", "upgrade"])
+@pytest.mark.parametrize("command", ["verify", "create"])
 def test_the_command_line_does_not_print_it_either(
     url: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,1 +1,0 @@
-"""One file a schema version; alembic finds them by their revisions."""
