@@ -13,7 +13,6 @@ Example:
 
 from langchain_dpicl.accounting.calibration import calibrate, noise_multiplier
 from langchain_dpicl.accounting.composition import compose, epsilon, spent
-from langchain_dpicl.accounting.conversion import from_dp_event, to_dp_event
 from langchain_dpicl.accounting.crosscheck import CrossCheck, cross_check
 from langchain_dpicl.accounting.events import (
     Event,
@@ -38,7 +37,6 @@ from langchain_dpicl.accounting.gaussian import (
     gaussian_epsilon,
     gdp_mu,
 )
-from langchain_dpicl.accounting.orders import best_order
 from langchain_dpicl.accounting.parts import (
     ExponentialPart,
     GaussianPart,
@@ -67,14 +65,12 @@ __all__ = [
     "PurePart",
     "Template",
     "ZCDPEvent",
-    "best_order",
     "calibrate",
     "compose",
     "cross_check",
     "epsilon",
     "event_from_dict",
     "event_to_dict",
-    "from_dp_event",
     "gaussian_delta",
     "gaussian_epsilon",
     "gdp_mu",
@@ -84,7 +80,6 @@ __all__ = [
     "rho",
     "sampled_epsilon",
     "spent",
-    "to_dp_event",
     "total_delta0",
     "unsampled_epsilon",
     "zcdp_epsilon",

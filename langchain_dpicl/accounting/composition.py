@@ -28,9 +28,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any
 
-from langchain_dpicl.accounting.conversion import from_dp_event
 from langchain_dpicl.accounting.discretization import FINE
 from langchain_dpicl.accounting.events import (
     EVENT_TYPES,
@@ -52,20 +51,15 @@ from langchain_dpicl.accounting.renyi import renyi_epsilon
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
 
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
-AnyEvent: TypeAlias = "Event | DpEvent"
 CHEAP = math.inf
 """Resolution that leaves the loss distribution out: a quick, looser upper bound."""
 
 
-def compose(events: Iterable[AnyEvent], delta: float) -> float:
+def compose(events: Iterable[Event], delta: float) -> float:
     """Return an upper bound of epsilon for all events together, at total `delta`.
 
     Args:
-        events: Events of this package, dp-accounting's `DpEvent`s, or both. The list
-            must have been fixed before the first release.
+        events: The list must have been fixed before the first release.
         delta: Total failure probability, the `Failure`s' included; strictly
             between 0 and 1.
 
@@ -85,7 +79,7 @@ def compose(events: Iterable[AnyEvent], delta: float) -> float:
     return bound(own_events(events), parameters.delta(delta), FINE)
 
 
-def spent(events: Iterable[AnyEvent], uses: int, delta: float) -> float:
+def spent(events: Iterable[Event], uses: int, delta: float) -> float:
     """Return `compose` for `uses` releases that each cost `events`.
 
     A first call for new events takes up to a second when they are sampled; another
@@ -146,18 +140,16 @@ def gaussian_bundle(
     return (event, failure)
 
 
-def own_events(events: Iterable[AnyEvent]) -> tuple[Event, ...]:
-    """Return events of this package for a list that may hold `DpEvent`s, merged."""
+def own_events(events: Iterable[Any]) -> tuple[Event, ...]:
+    """Return a list of events, merged; refuse what is none."""
     if isinstance(events, (str, bytes)) or not isinstance(events, Iterable):
         raise InvalidParameterError(
             f"events must be a list, not {type(events).__name__}."
         )
-    own: list[Event] = []
-    for event in events:
-        if isinstance(event, EVENT_TYPES):
-            own.append(event)
-        else:
-            own.extend(from_dp_event(event))
+    own = list(events)
+    for event in own:
+        if not isinstance(event, EVENT_TYPES):
+            raise InvalidParameterError(f"Not a privacy event: {type(event).__name__}.")
     return merge(own)
 
 

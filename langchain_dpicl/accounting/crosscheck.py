@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from langchain_dpicl.accounting.composition import AnyEvent, compose, own_events
+from langchain_dpicl.accounting.composition import compose, own_events
 from langchain_dpicl.accounting.events import (
     Event,
     Gaussian,
@@ -79,7 +79,7 @@ class CrossCheck:
     """Why it can't judge, or what disagrees; empty if all is well."""
 
 
-def cross_check(events: Iterable[AnyEvent], delta: float) -> CrossCheck:
+def cross_check(events: Iterable[Event], delta: float) -> CrossCheck:
     """Compare `compose` with prv-accountant on the Gaussian events of a list.
 
     Exponential, pure and zCDP events are left out on both sides, because prv-accountant

@@ -72,7 +72,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from langchain_dpicl.accounting import limits
-from langchain_dpicl.accounting.composition import AnyEvent, own_events
+from langchain_dpicl.accounting.composition import own_events
 from langchain_dpicl.accounting.events import (
     Event,
     Exponential,
@@ -212,7 +212,7 @@ class PrivacyFilter:
         """What may be spent in all."""
         return Cost(BUDGET_UNITS, BUDGET_UNITS)
 
-    def cost(self, events: Iterable[AnyEvent]) -> Cost:
+    def cost(self, events: Iterable[Event]) -> Cost:
         """Return what a release costs, in steps of the limit, rounded up.
 
         Costs above the limit are returned as they are; they may have hundreds of
@@ -220,8 +220,8 @@ class PrivacyFilter:
         1`, which nothing affords.
 
         Args:
-            events: Events of this package, dp-accounting's `DpEvent`s, or both. No
-                events cost (0, 0), any positive loss or failure at least one step.
+            events: No events cost (0, 0), any positive loss or failure at least one
+                step.
 
         Raises:
             InvalidParameterError: If an event is unknown, or the method can't account
@@ -236,13 +236,7 @@ class PrivacyFilter:
             >>> account.cost([Gaussian(1e-160)]).loss > BUDGET_UNITS
             True
         """
-        if not isinstance(events, (list, tuple)):
-            events = own_events(events)
-        try:
-            return _cost(self, tuple(events))
-        except TypeError:
-            # A composed `DpEvent` holds a list, and so has no hash.
-            return _cost(self, own_events(events))
+        return _cost(self, own_events(events))
 
     def affords(self, spent: Cost, cost: Cost) -> bool:
         """Return whether a further cost fits beside what was spent.
@@ -302,7 +296,7 @@ class PrivacyFilter:
 
 
 @functools.lru_cache(maxsize=4096)
-def _cost(account: PrivacyFilter, events: tuple[AnyEvent, ...]) -> Cost:
+def _cost(account: PrivacyFilter, events: tuple[Event, ...]) -> Cost:
     loss, failure = _sums(account, own_events(events))
     budget = Fraction(account.budget)
     if account.method == "gdp":

@@ -6,9 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import mpmath as mp
-import numpy as np
 import pytest
-from dp_accounting import dp_event
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.accounting_strategies import gaussian_curve
@@ -33,11 +31,9 @@ from langchain_dpicl.accounting import (
     Exponential,
     Failure,
     Gaussian,
-    Parallel,
     PrivacyFilter,
     Pure,
     ZCDPEvent,
-    best_order,
 )
 from langchain_dpicl.errors import InvalidParameterError
 
@@ -225,16 +221,6 @@ def test_costs_of_extreme_events(kind: str) -> None:
         assert account.cost([Gaussian(1e170, 0.5)]) == (1, 0)
 
 
-@pytest.mark.parametrize("kind", ["zcdp", "gdp", "renyi"])
-def test_events_of_dp_accounting_cost_the_same(kind: str) -> None:
-    account = account_for(kind)
-    gaussian = dp_event.GaussianDpEvent(30.0)
-    assert account.cost([gaussian]) == account.cost([Gaussian(30.0)])
-    both = dp_event.ComposedDpEvent([gaussian, gaussian])
-    assert account.cost(iter([both])) == account.cost([Gaussian(30.0, count=2)])
-    assert account.cost([both]) == account.cost([Gaussian(30.0, count=2)])
-
-
 def test_sampling_pays_only_at_a_renyi_order() -> None:
     plain, sampled = Gaussian(2.0), Gaussian(2.0, 0.01)
     account = account_for("zcdp")
@@ -319,78 +305,4 @@ def test_filters_are_values() -> None:
         account.epsilon = 2.0
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
-def test_the_default_order_is_best_for_small_gaussians(epsilon: float) -> None:
-    account = PrivacyFilter("renyi", epsilon, 1e-6)
-    zcdp = PrivacyFilter("zcdp", epsilon, 1e-6)
-    assert account.order is not None
-    assert account.budget / account.order == pytest.approx(zcdp.budget, rel=1e-12)
-    found = best_order([Gaussian(100.0)], epsilon, 1e-6)
-    assert found == pytest.approx(account.order, rel=1e-2)
-
-
-@pytest.mark.parametrize(
-    "mix",
-    [
-        [Gaussian(0.8, 0.01)],
-        [Gaussian(5.0), Pure(0.9), Failure(1e-9)],
-        [Pure(0.95)],
-    ],
-)
-def test_no_order_beats_the_best_one(mix: list[Event]) -> None:
-    best = PrivacyFilter("renyi", 1.0, 1e-6, order=best_order(mix, 1.0, 1e-6))
-    most = BUDGET_UNITS / best.cost(mix).loss
-    for order in np.geomspace(1.5, 1e5, 60).tolist():
-        try:
-            other = PrivacyFilter("renyi", 1.0, 1e-6, order=order)
-        except InvalidParameterError:
-            continue
-        assert BUDGET_UNITS / other.cost(mix).loss <= most * 1.001
-
-
-def test_best_order_needs_a_loss() -> None:
-    for mix in ([], [Failure(1e-9)]):
-        with pytest.raises(InvalidParameterError, match="no event"):
-            best_order(mix, 1.0, 1e-6)
-
-
 # -- the order ------------------------------------------------------------------------
-
-
-def test_recorded_orders() -> None:
-    """Each is one of the best, as the test above has it."""
-    found = [
-        best_order([Gaussian(2.0, 0.01), Failure(1e-12)], 1.0, 1e-6),
-        best_order([Gaussian(60.0, 0.1, 3)], 1.0, 1e-6, delta0_share=0.25),
-        best_order([Pure(0.5)], 8.0, 1e-3),
-        best_order([Pure(0.01), Exponential(0.3)], 8.0, 1e-3),
-        best_order([Gaussian(2.0)], 8.0, 1e-3),
-        best_order([Pure(30.0)], 40.0, 1e-2),
-        best_order([Gaussian(9.0, 1e-4)], 0.05, 1e-9),
-    ]
-    assert found == pytest.approx(
-        [
-            22.175130119017087,
-            22.917574460552867,
-            3.951445566600374,
-            2.9475637545003432,
-            2.9475637545003432,
-            200.0,
-            579.8010074197035,
-        ],
-        rel=1e-12,
-    )
-
-
-def test_an_order_needs_a_mix_with_a_loss() -> None:
-    for mix in ([], [Failure(1e-9)], [Parallel(((Failure(1e-9),),))]):
-        with pytest.raises(InvalidParameterError, match="no event with a privacy loss"):
-            best_order(mix, 1.0, 1e-6)
-    branches = ((Failure(1e-9),), (Failure(1e-9), Gaussian(2.0)))
-    expected = best_order([Gaussian(2.0)], 1.0, 1e-6)
-    assert best_order([Parallel(branches)], 1.0, 1e-6) == expected
-    with pytest.raises(TypeError):
-        best_order([Gaussian(2.0)], 1.0, 1e-6, 0.5)  # type: ignore[misc]
-    default = best_order([Gaussian(2.0)], 1.0, 1e-6)
-    assert default == best_order([Gaussian(2.0)], 1.0, 1e-6, delta0_share=0.5)
-    assert default != best_order([Gaussian(2.0)], 1.0, 1e-6, delta0_share=0.25)

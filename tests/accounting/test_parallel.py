@@ -23,7 +23,6 @@ from langchain_dpicl.accounting import (
     PrivacyFilter,
     Pure,
     ZCDPEvent,
-    best_order,
     calibrate,
     compose,
     cross_check,
@@ -35,7 +34,6 @@ from langchain_dpicl.accounting import (
     repeat,
     rho,
     spent,
-    to_dp_event,
     total_delta0,
 )
 from langchain_dpicl.accounting.parallel import one_by_one, ways
@@ -243,17 +241,6 @@ def test_every_sum_takes_the_largest_branch() -> None:
     assert gdp.cost([gaussians]) == gdp.cost([Gaussian(4.0, count=8)])
     with pytest.raises(InvalidParameterError, match="gdp"):
         gdp.cost([LABELS])
-
-
-def test_what_has_no_meaning_for_it_is_refused() -> None:
-    with pytest.raises(InvalidParameterError, match="Parallel"):
-        to_dp_event(LABELS)
-    with pytest.raises(InvalidParameterError, match="no event with a privacy loss"):
-        best_order([Parallel(((Failure(1e-9),),))], 1.0, 1e-6)
-    sampled = Parallel(((Gaussian(2.0, 0.01),), (Gaussian(2.0, 0.02),)))
-    assert best_order([sampled], 1.0, 1e-6) == best_order(
-        sampled.branches[1], 1.0, 1e-6
-    )
 
 
 def test_the_second_opinion_is_asked_about_every_branch() -> None:

@@ -25,8 +25,6 @@ from support.fakes import ScriptedModel, notes
 QUESTION = "What did lisinopril give?"
 CANARY = "canary-7f3a"
 WAYS = ["invoke", "ainvoke"]
-SPENT = "The privacy budget is spent"
-ENDED = "The privacy budget of account 'notes' can't pay for another question"
 
 _ids = itertools.count(1)
 
@@ -141,7 +139,3 @@ def asking(text: str = "Which side effects are there?") -> dict[str, Any]:
 
 def tool_messages(state: Any) -> list[ToolMessage]:
     return [m for m in state["messages"] if isinstance(m, ToolMessage)]
-
-
-def texts(state: Any) -> list[str]:
-    return [str(message.text) for message in state["messages"]]

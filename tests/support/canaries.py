@@ -42,10 +42,6 @@ def marker(kind: str, source: object) -> str:
     return STEMS[kind] + digest.translate(_LETTERS)
 
 
-def is_private(text: str) -> bool:
-    return any(stem in text for stem in STEMS.values())
-
-
 @dataclasses.dataclass(frozen=True)
 class Sight:
     """What was found in what an observer saw."""

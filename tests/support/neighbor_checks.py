@@ -70,16 +70,6 @@ def check_one_appears(drawer: Any) -> Callable[..., None]:
     return check
 
 
-def check_one_swapped(drawer: Any) -> Callable[..., None]:
-    def check(case: Any, words: dict[str, int]) -> None:
-        documents, rest, _ = case
-        new, lost = slots_in_and_out(drawer(rest, words), drawer(documents, words))
-        assert new <= 1
-        assert lost <= new
-
-    return check
-
-
 def check_insertion_order(drawer: Any) -> Callable[..., None]:
     def check(case: Any, words: dict[str, int]) -> None:
         documents = case[0]

@@ -16,7 +16,6 @@ from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 from support.known_corpus import DIMENSION, KnownEmbedding
 from support.postgres import PostgresServer
 
-SHARDS = 5
 SALT = bytes(range(32))
 EMBEDDING = KnownEmbedding()
 

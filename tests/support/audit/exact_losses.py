@@ -49,13 +49,6 @@ def above(threshold: float, mean: float, sigma: float) -> float:
     return math.erfc((threshold - mean) / sigma / math.sqrt(2)) / 2
 
 
-@functools.cache
-def cell(value: int, top: int, mean: float, sigma: float) -> float:
-    """Return P(y = value) for y = N(mean, sigma^2) to the nearest of 0, ..., top."""
-    least = 1.0 if value == 0 else above(value - 0.5, mean, sigma)
-    return least - (0.0 if value == top else above(value + 0.5, mean, sigma))
-
-
 def divergence(pairs: Iterable[Pair], epsilon: float) -> float:
     """Return the larger of the two hockey-stick divergences of a finite output."""
     pairs, one = list(pairs), hockey_stick(epsilon)

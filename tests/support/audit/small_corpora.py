@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +49,6 @@ def people(*profiles: tuple[tuple[float, ...], ...]) -> tuple[Unit, ...]:
 def unit_x(*documents: tuple[float, ...]) -> Unit:
     """Return the unit by which the worlds differ."""
     return Unit(X, documents)
-
-
-def read_contents(text: str) -> Content:
-    """Return the documents that a text holds."""
-    return tuple(re.findall(r"\w+/\d+: [^;]*;", text))
 
 
 def names(content: Content) -> list[str]:
