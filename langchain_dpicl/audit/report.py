@@ -33,7 +33,7 @@ class AuditReport:
     """What an audit found. It is private: only its verdict shows in its repr.
 
     Attributes:
-        kind: Which audit: `snapshot`, `mechanisms`, `one-run` or `attacks`.
+        kind: Which audit: `snapshot`.
         title: What was audited, in a few words.
         summary: What was found, in a sentence or two.
         is_sound: False where something exceeds what is claimed.
@@ -48,7 +48,7 @@ class AuditReport:
 
     Example:
         >>> report = AuditReport(
-        ...     kind="mechanisms",
+        ...     kind="snapshot",
         ...     title="One release",
         ...     summary="The release keeps its claim.",
         ...     is_sound=True,
@@ -58,7 +58,7 @@ class AuditReport:
         ...     rows=(("vote", 0.99),),
         ... )
         >>> report
-        AuditReport(kind='mechanisms', is_sound=True)
+        AuditReport(kind='snapshot', is_sound=True)
         >>> AuditReport.from_dict(report.to_dict()) == report
         True
     """
