@@ -314,7 +314,7 @@ def read_reply(labels: Any, reply: str, aliases: Any = None) -> str:
 
 def common_items(answers: list[str], most: int = 1, **terms: Any) -> list[str]:
     """Return what several answers are counted for; the leader alone if there is one."""
-    terms |= {"mechanism": "gaussian", "noise_multiplier": 0.05, "delta0": 1e-9}
+    terms |= {"noise_multiplier": 0.05, "delta0": 1e-9}
     terms |= {"abstain_text": "", "budget": planned(1e9, queries=5)}
     parser = KSAThresholdOutputParser(items_per_answer=most, **terms)
     # Of equal counts one leads by chance, once in 20 draws.

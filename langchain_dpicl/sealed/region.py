@@ -192,7 +192,7 @@ class _Failure:
     """Stands for an exception of a private step: it keeps nothing of it."""
 
     def __init__(self, error: BaseException) -> None:
-        self.interrupted = isinstance(error, KeyboardInterrupt | Interrupted)
+        self.interrupted = _is_interrupt(error)
         self.public: BaseException | None = None
         if is_open():
             self.interrupted, self.public = False, error
@@ -202,6 +202,18 @@ class _Failure:
         is_ours = isinstance(error, DPError) and type(error).__module__ == _ERRORS
         if is_ours and not _of_numbers(error):
             self.public = type(error)(*error.args)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C ended a step, or came before the error that did.
+
+    A second one in the midst of a lock's clean-up leaves an error of the lock.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt | Interrupted):
+            return True
+        error = error.__context__
+    return False
 
 
 _ERRORS = DPError.__module__

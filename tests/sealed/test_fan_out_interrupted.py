@@ -1,4 +1,4 @@
-"""Ctrl-C while a thread starts."""
+"""Ctrl-C in the midst of starting threads, and of cleaning up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from langchain_dpicl.release import fan_out as module
 from langchain_dpicl.release.flow import in_thread
+from langchain_dpicl.sealed.region import run_sealed
 
 
 def test_an_interrupt_while_a_thread_starts_is_still_an_interrupt(
@@ -23,3 +24,15 @@ def test_an_interrupt_while_a_thread_starts_is_still_an_interrupt(
     calls: Any = [in_thread(lambda: None) for _ in range(3)]
     with pytest.raises(KeyboardInterrupt):
         module.fan_out(calls, 3, name="calls").blocking()
+
+
+def test_a_lock_that_an_interrupt_left_behind_is_no_other_error() -> None:
+    def step() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            # A second one came while a condition took its lock again.
+            threading.Lock().release()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sealed(step)
