@@ -8,8 +8,8 @@ Privacy:
     again. It keeps ids out of files and dumps; whoever holds the ledger *and* a list of
     ids can look them up, so that a ledger is guarded like the records.
 
-    The key stays until the account ends. Whoever has seen it can link balances with a
-    list of ids until then.
+    The key stays until the account ends. Until then a person who has seen it can link
+    balances with a list of ids.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -191,8 +192,8 @@ def attempted(call: Do) -> Do:
 class _Failure:
     """Stands for an exception of a private step: it keeps nothing of it."""
 
-    def __init__(self, error: BaseException) -> None:
-        self.interrupted = _is_interrupt(error)
+    def __init__(self, error: BaseException, before: BaseException | None) -> None:
+        self.interrupted = _is_interrupt(error, before)
         self.public: BaseException | None = None
         if is_open():
             self.interrupted, self.public = False, error
@@ -204,12 +205,13 @@ class _Failure:
             self.public = type(error)(*error.args)
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C ended a step, or came before the error that did.
+def _is_interrupt(error: BaseException | None, before: BaseException | None) -> bool:
+    """Whether Ctrl-C ended a step, or came in it before the error that did.
 
-    A second one in the midst of a lock's clean-up leaves an error of the lock.
+    A second one in the midst of a lock's clean-up leaves an error of the lock. What the
+    caller was handling `before` the step is none of its errors.
     """
-    while error is not None:
+    while error is not None and error is not before:
         if isinstance(error, KeyboardInterrupt | Interrupted):
             return True
         error = error.__context__
@@ -237,10 +239,11 @@ def _of_numbers(error: BaseException) -> bool:
 
 
 def _guarded(step: Callable[[], T]) -> T | _Failure:
+    before = sys.exc_info()[1]
     try:
         return step()
     except BaseException as error:  # noqa: BLE001 - any error may hold private text
-        return _Failure(error)
+        return _Failure(error, before)
 
 
 async def _aguarded(
@@ -248,12 +251,13 @@ async def _aguarded(
 ) -> Hidden[T | _Failure]:
     # In its debug mode asyncio logs tasks with the repr of their results, from the
     # event loop's own context: a private value must never be one.
+    before = sys.exc_info()[1]
     try:
         return Hidden(await step())
     except BaseException as error:  # noqa: BLE001 - any error may hold private text
         # Also one that cancels: a client may raise it, like any other error, and where
         # the query was canceled, its own is raised.
-        return Hidden(_Failure(error))
+        return Hidden(_Failure(error, before))
 
 
 def _unwrap(outcome: T | _Failure) -> T:

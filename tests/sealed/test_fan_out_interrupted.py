@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from langchain_dpicl.errors import GroupCallError
 from langchain_dpicl.release import fan_out as module
 from langchain_dpicl.release.flow import in_thread
 from langchain_dpicl.sealed.region import run_sealed
@@ -36,3 +37,17 @@ def test_a_lock_that_an_interrupt_left_behind_is_no_other_error() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_sealed(step)
+
+
+def test_an_interrupt_that_the_caller_handles_is_not_the_steps() -> None:
+    def step() -> None:
+        raise ValueError
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        interrupted()
+    except KeyboardInterrupt:
+        with pytest.raises(GroupCallError):
+            run_sealed(step)
