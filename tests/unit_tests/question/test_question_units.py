@@ -63,7 +63,8 @@ def made(documents: list[Document], budget: Any, **terms: Any) -> tuple[Any, Any
     """Return a chain over these records, and its model."""
     model = AsyncScriptedModel(script=lambda prompt: "oak")
     groups = stored(documents, n_groups=3, score_threshold=LEAST, **terms)
-    parser = VoteOutputParser(labels=LABELS, noise_multiplier=None)
+    # A whole vote of lead: a label of no votes comes out of no noise then.
+    parser = VoteOutputParser(labels=LABELS, noise_multiplier=None, min_lead=1)
     return chain(groups, model, parser, budget, cache=False), model
 
 
