@@ -25,6 +25,7 @@ from langchain_core.language_models import chat_models, llms
 from langchain_core.outputs import Generation
 
 IsSealed = Callable[[], bool]
+_simplefilter = warnings.simplefilter
 _switching = threading.Lock()
 _done: set[str] = set()
 
@@ -87,8 +88,8 @@ def _switch_off_warnings(is_sealed: IsSealed) -> None:
     Python notes which warning it has shown from which place, so one that a record
     causes would keep back a later public one. A warning that a filter ignores is not
     noted. The filter (see `_come_first`) is asked by C code, and by modules that have
-    imported `warn` themselves. The functions hold also while another thread has put
-    other filters first.
+    imported `warn` themselves; it comes first again after each filter that is added.
+    The functions hold also where another thread has taken the filter away.
     """
     _Always.is_sealed = staticmethod(is_sealed)
     warn = warnings.warn
@@ -113,6 +114,17 @@ def _switch_off_warnings(is_sealed: IsSealed) -> None:
         warn(message, category, level, source, **more)
 
     warnings.warn = warn_unless_sealed
+    for add in (warnings.simplefilter, warnings.filterwarnings):
+        setattr(warnings, add.__name__, _then_filter_first(add))
+
+
+def _then_filter_first(add: Callable[..., None]) -> Any:
+    @functools.wraps(add)
+    def add_behind(*args: Any, **kwargs: Any) -> None:
+        add(*args, **kwargs)
+        _filter_first()
+
+    return add_behind
 
 
 def _unless_sealed(call: Callable[..., None], is_sealed: IsSealed) -> Any:
@@ -130,10 +142,14 @@ def _come_first(is_sealed: IsSealed) -> None:
 
     Anew where something else was set since: `catch_warnings` takes both away.
     """
-    if not warnings.filters or warnings.filters[0][2] is not _AnyWhereSealed:
-        warnings.simplefilter("ignore", category=_AnyWhereSealed)
+    _filter_first()
     if not hasattr(warnings.showwarning, "is_switch"):
         warnings.showwarning = _unless_sealed(warnings.showwarning, is_sealed)
+
+
+def _filter_first() -> None:
+    if not warnings.filters or warnings.filters[0][2] is not _AnyWhereSealed:
+        _simplefilter("ignore", category=_AnyWhereSealed)
 
 
 def _switch_off_langchain(is_sealed: IsSealed) -> None:

@@ -227,6 +227,29 @@ def test_a_warning_inside_is_not_noted(how: str, action: Any) -> None:
 
 
 @pytest.mark.parametrize("how", WARNED)
+@pytest.mark.parametrize("add", ["simplefilter", "filterwarnings"])
+def test_a_block_that_begins_meanwhile_hears_nothing(how: str, add: str) -> None:
+    """A call outlives its question: somebody else begins to collect warnings."""
+    warn, inside, added = WARNED[how], threading.Event(), threading.Event()
+
+    def late() -> None:
+        inside.set()
+        assert added.wait(20)
+        warn()
+
+    thread = threading.Thread(target=run_sealed, args=(late,))
+    thread.start()
+    assert inside.wait(20)
+    with warnings.catch_warnings(record=True) as warned:
+        getattr(warnings, add)("always")
+        added.set()
+        thread.join()
+        assert warned == []
+        warn()
+        assert len(warned) == 1
+
+
+@pytest.mark.parametrize("how", WARNED)
 def test_a_warning_of_another_thread_is_shown_meanwhile(how: str) -> None:
     warn, noted, shown = WARNED[how], threading.Event(), threading.Event()
 

@@ -29,7 +29,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 DELTA = 1e-6
-SLACK = {"Gaussian": 1.004, "Pure": 1.02, "Exponential": 1.0}
+GRID = 4e-3
+SLACK = {"Gaussian": 1 + GRID, "Pure": 1.02, "Exponential": 1.0}
 """How far above another bound ours may be."""
 
 
@@ -163,7 +164,8 @@ def test_no_list_costs_more_than_its_pure_losses_or_an_unsampled_one(
         Gaussian(e.noise_multiplier, count=e.count) if isinstance(e, Gaussian) else e
         for e in events
     ]
-    assert price <= accounting.compose(plain, DELTA) * (1 + 1e-9)
+    # Of two figures on grids of their own each may be rounded up.
+    assert price <= accounting.compose(plain, DELTA) * (1 + GRID)
 
 
 @pytest.mark.promise("failures-add-up")
