@@ -81,4 +81,4 @@ $(DOCS): pyproject.toml constraints.txt $(RUN)
 	@touch $@
 
 clean:  ## Remove what was installed and built.
-	rm -rf $(VENV) $(NEWEST) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api .demo
+	rm -rf $(VENV) $(NEWEST) $(SERVERS) $(ENGINES) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build docs/_build docs/reference/api docs/reviewers/proofs .demo

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Line, Options, account, in_turn, seconds, show
-from langchain_dpicl import VoteOutputParser
+from langchain_dpicl import Relation, VoteOutputParser
+from langchain_dpicl.accounting import Exponential, Gaussian
 from langchain_dpicl.few_shot import DPFewShotGenerator
-from langchain_dpicl.mechanisms import joint_top_k, noisy_counts, noisy_sum
+from langchain_dpicl.mechanisms.keyword_joint import joint_top_k
+from langchain_dpicl.mechanisms.vectors import noisy_sum
+from langchain_dpicl.mechanisms.voting import noisy_counts
 
-Z = 3.0
+PAID = Gaussian(noise_multiplier=3.0)
 EPSILON, DELTA, RATE, USES = 1.0, 1e-6, 0.005, 10_000
 EXACT = 1e-3
 """How near a calibrated multiplier comes, relative."""
@@ -30,17 +33,16 @@ def noise(runs: int) -> Iterator[Line]:
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(1, 1536)) / 1536
     counts = rng.integers(0, 100, 100_000)
-    terms: dict[str, Any] = {"noise_multiplier": Z, "relation": "replace"}
     cases: list[tuple[str, Callable[[], object], Callable[[], object], str]] = [
         (
             "noisy sum of one vector, 1,536 coordinates",
-            lambda: noisy_sum(rows, radius=1.0, **terms),
+            lambda: noisy_sum(rows, PAID, Relation.REPLACE, radius=1.0),
             lambda: rows.sum(axis=0) + rng.normal(size=1536),
             "<= 2 ms",
         ),
         (
             "noise on 100,000 counts",
-            lambda: noisy_counts(counts, **terms),
+            lambda: noisy_counts(counts, PAID, Relation.REPLACE),
             lambda: counts + rng.normal(size=counts.size),
             "<= 20 ms",
         ),
@@ -57,10 +59,11 @@ def joint(runs: int, words: int) -> Iterator[Line]:
         "uniform": rng.integers(0, 101, words),
         "geometric": rng.geometric(0.2, words).clip(0, 100),
     }
+    paid, relation = Exponential(epsilon=1.0), Relation.ADD_REMOVE
     for shape, counts in shapes.items():
         ours, theirs = in_turn(
             runs,
-            lambda c=counts: joint_top_k(c, 30, epsilon=1.0, relation="add_remove"),
+            lambda c=counts: joint_top_k(c, 30, paid, relation),
             lambda c=counts: np.sort(c),
             clock=time.process_time,
         )
@@ -88,8 +91,8 @@ def calibration() -> Line:
     def plan(epsilon: float = EPSILON) -> None:
         budget = account(epsilon, DELTA, queries=USES)
         parser = VoteOutputParser(labels=["yes", "no"])
-        paid = budget.charge(parser.event_template(RATE), unit_key="patient_id")
-        found.append(paid.noise.noise_multiplier)
+        paid = budget.charge(parser.charge(RATE), unit_key="patient_id")
+        found.append(paid.events[0].noise_multiplier)
 
     plan(2 * EPSILON)  # Imports.
     ours = seconds(plan, time.process_time)

@@ -42,7 +42,8 @@ from langchain_dpicl import (
     KSAThresholdOutputParser,
     VoteOutputParser,
 )
-from langchain_dpicl.mechanisms import ptr_pass_rate, ptr_top_k
+from langchain_dpicl.accounting import Failure, Gaussian
+from langchain_dpicl.mechanisms.keyword_ptr import pass_rate, ptr_top_k
 from langchain_dpicl.offline import HashingEmbeddings
 
 DELTA, QUERIES = 1e-6, 20
@@ -129,12 +130,13 @@ def shares(
 
 def pass_rates(draws: int) -> Iterator[list[str]]:
     """Yield how often the test passes at a gap, and how often it should."""
-    terms: dict[str, Any] = {"noise_multiplier": 2.0, "delta0": 1e-7}
-    terms["relation"] = "replace"
+    paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-7)
+    relation = Relation.REPLACE
     for gap in (20, 23, 26, 29, 32):
         counts = {"asked": gap + 5, "other": 5}
-        passed = sum(ptr_top_k(counts, 1, **terms) is not None for _ in range(draws))
-        said = ptr_pass_rate(gap, **terms)
+        drawn = (ptr_top_k(counts, 1, paid, relation) for _ in range(draws))
+        passed = sum(words is not None for words in drawn)
+        said = pass_rate(gap, paid, relation)
         difference = 100 * (passed / draws - said)
         shown = f"{100 * said:.1f}", f"{100 * passed / draws:.1f}"
         yield [str(gap), *shown, f"{difference:+.1f}"]

@@ -1,8 +1,11 @@
-"""The pages of the API reference: which public name stands on which page.
+"""The pages of the API reference, and a reviewer's page for each file with a proof.
 
 `write` makes one reStructuredText page for each topic, with autodoc's directives for
 the public names of its modules. Each object stands on one page, under the shortest
 public path: `langchain_dpicl.DPChain`, not `langchain_dpicl.chain.DPChain`.
+
+`write_proofs` makes one page for each file of `mechanisms` that proves a release: what
+it releases, and the argument in the words of its docstring.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from importlib import import_module
 from itertools import chain, starmap
 from pathlib import Path
 from pkgutil import iter_modules
+from textwrap import indent
 from types import ModuleType
 from typing import Any
 
 import langchain_dpicl
+from langchain_dpicl import mechanisms
+from langchain_dpicl.report.proven import PROOFS, Proof
 
 ROOT = "langchain_dpicl"
 TOPICS = {
@@ -34,7 +40,10 @@ TOPICS = {
     "offline": ("Offline stand-ins", ["offline"]),
     "errors": ("Errors", ["errors"]),
     "accounting": ("Accounting", ["accounting"]),
-    "mechanisms": ("Mechanisms", ["mechanisms"]),
+    "mechanisms": (
+        "Mechanisms",
+        [f"mechanisms.{name}" for name in mechanisms.__all__],
+    ),
     "operating": ("Operating", []),
 }
 """Each page's title, and the modules whose public names it has.
@@ -60,9 +69,20 @@ def topics() -> dict[str, tuple[str, list[str]]]:
 
 
 def names(module: ModuleType) -> list[str]:
-    """Return the public names of a package; of a module, those of the whole library."""
+    """Return the public names of a package; of a module, those of the whole library.
+
+    Of a module of `mechanisms`, what it defines.
+    """
     if hasattr(module, "__path__"):
         return list(module.__all__)
+    if module.__name__.startswith(mechanisms.__name__):
+        return [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and getattr(value, "__module__", "") == module.__name__
+            and inspect.getdoc(value)
+        ]
     return [
         name
         for name in langchain_dpicl.__all__
@@ -141,14 +161,11 @@ def summary(value: Any) -> str:
 
 
 def write(folder: Path) -> None:
-    """Write the pages, and leave a file alone that would not change."""
-    folder.mkdir(exist_ok=True)
+    """Write the pages of the reference."""
     pages: dict[str, list[tuple[str, Any]]] = {}
     for page, path, value in entries():
         pages.setdefault(page, []).append((path, value))
-    for old in folder.glob("*.rst"):
-        if old.stem not in pages:
-            old.unlink()
+    texts = {}
     for page, found in pages.items():
         title, modules = topics()[page]
         lines = [title, "=" * len(title), ""]
@@ -157,7 +174,36 @@ def write(folder: Path) -> None:
         # What is used most, and so has the shortest path, comes first.
         found.sort(key=lambda entry: entry[0].count("."))
         lines += [*(f"* :obj:`~{path}`{summary(value)}" for path, value in found), ""]
-        text = "\n".join([*lines, *chain.from_iterable(starmap(directive, found))])
-        file = folder / f"{page}.rst"
+        texts[page] = [*lines, *chain.from_iterable(starmap(directive, found))]
+    _put(folder, texts)
+
+
+def write_proofs(folder: Path) -> None:
+    """Write the reviewer's pages."""
+    proofs: dict[str, list[Proof]] = {}
+    for proof in PROOFS:
+        proofs.setdefault(Path(proof.file).stem, []).append(proof)
+    _put(folder, {name: _proof_page(found) for name, found in proofs.items()})
+
+
+def _proof_page(proofs: list[Proof]) -> list[str]:
+    file, text = proofs[0].file, inspect.getdoc(proofs[0].module) or ""
+    lines = [file, "=" * len(file), ""]
+    lines += [
+        f"* {proof.release}: ``{proof.function}``, made by ``{proof.maker}``, charged "
+        f"by ``{proof.charge}`` ({', '.join(sorted(proof.events))})"
+        for proof in proofs
+    ]
+    return [*lines, "", "::", "", *indent(text, "   ").splitlines()]
+
+
+def _put(folder: Path, pages: dict[str, list[str]]) -> None:
+    """Write pages, and leave a file alone that would not change."""
+    folder.mkdir(exist_ok=True)
+    for old in folder.glob("*.rst"):
+        if old.stem not in pages:
+            old.unlink()
+    for page, lines in pages.items():
+        file, text = folder / f"{page}.rst", "\n".join([*lines, ""])
         if not file.exists() or file.read_text() != text:
             file.write_text(text)

@@ -147,8 +147,9 @@ _LONG = re.compile(r"""=(?:[A-Z]\w+\(.*?\)|'[^']{20,}'|"[^"]{20,}")(?=[,)])""")
 
 
 def setup(app: Sphinx) -> None:
-    """Write the pages of the reference, and connect what is above."""
+    """Write the pages of the reference and of the proofs; connect what is above."""
     api_pages.write(HERE / "reference" / "api")
+    api_pages.write_proofs(HERE / "reviewers" / "proofs")
     app.connect("autodoc-process-signature", plain_signature)
     # Before autodoc shows the types that it has noted.
     app.connect("object-description-transform", plain_types, priority=400)

@@ -68,7 +68,7 @@ print("\n3. What will a budget buy?")
 parser = VoteOutputParser(labels="draft")  # the model lists the options
 for queries in (5, 20, 80):
     plan = forecast(
-        parser.event_template(),
+        parser.charge(),
         epsilon=8,
         delta=1e-6,
         queries=queries,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 from suite import WHOLE
 from support.fakes import notes
 
 from langchain_dpicl import PrivacyBudgetHandler, RetrievedGroups
+from langchain_dpicl.mechanisms.random import TESTING
 from langchain_dpicl.offline import HashingEmbeddings
+
+# Tests draw from seeds beside ledgers in files.
+os.environ[TESTING] = "1"
 
 # `make test` takes the same few examples each time; `make test-all` looks for others.
 settings.register_profile("some", max_examples=25, derandomize=True, deadline=None)

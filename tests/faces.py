@@ -3,9 +3,6 @@
 Tests of `unit_tests` and `integration_tests` import the package's names from here, and
 from nowhere else. A redesign of the package changes this file and no test: each section
 says what the tests of one room need, in the names of the public surface.
-
-Sections: names, laws, accounting, ledger, question, wall, reading, tables, few shot,
-user.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from scripted import ScriptedWords
 from worlds import UNIT
 
 # ---- names ---------------------------------------------------------------------------
-# The public names, as a user imports them.
 from langchain_dpicl import (
     BudgetExhaustedError,
     DPChain,
@@ -51,47 +47,60 @@ from langchain_dpicl import (
     accounting,
     create_dp_tool,
     few_shot,
-    mechanisms,
     offline,
     tabular,
 )
-from langchain_dpicl.accounting import Exponential, Failure, Gaussian, Parallel, Pure
-from langchain_dpicl.accounting.parts import ExponentialPart, GaussianPart, PurePart
-from langchain_dpicl.accounting.template import EventTemplate
 from langchain_dpicl.chain.answers import Answers, Bought, outcome_of
 from langchain_dpicl.cli import main
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.ledger import CorpusTerms, backup_ledger, clock, open_ledger
 from langchain_dpicl.ledger.corpus import renewed
+from langchain_dpicl.mechanisms import (
+    keyword_joint,
+    keyword_ptr,
+    keyword_threshold,
+    next_token,
+    random,
+    responses,
+    tables,
+    vectors,
+    voting,
+)
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.release.flow import result
 from langchain_dpicl.sealed import open_for_tests
 
 # ---- laws ----------------------------------------------------------------------------
-# What a release is charged at a noise, and a draw by what was paid for it.
 
-_LAWS: dict[str, tuple[Any, Any]] = {
-    "votes": (mechanisms.vote_template, mechanisms.noisy_counts),
-    "vectors": (mechanisms.sum_template, mechanisms.noisy_sum),
-    "top words": (mechanisms.ptr_template, mechanisms.ptr_top_k),
-    "common words": (mechanisms.threshold_template, mechanisms.threshold_words),
-    "ranked words": (mechanisms.joint_template, mechanisms.joint_top_k),
-    "token": (mechanisms.next_token_template, mechanisms.noisy_next_token),
-    "likely token": (mechanisms.max_token_template, mechanisms.noisy_max_next_token),
-    "tables": (mechanisms.histograms_template, mechanisms.noisy_histograms),
-    "sums": (mechanisms.tallies_template, mechanisms.noisy_tallies),
-    "reports": (mechanisms.reports_template, mechanisms.randomize),
-    "how many words": (mechanisms.ptr_range_template, mechanisms.choose_k),
+
+def _reports(codes: Any, paid: Any, domain_size: int) -> Any:
+    return responses.randomize(codes, domain_size=domain_size, epsilon=paid.epsilon)
+
+
+_ONE, _ALL = 0, slice(None)
+_LAWS: dict[str, tuple[Any, Any, Any]] = {
+    "votes": (voting.charge, voting.noisy_counts, _ONE),
+    "vectors": (vectors.charge, vectors.noisy_sum, _ONE),
+    "top words": (keyword_ptr.charge, keyword_ptr.ptr_top_k, _ALL),
+    "common words": (keyword_threshold.charge, keyword_threshold.threshold_words, _ALL),
+    "ranked words": (keyword_joint.charge, keyword_joint.joint_top_k, _ONE),
+    "token": (next_token.charge, next_token.noisy_next_token, _ONE),
+    "likely token": (next_token.max_charge, next_token.noisy_max_next_token, _ONE),
+    "tables": (tables.histograms_charge, tables.noisy_histograms, _ONE),
+    "sums": (tables.tallies_charge, tables.noisy_tallies, _ONE),
+    "reports": (responses.charge, _reports, _ONE),
+    "how many words": (keyword_ptr.range_charge, keyword_ptr.choose_k, _ONE),
 }
+_PURE = ("ranked words", "likely token", "sums", "reports", "how many words")
 
 
 def seeded(seed: int | None) -> Any:
     """Return coins that a test can toss again; None tosses the system's."""
-    return None if seed is None else mechanisms.SeededRandom(seed)
+    return None if seed is None else random.SeededRandom(seed)
 
 
-class Coins(mechanisms.SecureRandom):
+class Coins(random.SecureRandom):
     """Coins that all show one 64-bit word."""
 
     def __init__(self, word: int) -> None:
@@ -107,47 +116,54 @@ def charged(
     release: str, *noise: float, delta0: float = 0.0, rate: float = 1.0
 ) -> tuple[Any, ...]:
     """Return the events that a release with this noise is charged."""
-    terms = {} if rate == 1.0 else {"sampling_rate": rate}
-    terms |= {"delta0": delta0} if delta0 else {}
-    template = _LAWS[release][0](release, *noise[:1], **terms)
-    if release == "how many words":
-        template = _LAWS[release][0](release, 1.0, selection_epsilon=noise[0], **terms)
-    return tuple(template.events(1.0, delta0))
+    name = "epsilon" if release in _PURE else "noise_multiplier"
+    terms: dict[str, float] = {name: noise[0]} if noise else {}
+    terms |= {} if rate == 1.0 else {"sampling_rate": rate}
+    terms |= {"noise_multiplier": 1.0} if release == "how many words" else {}
+    return tuple(_LAWS[release][0](**terms).at(1.0, delta0))
 
 
 def draw(release: str, data: Any, paid: Any, coins: Any = None, **public: Any) -> Any:
     """Draw a release with the noise that was paid for; `coins`: a seed, or `Coins`."""
-    template, function = _LAWS[release]
-    rate = public.pop("rate", 1.0)
-    shape = template(release, **({} if rate == 1.0 else {"sampling_rate": rate}))
-    noise = dict(vars(shape.read(tuple(paid))))
-    if release == "how many words":
-        noise = {"epsilon": noise["selection_epsilon"]}
-    elif release == "sums":
-        noise = {"epsilons": [noise["epsilon"] / len(data)] * len(data)}
-    else:
-        noise.pop("selection_epsilon", None)
-    random = seeded(coins) if isinstance(coins, int) else coins
-    return function(data, **noise, **public, random=random)
+    _, function, taken = _LAWS[release]
+    public.pop("rate", None)  # An event holds what is drawn, before sampling.
+    with random.use(seeded(coins) if isinstance(coins, int) else coins):
+        return function(data, paid=tuple(paid)[taken], **public)
 
 
 # ---- accounting ----------------------------------------------------------------------
-# What an account that adds up as it goes still pays for.
+# Events, by their one number; what an account that adds up still pays for.
+
+
+class _Event(type):
+    """A class whose constructor takes the number first, and makes the public event."""
+
+    event: Any
+    number: str
+
+    def __call__(cls, value: Any, **terms: Any) -> Any:
+        return cls.event(**{cls.number: value}, **terms)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.event)
+
+
+def _event(kind: str, number: str) -> Any:
+    return _Event(kind, (), {"event": getattr(accounting, kind), "number": number})
+
+
+Gaussian = _event("Gaussian", "noise_multiplier")
+Exponential, Pure = (_event(kind, "epsilon") for kind in ("Exponential", "Pure"))
+Failure, Parallel = _event("Failure", "delta0"), _event("Parallel", "branches")
 
 
 class Filter:
-    """A filter at one order: `pays(events)` adds them to what was spent, if they fit.
+    """A filter at one order; a quarter of delta is for failures."""
 
-    A quarter of delta is for failures.
-    """
-
-    def __init__(
-        self, epsilon: float, delta: float, order: float | None = None
-    ) -> None:
-        self._filter = accounting.PrivacyFilter(
-            "renyi", epsilon, delta, delta0_share=0.25, order=order
-        )
-        self.order = float(self._filter.order or 0)
+    def __init__(self, epsilon: float, delta: float, order: Any = None) -> None:
+        self.order = order or accounting.best_order(epsilon, 0.75 * delta)
+        terms = {"epsilon": epsilon, "delta": delta, "order": self.order}
+        self._filter = accounting.Filter(**terms, failure_share=0.25)
         self._spent = accounting.Cost(0, 0)
 
     def pays(self, *events: Any) -> bool:
@@ -161,13 +177,13 @@ class Filter:
 
 # ---- ledger --------------------------------------------------------------------------
 # Open an account; charge, collect, draw, read, verify, close.
-_OPEN = (GaussianPart(),)
-_PARTS: Any = {Gaussian: GaussianPart, Pure: PurePart, Exponential: ExponentialPart}
+_OPEN = (accounting.Gaussian(noise_multiplier=None),)
 
 
 def open_account(ledger: Any, name: str = "notes", **terms: Any) -> Any:
     """Open an account of (8, 1e-6), or what the terms say, in a ledger or a URL."""
     terms = {"epsilon": 8.0, "delta": 1e-6, **terms}
+    terms |= {"accounting": "renyi"} if "accounting" in terms else {}
     return PrivacyBudgetHandler(ledger=ledger, account=name, **terms)
 
 
@@ -178,18 +194,14 @@ class Charge:
     """
 
     def __init__(self, account: Any, events: Any = (), key: str | None = None) -> None:
-        delta0 = next((e.delta0 for e in events if isinstance(e, Failure)), None)
-        noise = (e for e in events if not isinstance(e, Failure))
-        parts = tuple(_PARTS[type(e)](next(iter(vars(e).values()))) for e in noise)
-        terms: Any = {"needs_delta0": delta0 is not None, "delta0": delta0}
-        self._template = EventTemplate("net", parts or _OPEN, lambda *_: None, **terms)
+        self._charge = accounting.Charge(name="net", parts=tuple(events) or _OPEN)
         self._answers = Answers.of(account, key or secrets.token_hex())
         self._terms: Any = {"unit_key": UNIT, "charges_units": account.scope == "unit"}
         self._buy()
 
     def _buy(self) -> None:
         self._answers.owner.__enter__()
-        found: Any = self._answers.begun(self._template, lambda _: {}, **self._terms)
+        found: Any = self._answers.begun(self._charge, lambda _: {}, **self._terms)
         self.owns, self._bought = isinstance(found, Bought), found
         self.number = found.paid.sequence if self.owns else found.charge
 
@@ -266,10 +278,10 @@ def record(answer: Any) -> dict[str, Any]:
     return dict(answer.response_metadata["privacy"])
 
 
-class PlannedCoins(mechanisms.SecureRandom):
+class PlannedCoins(random.SecureRandom):
     """A random source for `random=` that tosses each unit's coin as planned."""
 
-    secure = False
+    is_seeded = True
 
     def plan(self, tosses: Any, words: Any, rows: Any) -> None:
         """Plan one draw: who is in it, and each unit's word and number of rows."""
@@ -289,11 +301,6 @@ def payers(budget: Any, units: Any) -> dict[str, int]:
     return dict(read(budget, *units).paid)
 
 
-# ---- wall ----------------------------------------------------------------------------
-# What looks at a question from outside.
-
-
-# ---- reading -------------------------------------------------------------------------
 def dispose(budget: PrivacyBudgetHandler) -> None:
     """Close the connections of an account's ledger."""
     getattr(budget.ledger, "dispose", lambda: None)()
@@ -391,7 +398,3 @@ def generator(model: Any, labels: Any, *, seed: int | None = None, **terms: Any)
     terms["budget"] = terms.get("budget") or planned(terms.pop("epsilon", 8.0))
     terms["random"] = seeded(seed)
     return few_shot.DPFewShotGenerator(model, "Given a kind, write.", labels, **terms)
-
-
-# ---- user ----------------------------------------------------------------------------
-# The command line, the installed distribution.

@@ -1,376 +1,370 @@
-"""Privacy events: what a release did, as mathematics.
+"""Privacy events: what a release did, as mathematics; and `Charge`, with holes in it.
 
-An event states a mechanism so completely that an accountant can be written from
-the docstring alone. It says nothing about data, model or code. The ledger stores
-events, never epsilons, so that a better accountant can be used on an old account.
+An event holds the parameters of the mechanism itself, before sampling, the rate of the
+Poisson sample of units that the mechanism saw, and how often it was used. The
+accountant amplifies. A mechanism takes the event that was paid, so its noise cannot
+differ from the charge. An accountant can be written from these docstrings alone. The
+ledger stores events, never epsilons, so that a better accountant can read an old book.
 
-Compatibility promise, from the first published version on:
-    * A class of this module, or one of its fields, is never removed or renamed, and
-      `event_to_dict` (`stored`) writes a form that every later version reads back.
-    * The meaning of an existing event never changes; another mechanism gets another
-      class.
-    * New fields of an existing class are optional, and their default means what
-      the class meant before.
-    * Whoever accounts for events refuses a class that it does not know.
-
-All events of one list refer to one data set and one privacy unit, neighbors being
-two data sets of which one has one unit more (add/remove). Sensitivities, and with
-them the `Relation` of the slots, are already inside: a noise multiplier is noise
-divided by sensitivity.
-
-A `Parallel` holds other events, one list for each class of units; all others are
-*plain*. What it costs is in `accounting.parallel`.
+The contract, which later versions keep:
+    * No class and no field is removed or renamed, and no meaning changes. Another
+      mechanism gets another class.
+    * A new field is optional, and its default means what the class meant before.
+    * An accountant refuses an event that it does not know.
+    * Neighbors are two data sets, one of which has one unit more. Sensitivities are
+      inside: a noise multiplier is noise divided by sensitivity.
+    * A rate below 1 is a Poisson sample of units with fresh secret coins for every use.
+      A sample of fixed size is no such event.
+    * The JSON of an event is `event.model_dump(mode="json")`; `read_events` reads it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, TypeAlias
 
-from langchain_dpicl.common import parameters
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from typing_extensions import override
+
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.public import Public, validated
 
-# Largest count of one event; float arithmetic on counts stays exact below it.
 MAX_COUNT = 10**12
-MAX_BRANCHES = 10_000  # Most classes of a `Parallel`.
-MAX_NAME = 200  # Most characters of a partition's name.
+"""Largest count of one event: arithmetic of doubles on counts is exact below it."""
 
 
-def _count(value: Any) -> int:
-    number = parameters.count(value, "count")
-    if number > MAX_COUNT:
-        raise InvalidParameterError(f"count must be at most {MAX_COUNT}, not {number}.")
-    return number
+def _plain(value: Any) -> Any:
+    """Return Python's own number for NumPy's and others'; the rest as it is."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
 
 
-@dataclasses.dataclass(frozen=True)
-class Gaussian:
-    """A Gaussian release, possibly on a Poisson sample, `count` times.
+_Number = Annotated[float, BeforeValidator(_plain)]
+Positive = Annotated[_Number, Field(gt=0, allow_inf_nan=False)]
+Noise = Annotated[_Number, Field(ge=1e-6, le=1e6)]
+Probability = Annotated[_Number, Field(ge=0, le=1)]
+Rate = Annotated[_Number, Field(gt=0, le=1)]
+Count = Annotated[int, BeforeValidator(_plain), Field(ge=1, le=MAX_COUNT)]
 
-    One use: each unit enters the sample independently with probability q =
-    `sampling_rate` (q = 1: all of them, no sampling), with fresh randomness that
-    nobody sees. A function f of the sample with L2 sensitivity D under adding or
-    removing one unit is released as f + N(0, (z D)^2 I), z = `noise_multiplier`.
 
-    The worst pair of output distributions, in both orders, is N(0, z^2) against
-    (1 - q) N(0, z^2) + q N(1, z^2) (Mironov, Talwar, Zhang 2019; Zhu, Dong, Wang
-    2022). Uses may be chosen adaptively as long as z and q do not depend on answers.
-    A sample of fixed size is *not* this event.
+class _Event(Public):
+    sampling_rate: Rate = 1.0
+    """q: probability of each unit to be in the sample; 1 means no sampling."""
 
-    Example:
-        >>> Gaussian(2.0, sampling_rate=0.01, count=100)
-        Gaussian(noise_multiplier=2.0, sampling_rate=0.01, count=100)
-    """
-
-    kind: ClassVar[str] = "gaussian"
-
-    noise_multiplier: float
-    """z: standard deviation of the noise divided by the L2 sensitivity; above 0."""
-
-    sampling_rate: float = 1.0
-    """q: probability of each unit to be in the sample; above 0, at most 1."""
-
-    count: int = 1
+    count: Count = 1
     """Number of uses."""
 
-    def __post_init__(self) -> None:
-        z = parameters.positive("noise_multiplier", self.noise_multiplier)
-        object.__setattr__(self, "noise_multiplier", z)
-        q = parameters.sampling_rate(self.sampling_rate)
-        object.__setattr__(self, "sampling_rate", q)
-        object.__setattr__(self, "count", _count(self.count))
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        first = HOLES[str(vars(self)["kind"])]
+        yield first, vars(self)[first]
+        if self.sampling_rate != 1:
+            yield "sampling_rate", self.sampling_rate
+        if self.count != 1:
+            yield "count", self.count
 
 
-@dataclasses.dataclass(frozen=True)
-class Exponential:
-    """An exponential mechanism, `count` times.
+class Gaussian(_Event):
+    """A vector of L2 sensitivity D is released plus N(0, (z D)^2) on each coordinate.
 
-    One use: an outcome s is drawn with probability proportional to
-    exp(epsilon * u(s) / (2 D)), where one unit changes each u(s) by at most D
-    (Gumbel noise of scale 2 D / epsilon on every u(s) and taking the largest is the
-    same). The privacy loss stays in an interval of length epsilon ("bounded range").
-
-    What follows from it: epsilon-DP, and rho-zCDP with rho = epsilon^2 / 8 (Cesar,
-    Rogers 2021, Lemma 3.4; Durfee, Rogers 2019), at every Renyi order, and so also
-    when uses are chosen adaptively.
+    With sampling the worst pair of output laws, in both orders, is N(0, z^2) against
+    (1 - q) N(0, z^2) + q N(1, z^2) (Mironov, Talwar, Zhang 2019; Zhu, Dong, Wang 2022).
+    Uses may be chosen adaptively as long as z and q do not depend on answers.
 
     Example:
-        >>> Exponential(0.1, count=1000).count
-        1000
+        >>> Gaussian(noise_multiplier=2.0, sampling_rate=0.01, count=100).count
+        100
     """
 
-    kind: ClassVar[str] = "exponential"
-
-    epsilon: float
-    """Parameter of one use; above 0."""
-
-    count: int = 1
-    """Number of uses."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", parameters.epsilon(self.epsilon))
-        object.__setattr__(self, "count", _count(self.count))
+    kind: Literal["gaussian"] = "gaussian"
+    noise_multiplier: Noise | None
+    """z, from 1e-6 to 1e6; None leaves it to the account."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Pure:
-    """Any pure epsilon-DP mechanism, `count` times.
+class Exponential(_Event):
+    """An outcome is drawn with probability proportional to exp(epsilon u / (2 D)).
 
-    One use: P(S) <= exp(epsilon) * Q(S) for every set S of outcomes and both orders
-    of two neighbors. Nothing else is known of it (permute-and-flip, Laplace noise, an
-    amplified pure mechanism). Randomized response on one bit, which answers truly with
-    probability 1 / (1 + exp(-epsilon)), is the worst case of all such mechanisms
-    (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
+    One unit changes each utility u by at most D. The loss log(P / Q) stays in an
+    interval of length epsilon, its *bounded range*, so the Renyi divergence of order a
+    is at most a epsilon^2 / 8 (Cesar, Rogers 2021; Durfee, Rogers 2019). On a sample
+    the range is log(1 + q (e^epsilon - 1)), in both orders of the neighbors, for any
+    fixed coins of the others: the ratio is 1 - q + q e^t at the top and 1 - q + q
+    e^(t - epsilon) at the bottom, and widest at t = epsilon. The bound on the
+    divergence then holds on the coins' average, by joint convexity.
 
     Example:
-        >>> Pure(0.5)
-        Pure(epsilon=0.5, count=1)
+        >>> Exponential(epsilon=0.1, count=1000).epsilon
+        0.1
     """
 
-    kind: ClassVar[str] = "pure"
-
-    epsilon: float
-    """Privacy loss bound of one use; above 0."""
-
-    count: int = 1
-    """Number of uses."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", parameters.epsilon(self.epsilon))
-        object.__setattr__(self, "count", _count(self.count))
+    kind: Literal["exponential"] = "exponential"
+    epsilon: Positive | None
+    """Parameter of one use; None leaves it to the account."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ZCDPEvent:
-    """A mechanism of which only its zCDP bound is known, `count` times.
+class Pure(_Event):
+    """Any mechanism with P(S) <= e^epsilon Q(S), both ways; nothing else is known.
 
-    One use: the Renyi divergence of order a between the outputs of two neighbors, in
-    both orders, is at most rho * a for every a > 1 (Bun, Steinke 2016). Neither a
-    bound on the loss itself nor a Gaussian trade-off curve follows from it.
+    Randomized response on one bit, true with probability 1 / (1 + e^-epsilon), is the
+    worst of them (Kairouz, Oh, Viswanath 2015, Theorem 3.3). On a sample epsilon is
+    log(1 + q (e^epsilon - 1)).
 
     Example:
-        >>> ZCDPEvent(0.125)
-        ZCDPEvent(rho=0.125, count=1)
+        >>> Pure(epsilon=0.5).sampling_rate
+        1.0
     """
 
-    kind: ClassVar[str] = "zcdp"
-
-    rho: float
-    """zCDP parameter of one use; above 0."""
-
-    count: int = 1
-    """Number of uses."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", parameters.positive("rho", self.rho))
-        object.__setattr__(self, "count", _count(self.count))
+    kind: Literal["pure"] = "pure"
+    epsilon: Positive | None
+    """Loss of one use; None leaves it to the account."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """An additive failure probability, `count` times.
+class Failure(_Event):
+    """With probability delta0 the release beside it does not keep its event's promise.
 
-    One use: with probability at most `delta0` the release that this event stands
-    beside does not keep what its own event promises (propose-test-release that
-    passes by chance, a threshold that lets a single unit's word through, the total
-    variation error of a sampler). `count` uses add count * delta0 to the total
-    failure probability, whatever else is composed.
-
-    For a release on a Poisson sample of rate q give q * delta0: the unit has to be
-    in the sample for the failure to matter. That covers both orders of the neighbors.
-    Let the release with the unit, A, and without, B, have P(S) - e^eps Q(S) <= delta0 +
-    (1 - delta0) D(eps) for every real eps, both ways, D being the curve of the event
-    beside it and D_q the same with sampling, in the same order. With r = e^eps:
-
-    * (1-q) B + q A against B: this is q times the curve of A against B at the eps' with
-      e^eps' = (r - 1 + q) / q (no more than 1 - r if that is not above 0), so at most
-      q delta0 + (1 - delta0) D_q(eps).
-    * B against (1-q) B + q A: it is c = 1 - (1-q) r times the curve of B against A at
-      the eps' with e^eps' = q r / c (and 0 if c <= 0), so at most c delta0 + (1 -
-      delta0) D_q(eps). For eps >= 0, c <= q. For eps < 0 what c is above q, (1-q) (1 -
-      r), is at most (1-q) D_q(eps), as no curve is below 1 - r.
-
-    Both are at most q delta0 + (1 - q delta0) D_q(eps).
+    The release is (1 - delta0) A + delta0 F with the unit, and (1 - delta0) B + delta0
+    G without, with A and B under the event's curve at every real epsilon. On a sample
+    of rate q both worlds fail with q delta0: take q delta0 F out of the one, q delta0 G
+    out of the other. What is left is w G + (1 - w) ((1 - q) B + q A) against w G + (1 -
+    w) B, w = (1 - q) delta0 / (1 - q delta0). By joint convexity that is under the
+    sampled curve in both orders, as no curve is below 1 - e^epsilon. A bound at a
+    single epsilon is no such split. Failures of all uses add up, whatever else is
+    composed.
 
     Example:
-        >>> Failure(1e-9, count=20)
-        Failure(delta0=1e-09, count=20)
+        >>> Failure(delta0=1e-9, count=20).delta0
+        1e-09
     """
 
-    kind: ClassVar[str] = "delta"
-
-    delta0: float
-    """Failure probability of one use; from 0 to 1."""
-
-    count: int = 1
-    """Number of uses."""
-
-    def __post_init__(self) -> None:
-        number = parameters.finite("delta0", self.delta0)
-        if not 0 <= number <= 1:
-            raise InvalidParameterError(f"delta0 must be from 0 to 1, not {number:g}.")
-        object.__setattr__(self, "delta0", number)
-        object.__setattr__(self, "count", _count(self.count))
+    kind: Literal["failure"] = "failure"
+    delta0: Probability | None
+    """Probability of one use, before sampling; None leaves it to the account."""
 
 
-PlainEvent: TypeAlias = Gaussian | Exponential | Pure | ZCDPEvent | Failure
-"""What every unit takes part in alike, or may."""
-
-PLAIN_TYPES = (
-    Gaussian,
-    Exponential,
-    Pure,
-    ZCDPEvent,
-    Failure,
-)
+PLAIN_TYPES = (Gaussian, Exponential, Pure, Failure)
+Plain: TypeAlias = Annotated[
+    Gaussian | Exponential | Pure | Failure, Field(discriminator="kind")
+]
+Branch: TypeAlias = Annotated[tuple[Plain, ...], Field(min_length=1, strict=False)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Parallel:
+class Parallel(Public):
     """Releases from disjoint classes of units, `count` times.
 
-    One use: a fixed public rule puts each unit into one class at most, by that unit's
-    own records alone. Class i costs the events `branches[i]`, and the records of a
-    unit take part in its own class's branch only. The branches may be released in any
-    order and interleaved, and what is done in one may depend on what was released in
-    all of them, as long as no branch's events do.
+    A fixed public rule puts each unit into one class at most, by that unit's own
+    records. A unit takes part in the branch of its class only. The branches may be
+    interleaved, and what is done in one may depend on what was released in all of them,
+    as long as no branch's events do.
 
-    All uses of equal events that are composed have one and the same rule: a unit stays
-    in its class. Where that can't be promised the events need `partition`s of
-    different names. Between events that differ nothing is assumed: a unit may be in
-    any class of each.
+    Uses of equal events have one rule: a unit stays in its class. Where that can't be
+    promised the events need partitions of different names. Between events that differ
+    nothing is assumed: a unit may be in any class of each.
 
     Example:
-        >>> labels = ((Gaussian(1.4, 0.1, 15),), (Gaussian(3.0, 0.9, 15),))
-        >>> len(Parallel(labels).branches)
+        >>> a, b = Gaussian(noise_multiplier=2), Gaussian(noise_multiplier=3)
+        >>> len(Parallel(branches=((a,), (b,))).branches)
         2
     """
 
-    kind: ClassVar[str] = "parallel"
+    kind: Literal["parallel"] = "parallel"
+    branches: Annotated[
+        tuple[Branch, ...], Field(min_length=1, max_length=10_000, strict=False)
+    ]
+    """The events of each class, in a public order."""
 
-    branches: tuple[tuple[PlainEvent, ...], ...]
-    """The events of each class, in a public order; at least one class, at least one
-    event each, and no parallel event among them."""
-
-    count: int = 1
+    count: Count = 1
     """Number of uses."""
 
-    partition: str = ""
+    partition: Annotated[str, Field(max_length=200)] = ""
     """Public name of the rule; only equal names may mean the same rule."""
 
-    def __post_init__(self) -> None:
-        branches = _branches(self.branches)
-        object.__setattr__(self, "branches", branches)
-        object.__setattr__(self, "count", _count(self.count))
-        require_partition(self.partition)
 
-
-def require_partition(name: object) -> None:
-    """Refuse what can't name a partition."""
-    if not isinstance(name, str) or len(name) > MAX_NAME or not name.isprintable():
-        raise InvalidParameterError(
-            f"partition must be a printable name of at most {MAX_NAME} characters."
-        )
-
-
-def _branches(branches: Any) -> tuple[tuple[PlainEvent, ...], ...]:
-    if not isinstance(branches, (list, tuple)):
-        raise InvalidParameterError("branches must be a list of lists of events.")
-    if not 0 < len(branches) <= MAX_BRANCHES:
-        raise InvalidParameterError(
-            f"branches must hold 1 to {MAX_BRANCHES} classes, not {len(branches)}."
-        )
-    for branch in branches:
-        if not isinstance(branch, (list, tuple)) or not branch:
-            raise InvalidParameterError(
-                "Each of the branches must be a list of events."
-            )
-        for event in branch:
-            if not isinstance(event, PLAIN_TYPES):
-                raise InvalidParameterError(
-                    f"A branch can't hold a {type(event).__name__}, only plain events."
-                )
-    return tuple(tuple(branch) for branch in branches)
-
-
-Event: TypeAlias = PlainEvent | Parallel
+Event: TypeAlias = Annotated[
+    Gaussian | Exponential | Pure | Failure | Parallel, Field(discriminator="kind")
+]
 """Everything that the accountants of this package know."""
 
 EVENT_TYPES = (*PLAIN_TYPES, Parallel)
+HOLES = {
+    "gaussian": "noise_multiplier",
+    "exponential": "epsilon",
+    "pure": "epsilon",
+    "failure": "delta0",
+}
+"""The field of each kind that the account may set."""
 
-_E = TypeVar("_E", bound=Event)
-
-
-def _order(event: Event) -> tuple[Any, ...]:
-    if isinstance(event, Parallel):
-        inside = tuple(tuple(map(_order, branch)) for branch in event.branches)
-        return event.kind, inside, event.partition, event.count
-    return event.kind, dataclasses.astuple(event)
-
-
-def _with_count(event: _E, count: int) -> _E:
-    return event if event.count == count else dataclasses.replace(event, count=count)
+_EVENTS = TypeAdapter(Annotated[tuple[Event, ...], Field(strict=False)])
 
 
-def _canonical(event: _E) -> _E:
-    """Return an event with its branches merged, their order kept."""
-    if not isinstance(event, Parallel):
-        return event
-    # A branch that costs nothing keeps an event, so that its class stays.
-    branches = tuple(merge(branch) or branch[:1] for branch in event.branches)
-    return cast("_E", dataclasses.replace(event, branches=branches))
+def read_events(dumps: Any) -> tuple[Event, ...]:
+    """Return the events of a list of `model_dump(mode="json")`.
 
-
-def merge(events: Iterable[_E]) -> tuple[_E, ...]:
-    """Return equal events as one with their counts added, in a canonical order.
-
-    Composition does not depend on the order of the events, so two lists that merge
-    to the same tuple have the same privacy loss.
+    Raises:
+        InvalidParameterError: If an event is of an unknown kind, or has unknown fields,
+            or values out of their range.
 
     Example:
-        >>> merge([Pure(0.5), Failure(0.0), Pure(0.5, count=2)])
-        (Pure(epsilon=0.5, count=3),)
+        >>> read_events([{"kind": "pure", "epsilon": 0.5}])[0].epsilon
+        0.5
     """
-    counts: dict[_E, int] = {}
+    return validated("An event", {}, lambda: _EVENTS.validate_python(dumps))
+
+
+def is_open(event: Event) -> bool:
+    """Return whether the account sets a parameter of the event."""
+    if isinstance(event, Parallel):
+        return any(is_open(plain) for branch in event.branches for plain in branch)
+    return getattr(event, HOLES[event.kind]) is None
+
+
+def merge(events: Iterable[Event], uses: int = 1) -> tuple[Event, ...]:
+    """Return the events of `uses` releases; equal ones as one, in a canonical order.
+
+    Composition does not depend on the order of the events: two lists that merge to the
+    same events have the same loss. A failure of probability 0 is left out.
+
+    Raises:
+        InvalidParameterError: If one of them is no event, or leaves its parameter open,
+            or a count is above 10^12.
+
+    Example:
+        >>> merge([Pure(epsilon=0.5), Pure(epsilon=0.5, count=2)], uses=10)[0].count
+        30
+    """
+    counts: dict[Event, int] = {}
     for event in events:
+        if not isinstance(event, EVENT_TYPES):
+            raise InvalidParameterError(
+                f"An account adds up events, and {type(event).__name__} is none."
+            )
+        if is_open(event):
+            raise InvalidParameterError(
+                f"A {event.kind} event without its parameter can't be added up."
+            )
         if isinstance(event, Failure) and event.delta0 == 0:
             continue
-        single = _with_count(_canonical(event), 1)
-        counts[single] = counts.get(single, 0) + event.count
-    order = sorted(counts, key=_order) if len(counts) > 1 else counts
-    return tuple(_with_count(event, counts[event]) for event in order)
+        single: Event = event.model_copy(update={"count": 1})
+        if isinstance(single, Parallel):
+            # A branch that costs nothing keeps an event, so that its class stays.
+            branches = tuple(merge(b) or b[:1] for b in single.branches)
+            single = single.model_copy(update={"branches": branches})
+        counts[single] = counts.get(single, 0) + event.count * uses
+    merged = [e.model_copy(update={"count": n}) for e, n in counts.items()]
+    return tuple(sorted(merged, key=lambda event: event.model_dump_json()))
 
 
-def repeat(events: Iterable[_E], uses: int) -> tuple[_E, ...]:
-    """Return the events of `uses` releases that each cost `events`.
-
-    Example:
-        >>> repeat([Pure(0.5), Failure(1e-9)], 20)
-        (Failure(delta0=1e-09, count=20), Pure(epsilon=0.5, count=20))
-    """
-    uses = parameters.count(uses, "uses")
-    return tuple(_with_count(event, event.count * uses) for event in merge(events))
-
-
-def total_delta0(events: Iterable[Event]) -> float:
-    """Return the failure probabilities of all `Failure`s together, rounded up.
+def failure_of(events: Iterable[Event]) -> Fraction:
+    """Return the failure probability of closed events together, exactly.
 
     Of a `Parallel` it is the branch with the largest.
+    """
+    total = Fraction(0)
+    for event in events:
+        if isinstance(event, Parallel):
+            total += event.count * max(map(failure_of, event.branches))
+        elif isinstance(event, Failure) and event.delta0:
+            rate = Fraction(event.sampling_rate)
+            total += Fraction(event.delta0) * rate * event.count
+    return total
+
+
+class Charge(Public):
+    """What a release costs, with holes that the account fills.
+
+    Open losses follow one scale t. A part with the share s of the loss gets the Renyi
+    divergence of s a / (2 t^2) at order a: noise multiplier t / sqrt(s), exponential
+    epsilon 2 sqrt(s) / t, pure epsilon sqrt(s) / t.
+
+    A `Parallel` with open branches stands alone: the account fills each branch by
+    itself.
 
     Example:
-        >>> total_delta0([Failure(0.25, count=2), Pure(1.0)])
-        0.5000000000000002
+        >>> parts = (Gaussian(noise_multiplier=None), Failure(delta0=None))
+        >>> ptr = Charge(name="ksa/ptr", parts=parts)
+        >>> [event.kind for event in ptr.at(9.5, delta0=1e-9)]
+        ['gaussian', 'failure']
     """
-    total = math.fsum(map(_failure, events))
-    if total <= 0:
-        return 0.0
-    # Two steps: the products together may be rounded off by one, their sum by a half.
-    return math.nextafter(math.nextafter(total, math.inf), math.inf)
+
+    name: str
+    """Public name of the release, for the record."""
+
+    parts: Annotated[tuple[Event, ...], Field(min_length=1, strict=False)]
+    """The events, in the order in which the mechanism takes them."""
+
+    shares: Annotated[tuple[Rate, ...], Field(strict=False)] = ()
+    """Share of each part's loss, above 0 and at most 1, in the order of `parts`; none
+    means equal ones."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> Charge:
+        disjoint = [part for part in self.parts if isinstance(part, Parallel)]
+        plain = tuple(part for part in self.parts if isinstance(part, PLAIN_TYPES))
+        for events in (plain, *(b for part in disjoint for b in part.branches)):
+            losses = [event for event in events if not isinstance(event, Failure)]
+            if len({(event.sampling_rate, event.count) for event in events}) > 1:
+                raise ValueError("The parts share one sampling rate and one count")
+            if len(losses) > 1 and losses[0].sampling_rate < 1:
+                raise ValueError(
+                    "Two steps on one sample are not two sampled steps: with sampled "
+                    "groups give a single k instead of a range"
+                )
+        if len(self.parts) > 1 and any(map(is_open, disjoint)):
+            raise ValueError("Disjoint classes that leave noise open are charged alone")
+        if self.shares and len(self.shares) != len(self.parts):
+            raise ValueError("Each part has a share, or none has")
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is left to the account."""
+        return any(map(is_open, self.parts))
+
+    def at(self, scale: float, delta0: float = 0.0) -> tuple[Event, ...]:
+        """Return the events at a scale; each open failure is `delta0`."""
+        shares = self.shares or (1.0,) * len(self.parts)
+        filled = zip(self.parts, shares, strict=True)
+        return tuple(_fill(part, share, scale, delta0) for part, share in filled)
+
+    def fits(self, events: Iterable[Event]) -> bool:
+        """Return whether the events are this charge with its holes filled."""
+        return _fit(self.parts, tuple(events))
 
 
-def _failure(event: Event) -> float:
-    if isinstance(event, Parallel):
-        return event.count * max(map(total_delta0, event.branches))
-    return event.delta0 * event.count if isinstance(event, Failure) else 0.0
+def _fill(part: Event, share: float, scale: float, delta0: float) -> Event:
+    if not is_open(part):
+        return part
+    if isinstance(part, Parallel):
+        branches = tuple(
+            tuple(_fill(event, 1.0, scale, delta0) for event in branch)
+            for branch in part.branches
+        )
+        return part.model_copy(update={"branches": branches})
+    rate = math.sqrt(share) / scale
+    values = {"gaussian": 1 / rate, "exponential": 2 * rate, "pure": rate}
+    value = values.get(part.kind, delta0)
+    return part.model_copy(update={HOLES[part.kind]: value})
+
+
+def _fit(parts: tuple[Event, ...], events: tuple[Event, ...]) -> bool:
+    """Return whether the events are the parts with their holes filled, in order."""
+    pairs = zip(parts, events, strict=False)
+    return len(parts) == len(events) and all(_fits(*pair) for pair in pairs)
+
+
+def _fits(part: Event, event: Event) -> bool:
+    if type(part) is not type(event) or is_open(event):
+        return False
+    if isinstance(part, Parallel) and isinstance(event, Parallel):
+        branches = event.branches
+        pairs = zip(part.branches, branches, strict=False)
+        same = all(_fit(*pair) for pair in pairs)
+        same = same and len(part.branches) == len(branches)
+        return same and part.model_copy(update={"branches": branches}) == event
+    name = HOLES[part.kind]
+    return part == (event.model_copy(update={name: None}) if is_open(part) else event)

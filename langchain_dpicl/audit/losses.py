@@ -1,7 +1,6 @@
 """What one person loses by a list of releases, from the laws of both worlds.
 
-Gaussians without a sample have a closed form. dp-accounting composes all others: its
-code has no part in the figures of this package, which an audit is held against.
+Gaussians without a sample have a closed form. dp-accounting composes all others.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from langchain_dpicl.accounting.gaussian import gaussian_epsilon
+from langchain_dpicl.accounting import Gaussian, compose
 
-UNSEEN = 2.0**-61
-"""A probability that may be one where a law has none: no release is driven so far."""
+UNSEEN = 1e-15
+"""A probability that may be one where a law has none: a rounding error of 1 - p."""
 
 _SAME = 1e-12
+_MOST_NOISE = 1e6  # An event holds no more; less noise is a larger loss.
 _DIGITS = 9
 _FINEST, _STEPS = 1e-4, 2e4
 """Step of a loss distribution, or into how many the longest one is cut."""
@@ -84,11 +84,15 @@ def epsilon_of(losses: Iterable[Loss], delta: float, *, upper: bool = True) -> f
         else:
             others[loss] += 1
     if not others:
-        return gaussian_epsilon(math.sqrt(square), delta) if square else 0.0
+        return _gaussian(math.sqrt(square), delta) if square else 0.0
     if square:
         others[GaussianLoss(math.sqrt(square))] += 1
     key = frozenset(others.items())
     return _composed(key, delta, upper=upper)
+
+
+def _gaussian(distance: float, delta: float) -> float:
+    return compose([Gaussian(noise_multiplier=min(1 / distance, _MOST_NOISE))], delta)
 
 
 @lru_cache(maxsize=1024)

@@ -127,9 +127,8 @@ def snapshot(
     account = find_budget(budget or chain.budget).in_memory()
     query: QueryRunner = replace(chain._query, budget=account, cache=False)  # noqa: SLF001 - the chain's own parts
     groups = query.private.groups
-    groups.require_accounting(account.accounting)
     people = chosen(groups, canaries)
-    laws = Laws(chain.parser, groups.relation, groups.n_groups, groups.sampling_rate)
+    laws = Laws(chain.parser, groups.relation, groups.sampling_rate)
     found = {canary.name: Found() for canary in people}
     audit = Snapshot(query, account, Worlds(groups, people), laws, found)
     total = repeats * len(questions) * (groups.n_groups + len(people))
@@ -204,7 +203,7 @@ class Snapshot:
             done(private.groups.n_groups + len(self.found))
             return
         paid = budget.charge(
-            private.template,
+            private.charge,
             unit_key=private.groups.unit_key,
             charges_units=private.groups.charges_units,
         )
@@ -224,9 +223,7 @@ class Snapshot:
             pass
         return found[0]
 
-    def _measure(
-        self, asked: PreparedQuery, paid: PaidCharge[Any], done: Advance
-    ) -> None:
+    def _measure(self, asked: PreparedQuery, paid: PaidCharge, done: Advance) -> None:
         index, others = self.worlds.pairs()
         prompts = Prompts(self.query, asked)
         base = prompts.places(self.worlds.draw(index, asked.embedded))

@@ -21,7 +21,7 @@ from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.shards import ShardIndex
-from langchain_dpicl.mechanisms.source import SecureRandom, system_random
+from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.release.flow import result
 
 Canaries = int | Sequence[str | int | Document]
@@ -67,9 +67,7 @@ class Worlds:
         self._fork: GroupSource = kind(terms, self._records, source._random)  # type: ignore[attr-defined]  # noqa: SLF001
         self._others: dict[str, ShardIndex] = {}
 
-    def pairs(
-        self, random: SecureRandom | None = None
-    ) -> tuple[ShardIndex, Iterator[tuple[Canary, ShardIndex, bool]]]:
+    def pairs(self) -> tuple[ShardIndex, Iterator[tuple[Canary, ShardIndex, bool]]]:
         """Return a question's corpus, and for each canary the other one.
 
         Returns:
@@ -78,7 +76,7 @@ class Worlds:
         """
         index = self._index
         if self._rate < 1:
-            index = _sample(index, UnitSample(self._rate, random or system_random()))
+            index = _sample(index, UnitSample(self._rate, current()))
         return index, self._each(index)
 
     def draw(self, index: ShardIndex, embedded: Any) -> list[list[Document]]:
@@ -142,7 +140,7 @@ def chosen(source: GroupSource, canaries: Canaries) -> list[Canary]:
     if isinstance(canaries, int):
         names = _names(index)
         count = max(min(canaries, len(names)), 0)
-        found = [Canary(names[i]) for i in system_random().sample(len(names), count)]
+        found = [Canary(names[i]) for i in current().sample(range(len(names)), count)]
     else:
         if isinstance(canaries, str):
             raise InvalidParameterError("canaries must be a list, not one string.")

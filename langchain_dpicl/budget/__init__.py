@@ -1,6 +1,5 @@
 """The account that pays for releases: the budget handler, and what it can be asked."""
 
-from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.budget.charge import PaidCharge
 from langchain_dpicl.budget.forecast import Cost, Forecast, forecast
 from langchain_dpicl.budget.handler import PrivacyBudgetHandler
@@ -10,7 +9,6 @@ from langchain_dpicl.budget.state import BudgetState
 
 __all__ = [
     "BudgetState",
-    "Bundle",
     "Cost",
     "Forecast",
     "PaidCharge",

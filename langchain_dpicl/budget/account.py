@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from langchain_dpicl import accounting
 from langchain_dpicl.accounting import Cost, Event
 from langchain_dpicl.accounting.events import EVENT_TYPES
-from langchain_dpicl.accounting.template import NoiseT, Template
-from langchain_dpicl.budget.charge import PaidCharge, require_template
+from langchain_dpicl.budget.charge import PaidCharge, require_charge
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.errors import (
@@ -42,7 +42,7 @@ class Account(ABC):
     """
 
     fixes_classes: bool
-    """Whether units must stay in one class of a `Bundle` in all of its charges."""
+    """Whether units must stay in one class of a `Parallel` in all of its charges."""
 
     def __init__(
         self, terms: AccountTerms, queries: int | None, ledger: Ledger
@@ -56,7 +56,7 @@ class Account(ABC):
     # -- what a plan and a filter do differently ---------------------------------------
 
     @abstractmethod
-    def price(self, template: Template[Any]) -> tuple[Event, ...]:
+    def price(self, charge: accounting.Charge) -> tuple[Event, ...]:
         """Return what a release would be charged; charge nothing.
 
         Raises:
@@ -74,20 +74,20 @@ class Account(ABC):
         """
 
     @abstractmethod
-    def _first(self, template: Template[Any], unit_key: str | None) -> Plan:
+    def _first(self, charge: accounting.Charge, unit_key: str | None) -> Plan:
         """Return what the first release fixes for all later ones."""
 
     @abstractmethod
-    def _events(self, template: Template[Any], stored: Plan) -> tuple[Event, ...]:
+    def _events(self, charge: accounting.Charge, stored: Plan) -> tuple[Event, ...]:
         """Return what a release is charged, or refuse one that does not fit."""
 
     @abstractmethod
-    def _require_payment(self, state: AccountState, template: Template[Any]) -> None:
+    def _require_payment(self, state: AccountState, charge: accounting.Charge) -> None:
         """Refuse a release that can't be paid for now."""
 
     @abstractmethod
     def _pays(
-        self, state: AccountState, asked: Template[Any] | tuple[Event, ...] | None
+        self, state: AccountState, asked: accounting.Charge | tuple[Event, ...] | None
     ) -> bool:
         """Return whether an open account would pay for one more release."""
 
@@ -103,55 +103,53 @@ class Account(ABC):
 
     def charge(
         self,
-        template: Template[NoiseT],
+        charge: accounting.Charge,
         unit_key: str | None,
-        starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None,
+        starts: tuple[str, Callable[[PaidCharge], str]] | None,
         salt: str | None,
-    ) -> PaidCharge[NoiseT]:
+    ) -> PaidCharge:
         """Charge one release, durably; see `PrivacyBudgetHandler.charge`."""
-        name, stored = self.terms.name, self._bound(template, unit_key)
-        expected = self._events(template, stored)
+        name, stored = self.terms.name, self._bound(charge, unit_key)
+        expected = self._events(charge, stored)
         self._require_unit(stored, unit_key)
         # Before the charge: what does not fit is refused at no cost.
-        noise = template.read(expected)
+        if not charge.fits(expected):
+            raise InvalidParameterError("The stored events do not fit the release.")
         self._bind_salt(salt)
 
-        def paid(charge: Charge) -> PaidCharge[NoiseT]:
-            return PaidCharge(
-                noise,
-                charge.events,
-                charge.account,
-                charge.sequence,
-                charge.spent or charge.cost,
-                self._collector(charge),
-            )
+        def paid(entry: Charge) -> PaidCharge:
+            spent = entry.spent or entry.cost
+            collect = self._collector(entry)
+            return PaidCharge(entry.events, name, entry.sequence, spent, collect)
 
         # A ledger of somebody else's need not know of releases.
         more: dict[str, Any] = {}
         if starts is not None:
             kind, header = starts
-            more["starts"] = (kind, lambda charge: header(paid(charge)))
-        charge = self.ledger.charge(name, expected, **more)
-        if charge.events != expected:
+            more["starts"] = (kind, lambda entry: header(paid(entry)))
+        entry = self.ledger.charge(name, expected, **more)
+        if entry.events != expected:
             raise PlanMismatchError(
                 f"Account {name!r} was charged for another release than the one "
                 "planned; nothing was released."
             )
-        return paid(charge)
+        return paid(entry)
 
-    def quote(self, template: Template[NoiseT]) -> NoiseT:
-        """Return the noise that a charge would pay for; charge nothing."""
-        require_template(template)
-        return template.read(self.price(template))
+    def quote(self, charge: accounting.Charge) -> tuple[Event, ...]:
+        """Return the events that a charge would pay for; charge nothing."""
+        require_charge(charge)
+        return self.price(charge)
 
-    def require_payable(self, template: Template[Any]) -> None:
+    def require_payable(self, charge: accounting.Charge) -> None:
         """Refuse what a charge would refuse now; charge nothing."""
-        require_template(template)
+        require_charge(charge)
         state = self._state()
         self._require_room(state)
-        self._require_payment(state, template)
+        self._require_payment(state, charge)
 
-    def can_afford(self, asked: Template[Any] | Event | Sequence[Event] | None) -> bool:
+    def can_afford(
+        self, asked: accounting.Charge | Event | Sequence[Event] | None
+    ) -> bool:
         """Return whether the account would pay for one more release.
 
         Raises:
@@ -159,10 +157,10 @@ class Account(ABC):
         """
         state = self._state()
         wanted: Any = asked
-        if asked is not None and not isinstance(asked, Template):
+        if asked is not None and not isinstance(asked, accounting.Charge):
             wanted = tuple(asked) if isinstance(asked, (list, tuple)) else (asked,)
             if not all(isinstance(event, EVENT_TYPES) for event in wanted):
-                require_template(asked)
+                require_charge(asked)
         if not (is_payable(state) and self._pays(state, wanted)):
             return False
         try:
@@ -171,7 +169,7 @@ class Account(ABC):
             return False
         return True
 
-    def spent(self, paid: PaidCharge[Any] | None = None) -> BudgetState:
+    def spent(self, paid: PaidCharge | None = None) -> BudgetState:
         """Return the epsilon of all charges, or of those up to a certain one.
 
         In a per-unit account it is the epsilon of a unit that took part every time, as
@@ -216,7 +214,7 @@ class Account(ABC):
     def _state(self) -> AccountState:
         return self.ledger.state(self.terms.name)
 
-    def _bound(self, template: Template[Any], unit_key: str | None) -> Plan:
+    def _bound(self, charge: accounting.Charge, unit_key: str | None) -> Plan:
         """Return what the first release has fixed, and fix it if this is the first.
 
         Raises:
@@ -228,7 +226,7 @@ class Account(ABC):
             if self._stored is None:
                 self._stored = self._state().plan
             if self._stored is None:
-                first = self._first(template, unit_key)
+                first = self._first(charge, unit_key)
                 self._stored = self.ledger.fix_plan(self.terms.name, first)
             return self._stored
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Generic
 
-from langchain_dpicl.accounting import Cost, Event
-from langchain_dpicl.accounting.template import EventTemplate, NoiseT, Template
+from langchain_dpicl.accounting import Charge, Cost, Event
 from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
@@ -14,13 +12,12 @@ from langchain_dpicl.ledger.base import NOTHING
 
 
 @dataclass(frozen=True)
-class PaidCharge(Generic[NoiseT]):
-    """One charge, and the noise that its release must use, and no other.
+class PaidCharge:
+    """One charge, and the events that its release must use, and no others.
 
     Attributes:
-        noise: What the release's mechanism takes; of a bundle, one for each of its
-            templates, in order.
-        events: What was charged.
+        events: What was charged, in the order of the charge's parts: what the
+            release's mechanism takes.
         account: The account that paid.
         sequence: The charge's number on that account.
         spent: What the account's charges cost together, this one included.
@@ -28,7 +25,6 @@ class PaidCharge(Generic[NoiseT]):
             group source calls it in the sealed region. None where everybody paid.
     """
 
-    noise: NoiseT
     events: tuple[Event, ...]
     account: str
     sequence: int
@@ -36,23 +32,22 @@ class PaidCharge(Generic[NoiseT]):
     charge_units: ChargeUnits | None = field(default=None, compare=False, repr=False)
 
 
-def require_template(template: object) -> None:
+def require_charge(charge: object) -> None:
     """Refuse what can't be paid for.
 
     Raises:
-        InvalidParameterError: If it is no template of events.
+        InvalidParameterError: If it is no charge.
     """
-    if not isinstance(template, Template):
+    if not isinstance(charge, Charge):
         raise InvalidParameterError(
-            "An account pays for an EventTemplate or a Bundle "
-            "(parser.event_template() is one), not for a value of type "
-            f"{type(template).__name__}."
+            "An account pays for an accounting.Charge (parser.charge() is one), not "
+            f"for a value of type {type(charge).__name__}."
         )
 
 
 def require_possible(
     terms: AccountTerms,
-    template: Template[Any],
+    charge: Charge,
     unit_key: str | None,
     *,
     charges_units: bool,
@@ -60,10 +55,10 @@ def require_possible(
     """Refuse what an account can't promise anything for, before it is charged.
 
     Raises:
-        InvalidParameterError: If it is no template, or the account charges units and
-            the caller can't name them.
+        InvalidParameterError: If it is no charge, or the account charges units and the
+            caller can't name them.
     """
-    require_template(template)
+    require_charge(charge)
     if unit_key is not None and not isinstance(unit_key, str):
         raise InvalidParameterError("unit_key must be a metadata key's name, or None.")
     if terms.scope == "corpus":
@@ -76,9 +71,9 @@ def require_possible(
             "account with scope='corpus'. Best-of-the-corpus retrieval can't be "
             "charged by unit: who is in it depends on the others."
         )
-    if not isinstance(template, EventTemplate):
+    if any(event.kind == "parallel" for event in charge.parts):
         raise InvalidParameterError(
-            f"Account {terms.name!r} charges units one by one, and "
-            f"{template.mechanism} releases several things under one charge: use an "
-            "account with scope='corpus'."
+            f"Account {terms.name!r} charges units one by one, and {charge.name} "
+            "releases something of each of several classes: use an account with "
+            "scope='corpus'."
         )

@@ -12,20 +12,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.accounting import EventTemplate
-from langchain_dpicl.budget.charge import require_template
+from langchain_dpicl.accounting import Charge
+from langchain_dpicl.budget.charge import require_charge
 from langchain_dpicl.budget.planning import plan_queries
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.mechanisms import (
-    ExponentialNoise,
-    GaussianNoise,
-    PTRNoise,
-    ThresholdNoise,
-    VectorNoise,
-    sensitivity,
+    keyword_joint,
+    keyword_ptr,
+    keyword_threshold,
+    voting,
 )
 
 PASS_RATE = 0.95
@@ -42,11 +39,11 @@ UNSEEN = (
 )
 """What every forecast leaves open."""
 
-CountNoise = GaussianNoise | ExponentialNoise | PTRNoise | ThresholdNoise
-"""The noise of releases that choose by counts of groups."""
-
 THRESHOLD = "ksa/threshold"
 """How mechanisms begin whose words stand alone: there is no lead over a next one."""
+
+COSINE = "esa/cosine"
+"""How those begin that sum vectors, and not votes."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +123,8 @@ class Forecast:
             InvalidParameterError: If a number is out of its range.
 
         Example:
-            >>> vote = mechanisms.vote_template("vote")
-            >>> found = forecast(vote, epsilon=8, delta=1e-6, queries=20, groups=100)
+            >>> terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, "groups": 100}
+            >>> found = forecast(voting.charge(), **terms)
             >>> found.cost(records_per_group=8, tokens_per_record=50).input_tokens
             60000
         """
@@ -175,7 +172,7 @@ class Forecast:
 
 
 def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
-    template: EventTemplate[CountNoise],
+    charge: Charge,
     *,
     epsilon: float,
     delta: float,
@@ -190,7 +187,7 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
     """Return what each query of a plan can do.
 
     Args:
-        template: The shape of one release.
+        charge: What one release costs.
         epsilon: Total privacy loss bound.
         delta: Total failure probability.
         queries: Number of releases.
@@ -215,65 +212,57 @@ def forecast(  # noqa: PLR0913 - the public parameters of a plan, all by name
             choice among counts (ESA by cosine) or not a vote where labels are drafted.
 
     Example:
-        >>> ptr = mechanisms.ptr_template("ksa/ptr")
-        >>> found = forecast(ptr, epsilon=8, delta=1e-6, queries=20, groups=100)
+        >>> terms = {"epsilon": 8, "delta": 1e-6, "queries": 20, "groups": 100}
+        >>> found = forecast(keyword_ptr.charge(), **terms)
         >>> found.is_possible, 40 < found.required_lead < 50
         (True, True)
     """
-    require_template(template)
+    require_charge(charge)
     groups = parameters.count(groups, "groups")
     choices = parameters.count(choices, "choices", minimum=2)
     public_calls = parameters.count(public_calls, "public_calls", minimum=0)
-    events = plan_queries(template, epsilon=epsilon, delta=delta, queries=queries)
-    found: Any = template.read(events)
-    if isinstance(found, VectorNoise):
+    events = plan_queries(charge, epsilon=epsilon, delta=delta, queries=queries)
+    parts: dict[str, Any] = {event.kind: event for event in events}
+    test, failure = parts.get("gaussian"), parts.get("failure")
+    choice: Any = parts.get("exponential", parts.get("pure"))
+    if charge.name.startswith(COSINE):
         raise InvalidParameterError(
             "What a noisy sum of embeddings can tell apart depends on the candidates: "
             "there is no lead to forecast for ESA by cosine. With select='vote' there "
             "is."
         )
-    if drafted and not isinstance(found, GaussianNoise):
+    if drafted and not (test and failure is None):
         raise InvalidParameterError(
-            f"drafted= goes with a vote, and {template.mechanism} is none."
+            f"drafted= goes with a vote, and {charge.name} is none."
         )
     noise: float | None = None
-    if isinstance(found, ThresholdNoise):
-        noise = found.noise_multiplier * sensitivity.keyword_l2(
-            relation, items_per_answer
-        )
-        lead = mechanisms.required_count(
-            items_per_answer=items_per_answer,
-            noise_multiplier=found.noise_multiplier,
-            delta0=found.delta0,
-            relation=relation,
-            pass_rate=PASS_RATE,
-        )
-    elif isinstance(found, PTRNoise):
-        noise = found.noise_multiplier * sensitivity.keyword_gap(relation)
-        lead = mechanisms.required_gap(
-            noise_multiplier=found.noise_multiplier,
-            delta0=found.delta0,
-            relation=relation,
-            pass_rate=PASS_RATE,
-        )
-    elif isinstance(found, GaussianNoise):
-        noise = found.noise_multiplier * sensitivity.vote_l2(relation)
-        lead = mechanisms.required_lead(
-            choices,
-            sigma=noise,
-            min_lead=mechanisms.lead_over_a_tie(noise) if drafted else 0.0,
-            pass_rate=PASS_RATE,
-        )
-    else:
+    lead: float
+    if test is None:
         # A wrong choice at distance g has probability at most exp(-eps g / 2 Delta).
         # The others are all choices but one, and "none of them".
         odds = choices * PASS_RATE / (1 - PASS_RATE)
-        lead = 2 * sensitivity.joint_utility(relation) / found.epsilon * math.log(odds)
+        steps = keyword_joint.sensitivity(relation) / choice.epsilon
+        lead = 2 * steps * math.log(odds)
+    elif failure is None:
+        noise = voting.sigma(test, relation)
+        least = voting.lead_over_a_tie(noise) if drafted else 0
+        lead = voting.required_lead(
+            choices, sigma=noise, min_lead=least, pass_rate=PASS_RATE
+        )
+    elif charge.name.startswith(THRESHOLD):
+        terms: Any = {"items_per_answer": items_per_answer}
+        noise = keyword_threshold.sigma((test, failure), relation, **terms)
+        lead = keyword_threshold.required_count(
+            (test, failure), relation, pass_rate=PASS_RATE, **terms
+        )
+    else:
+        noise = test.noise_multiplier * keyword_ptr.sensitivity(relation)
+        lead = keyword_ptr.required_gap((test, failure), relation, pass_rate=PASS_RATE)
     return Forecast(
-        mechanism=template.mechanism,
-        noise_multiplier=getattr(found, "noise_multiplier", None),
-        epsilon=getattr(found, "epsilon", getattr(found, "selection_epsilon", None)),
-        delta0=getattr(found, "delta0", None),
+        mechanism=charge.name,
+        noise_multiplier=getattr(test, "noise_multiplier", None),
+        epsilon=getattr(choice, "epsilon", None),
+        delta0=getattr(failure, "delta0", None),
         noise=noise,
         required_lead=lead,
         groups=groups,

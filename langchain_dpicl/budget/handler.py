@@ -16,8 +16,7 @@ from typing import Any, Literal
 from langchain_core.callbacks import BaseCallbackHandler
 from typing_extensions import override
 
-from langchain_dpicl.accounting import Event
-from langchain_dpicl.accounting.template import NoiseT, Template
+from langchain_dpicl.accounting import Charge, Event
 from langchain_dpicl.budget.charge import PaidCharge, require_possible
 from langchain_dpicl.budget.state import BudgetState
 from langchain_dpicl.budget.terms import (
@@ -54,10 +53,8 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         queries: How many releases the account pays for. With `accounting=` it is no
             limit, but says how noise that a parser leaves open is chosen: so many such
             releases would use up the account.
-        accounting: The filter. `zcdp` adds up any releases; `gdp` Gaussian ones
-            without sampling only, with a little less noise; `renyi` is for sampled
-            groups, at one order that is fixed now; `pure` adds up epsilons, for a few
-            releases of private tables.
+        accounting: The filter: `renyi` adds up any releases, at one order that is fixed
+            now.
         scope: `corpus`: every query charges everybody. `unit`: each unit has a balance
             of its own, a query charges the units that take part, and who can't pay
             takes no part; this needs retrieval by a score threshold. The account then
@@ -100,7 +97,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         the group source's neighboring relation, against an adversary who chooses the
         questions adaptively. Under a plan the events are fixed before the first use
         and only the questions vary. Under a filter the events may depend on every
-        answer before (`accounting.PrivacyFilter`). With `scope="corpus"` a query
+        answer before (`accounting.Filter`). With `scope="corpus"` a query
         charges every unit, which is sound for any group source. With `scope="unit"`
         the guarantee is (epsilon, delta) for each unit, for any number of queries:
         whether a unit takes part depends on its own records, the public question and
@@ -137,7 +134,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         delta: float,
         ledger: str | Ledger,
         queries: int | None = None,
-        accounting: Literal["zcdp", "gdp", "renyi", "pure"] | None = None,
+        accounting: Literal["renyi"] | None = None,
         scope: Literal["corpus", "unit"] = "corpus",
         account: str | None = None,
         delta0_share: float | None = None,
@@ -207,7 +204,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     @property
     def accounting(self) -> str:
-        """`plan`, or the filter: `zcdp`, `gdp`, `renyi` or `pure`."""
+        """`plan`, or the filter: `renyi`."""
         return self._terms.accounting
 
     @property
@@ -217,7 +214,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     @property
     def fixes_classes(self) -> bool:
-        """Whether units must stay in one class of a `Bundle` in all charges.
+        """Whether units must stay in one class of a `Parallel` in all charges.
 
         A plan of several queries is calibrated for that; a filter's sums hold whatever
         class a unit is in.
@@ -231,17 +228,17 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
 
     def charge(
         self,
-        template: Template[NoiseT],
+        charge: Charge,
         *,
         unit_key: str | None = None,
         charges_units: bool = False,
         salt: str | None = None,
-        starts: tuple[str, Callable[[PaidCharge[NoiseT]], str]] | None = None,
-    ) -> PaidCharge[NoiseT]:
+        starts: tuple[str, Callable[[PaidCharge], str]] | None = None,
+    ) -> PaidCharge:
         """Charge one release, durably, and return what it may do.
 
         Args:
-            template: The shape of the release, or of several in a `Bundle`.
+            charge: What the release costs.
             unit_key: The metadata key that names the protected unit; an account
                 protects one kind of unit.
             charges_units: Whether the caller will name every unit that takes part to
@@ -252,8 +249,7 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
                 given the charge. It is written together with the charge, or neither is.
 
         Returns:
-            The charge, with the noise that the release must use; of a bundle, that of
-            each release in order.
+            The charge, with the events that the release must use.
 
         Raises:
             InvalidParameterError: If noise is left open that nothing determines, or if
@@ -265,21 +261,21 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
                 it is the first charge and the corpus's cap has no room left.
             LedgerError: If the ledger can't be used or the account is closed.
         """
-        require_possible(self._terms, template, unit_key, charges_units=charges_units)
-        return self._account.charge(template, unit_key, starts, salt)
+        require_possible(self._terms, charge, unit_key, charges_units=charges_units)
+        return self._account.charge(charge, unit_key, starts, salt)
 
     async def acharge(
         self,
-        template: Template[NoiseT],
+        charge: Charge,
         *,
         unit_key: str | None = None,
         charges_units: bool = False,
         salt: str | None = None,
-    ) -> PaidCharge[NoiseT]:
+    ) -> PaidCharge:
         """Charge one release without blocking the event loop; see `charge`."""
         return await asyncio.to_thread(
             self.charge,
-            template,
+            charge,
             unit_key=unit_key,
             charges_units=charges_units,
             salt=salt,
@@ -311,14 +307,12 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         """
         return self._account.remaining()
 
-    def can_afford(
-        self, event: Template[Any] | Event | Sequence[Event] | None = None
-    ) -> bool:
+    def can_afford(self, event: Charge | Event | Sequence[Event] | None = None) -> bool:
         """Return whether the account would pay for one more release; charge nothing.
 
         Args:
-            event: The release: a parser's event template, an event or several. None
-                asks only whether a query is left.
+            event: The release: a parser's charge, an event or several. None asks only
+                whether a query is left.
 
         Returns:
             True if `charge` would charge it now. A per-unit account always pays for
@@ -326,21 +320,21 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
         """
         return self._account.can_afford(event)
 
-    def require_payable(self, template: Template[Any]) -> None:
+    def require_payable(self, charge: Charge) -> None:
         """Refuse what `charge` would refuse now; charge nothing.
 
         It saves the public calls of a question that can't be paid for; raises the same.
         """
-        self._account.require_payable(template)
+        self._account.require_payable(charge)
 
-    def quote(self, template: Template[NoiseT]) -> NoiseT:
-        """Return the noise that `charge` would pay for; charge nothing.
+    def quote(self, charge: Charge) -> tuple[Event, ...]:
+        """Return the events that a charge would pay for; charge nothing.
 
         Args:
-            template: The shape of the release, or of several in a `Bundle`.
+            charge: What the release costs.
 
         Returns:
-            The noise of the release; of a bundle, of each of its releases in order.
+            The events, in the order of the charge's parts.
 
         Raises:
             InvalidParameterError: If noise is left open that nothing determines.
@@ -348,18 +342,18 @@ class PrivacyBudgetHandler(Frozen, BaseCallbackHandler):
                 none can be made.
             LedgerError: If the ledger can't be read.
         """
-        return self._account.quote(template)
+        return self._account.quote(charge)
 
-    def price(self, template: Template[Any]) -> tuple[Event, ...]:
+    def price(self, charge: Charge) -> tuple[Event, ...]:
         """Return what `charge` would charge; charge nothing; raises as `quote`."""
-        return self._account.price(template)
+        return self._account.price(charge)
 
     def in_memory(self) -> PrivacyBudgetHandler:
         """Return a new account of the same terms in memory, for an audit."""
         alone = replace(self._terms, corpus=None, period=None)
         return _open_handler(alone, self._queries, open_ledger(":memory:"))
 
-    def public_state(self, paid: PaidCharge[Any] | None = None) -> dict[str, Any]:
+    def public_state(self, paid: PaidCharge | None = None) -> dict[str, Any]:
         """Return the account's state for an answer's public record.
 
         Args:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
+from langchain_dpicl.accounting import UNITS, best_order
+from langchain_dpicl.accounting import Filter as EventFilter
 from langchain_dpicl.budget.account import Account
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
@@ -27,7 +28,7 @@ LARGEST_QUIET_DELTA = 1e-5
 It is below one over the number of people in corpora of fewer than 100,000.
 """
 
-FILTERS: tuple[Filter, ...] = ("zcdp", "gdp", "renyi", "pure")
+FILTERS: tuple[Filter, ...] = ("renyi",)
 SCOPES: tuple[Scope, ...] = ("corpus", "unit")
 
 
@@ -58,7 +59,11 @@ def account_terms(
     if accounting is None:
         return _plan(name, epsilon, delta, queries, scope, delta0_share, order)
     share = FILTER_DELTA0_SHARE if delta0_share is None else delta0_share
-    found = PrivacyFilter(accounting, epsilon, delta, delta0_share=share, order=order)
+    if not 0 <= parameters.finite("delta0_share", share) < 1:
+        raise InvalidParameterError("delta0_share must be from 0 to below 1.")
+    if order is None:
+        order = best_order(epsilon, delta * (1 - share))
+    found = EventFilter(epsilon=epsilon, delta=delta, order=order, failure_share=share)
     terms = AccountTerms(
         name=name,
         epsilon=epsilon,
@@ -66,7 +71,7 @@ def account_terms(
         accounting=accounting,
         scope=scope,
         order=found.order,
-        delta0_share=found.delta0_share,
+        delta0_share=found.failure_share,
     )
     return terms, queries
 
@@ -136,16 +141,16 @@ def described(terms: AccountTerms, queries: int | None) -> str:
 
 def _queries(number: int) -> int:
     # Every database's integers hold it, and a filter's steps can be shared into it.
-    if parameters.count(number, "queries") > BUDGET_UNITS:
-        raise InvalidParameterError(f"queries must be at most {BUDGET_UNITS}.")
+    if parameters.count(number, "queries") > UNITS:
+        raise InvalidParameterError(f"queries must be at most {UNITS}.")
     return int(number)
 
 
 def _require_known(accounting: Filter | None, scope: Scope) -> None:
     if accounting is not None and accounting not in FILTERS:
         raise InvalidParameterError(
-            "accounting must be 'zcdp', 'gdp', 'renyi' or 'pure', or left out for a "
-            "plan of queries= equal releases."
+            "accounting must be 'renyi', or left out for a plan of queries= equal "
+            "releases."
         )
     if scope not in SCOPES:
         raise InvalidParameterError("scope must be 'corpus' or 'unit'.")
@@ -163,8 +168,8 @@ def _plan(
     if queries is None:
         raise InvalidParameterError(
             "How is the budget to be spent? Give queries=, the number of answers it "
-            "should last for (in a per-unit account: for each person), or accounting= "
-            "('zcdp' takes any release) and parsers with noise of their own."
+            "should last for (in a per-unit account: for each person), or accounting="
+            "'renyi' and parsers with noise of their own."
         )
     if delta0_share is not None or order is not None:
         raise InvalidParameterError(

@@ -18,7 +18,7 @@ Privacy:
 
     The key is made of public things only: the input, the prompts, the model's name, the
     parameters of the parser and of the group source, a question's filter among them,
-    and whether noise is secure. It does not know the records, so an answer may be older
+    and whether noise is seeded. It does not know the records, so an answer may be older
     than the corpus. A model is its class and name: bound arguments, temperature and
     address are left out, so that an answer may have been made with others.
 """
@@ -33,8 +33,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from langchain_dpicl.accounting import event_to_dict
-from langchain_dpicl.accounting.template import Template
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.chain.prompting import Prompting, Question
 from langchain_dpicl.chain.steps import PreparedQuery, Released
@@ -46,6 +45,7 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.groups import GroupSource
 from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.parsers import DPOutputParser
 from langchain_dpicl.parsers.words import named
 from langchain_dpicl.release.flow import Flow, in_thread
@@ -86,7 +86,7 @@ def answer_key(
         "parser": parser.cache_parameters(normalized),
         "groups": groups.description,
         "model": named(model),
-        "is_secure": parser.random is None or parser.random.secure,
+        "is_seeded": (parser.random or current()).is_seeded,
     }
     try:
         text = json.dumps(public, sort_keys=True)
@@ -132,11 +132,11 @@ class Bought:
     """What pays for a draw.
 
     Attributes:
-        paid: The charge, with the noise of the draw.
+        paid: The charge, with the events of the draw.
         entry: The stored release, if there is a cache.
     """
 
-    paid: PaidCharge[Any]
+    paid: PaidCharge
     entry: Entry | None = None
 
     def kept(self, outcome: Outcome) -> Outcome:
@@ -202,14 +202,14 @@ class Answers:
 
     def begun(
         self,
-        template: Template[Any],
-        records: Callable[[PaidCharge[Any]], dict[str, Any]],
+        charge: Charge,
+        records: Callable[[PaidCharge], dict[str, Any]],
         **payers: Any,
     ) -> Bought | Entry:
         """Charge a draw and store the header of its release, or find the stored one.
 
         Args:
-            template: What it is charged.
+            charge: What it is charged.
             records: The answer's record but for the outcome, given the charge.
             **payers: See `Purchase.begun`.
 
@@ -217,13 +217,13 @@ class Answers:
             What pays for a draw; or the release of another caller, who has drawn or is
             about to.
         """
-        made: list[PaidCharge[Any]] = []
+        made: list[PaidCharge] = []
 
-        def terms(paid: PaidCharge[Any]) -> dict[str, Any]:
+        def terms(paid: PaidCharge) -> dict[str, Any]:
             made[:] = [paid]
             return records(paid)
 
-        entry = self.purchase.begun(template, terms, **payers)
+        entry = self.purchase.begun(charge, terms, **payers)
         return Bought(made[0], entry) if entry.belongs_to(self.owner) else entry
 
 
@@ -301,7 +301,9 @@ def record_again(released: Released, entry: Entry, status: Status) -> dict[str, 
     return {
         **record,
         "status": again.value,
-        "events": [event_to_dict(one) for paid in charges for one in paid.events],
+        "events": [
+            event.model_dump(mode="json") for paid in charges for event in paid.events
+        ],
         "charge": charges[-1].sequence if charges else None,
         "account": budget.public_state(),
         "keywords": list(outcome.keywords),

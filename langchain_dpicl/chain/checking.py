@@ -319,19 +319,19 @@ class ChainCheck:
         if budget is None:
             self._found("no-budget", "No account was given.")
             return None
-        template = private.template
+        charge = private.charge
         try:
-            budget.require_payable(template)
-            events = list(budget.price(template))
+            budget.require_payable(charge)
+            events = budget.price(charge)
             left = budget.remaining()
-            epsilon = accounting.spent(events, 1, budget.delta)
+            epsilon = accounting.compose(events, budget.delta)
         except DPError as error:
             self._found("budget", str(error))
             return None
         return {
             "account": budget.account,
-            "mechanisms": [template.mechanism],
-            "events": [str(event) for event in events],
+            "mechanisms": [charge.name],
+            "events": [repr(event) for event in events],
             "epsilon": epsilon,
             "epsilon_left": left.epsilon,
             "queries_left": left.queries,

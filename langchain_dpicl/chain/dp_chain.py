@@ -209,7 +209,7 @@ class DPChain(
                 )
         check_budget(self.budget)
         # Refuses a parser that can't be used with this source's sampling.
-        self.parser.event_template(self.groups.sampling_rate)
+        self.parser.charge(self.groups.sampling_rate)
         prompting = Prompting(
             self.prompt,
             self.public_prompt,

@@ -226,7 +226,7 @@ class QueryRunner:
 
     def _ask(self, asked: PreparedQuery, child: RunnableConfig) -> Flow[Released]:
         """Hand on the steps of the public and the private part; return the release."""
-        private, first = self.private, self.private.template
+        private, first = self.private, self.private.charge
         if self._asks_first:
             try:
                 yield in_thread(partial(asked.budget.require_payable, first))
@@ -288,7 +288,6 @@ class QueryRunner:
 
     def _begin(self, value: Any, run_manager: Any) -> PreparedQuery:
         budget = find_budget(self.budget, run_manager)
-        self.private.groups.require_accounting(budget.accounting)
         question = read_question(value, self.longest)
         if not self.cache:
             return PreparedQuery(question, budget)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
+from langchain_dpicl.accounting.events import HOLES
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.groups import GroupSource
@@ -20,7 +20,7 @@ def privacy_record(
     groups: GroupSource,
     budget: PrivacyBudgetHandler,
     outcome: Outcome,
-    charges: Sequence[PaidCharge[Any]] = (),
+    charges: Sequence[PaidCharge] = (),
     details: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what may be known about an answer, as JSON-able values.
@@ -42,13 +42,12 @@ def privacy_record(
     """
     parameters = parser.public_parameters()
     last = charges[-1] if charges else None
-    if last is not None:
-        noise = asdict(last.noise)
-        parameters.update({k: v for k, v in noise.items() if v is not None})
+    for event in last.events if last else ():
+        parameters.update(event.model_dump(include=set(HOLES.values())))
     return release_record(
         kind="answer",
         status=status.value,
-        mechanism=parser.event_template(groups.sampling_rate).mechanism,
+        mechanism=parser.charge(groups.sampling_rate).name,
         parameters=parameters,
         unit=f"all records with the same {groups.unit_key!r}",
         unit_key=groups.unit_key,

@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.chain.answers import (
     Bought,
@@ -56,9 +56,9 @@ class SealedQuery:
     progress: GroupProgress = field(default_factory=GroupProgress)
 
     @property
-    def template(self) -> EventTemplate[Any]:
+    def charge(self) -> Charge:
         """What the parser's release is charged."""
-        return self.parser.event_template(self.groups.sampling_rate)
+        return self.parser.charge(self.groups.sampling_rate)
 
     @property
     def call_count_is_public(self) -> bool:
@@ -73,12 +73,12 @@ class SealedQuery:
         public_outcome = self.parser.public_outcome(asked.prepared)
         if public_outcome is not None:
             return Released(asked, public_outcome)
-        template = self.template
-        bought = yield from self.buy(asked, template)
+        charge = self.charge
+        bought = yield from self.buy(asked, charge)
         if isinstance(bought, Released):
             return bought
         try:
-            yield _charged(template, bought.paid)
+            yield _charged(charge, bought.paid)
             asked.use.calls += self.groups.n_groups
             yield Step("groups", {"groups": self.groups.n_groups})
             outcome = yield self._merge(asked, bought)
@@ -89,18 +89,16 @@ class SealedQuery:
             raise
         return Released(asked, outcome, (bought.paid,), entry=bought.entry)
 
-    def buy(
-        self, asked: PreparedQuery, template: EventTemplate[Any]
-    ) -> Flow[Bought | Released]:
+    def buy(self, asked: PreparedQuery, charge: Charge) -> Flow[Bought | Released]:
         """Charge what gives the answer, or find what was released meanwhile."""
         if asked.answers is None:
-            return Bought((yield self._charge(asked, template)))
+            return Bought((yield self._charge(asked, charge)))
 
-        def records(paid: PaidCharge[Any]) -> dict[str, Any]:
+        def records(paid: PaidCharge) -> dict[str, Any]:
             blank = Released(asked, Outcome(Status.RELEASED), (paid,))
             return {"record": self.record(blank, Status.RELEASED)}
 
-        begun = partial(asked.answers.begun, template, records, **self._payers())
+        begun = partial(asked.answers.begun, charge, records, **self._payers())
         while True:
             bought: Bought | Entry = yield in_thread(begun)
             if isinstance(bought, Bought):
@@ -123,11 +121,11 @@ class SealedQuery:
             details=released.asked.details,
         )
 
-    def _charge(self, asked: PreparedQuery, template: EventTemplate[Any]) -> Do:
+    def _charge(self, asked: PreparedQuery, charge: Charge) -> Do:
         budget, payers = asked.budget, self._payers()
         return Do(
-            partial(budget.charge, template, **payers),
-            partial(budget.acharge, template, **payers),
+            partial(budget.charge, charge, **payers),
+            partial(budget.acharge, charge, **payers),
         )
 
     def _merge(self, asked: PreparedQuery, bought: Bought) -> Do:
@@ -150,7 +148,7 @@ class SealedQuery:
         return sealed(merge)
 
     def draw_groups(
-        self, asked: PreparedQuery, paid: PaidCharge[Any]
+        self, asked: PreparedQuery, paid: PaidCharge
     ) -> Flow[list[list[Document]]]:
         """Let the units pay, and draw the groups. For the sealed region alone."""
         payment = UnitCharging.of(paid)
@@ -188,7 +186,7 @@ class SealedQuery:
             "salt": self.groups.salt_fingerprint,
         }
 
-    def _terms(self, asked: PreparedQuery, paid: PaidCharge[Any]) -> dict[str, Any]:
+    def _terms(self, asked: PreparedQuery, paid: PaidCharge) -> dict[str, Any]:
         return {
             "paid": paid,
             "relation": self.groups.relation,
@@ -197,6 +195,6 @@ class SealedQuery:
         }
 
 
-def _charged(template: EventTemplate[Any], paid: PaidCharge[Any]) -> Step:
-    details = {"mechanism": template.mechanism, "charge": paid.sequence}
+def _charged(charge: Charge, paid: PaidCharge) -> Step:
+    details = {"mechanism": charge.name, "charge": paid.sequence}
     return Step("charged", details)

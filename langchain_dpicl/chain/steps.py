@@ -87,7 +87,7 @@ class Released:
 
     asked: PreparedQuery
     outcome: Outcome
-    charges: tuple[PaidCharge[Any], ...] = ()
+    charges: tuple[PaidCharge, ...] = ()
     entry: Entry | None = None
     is_again: bool = False
 

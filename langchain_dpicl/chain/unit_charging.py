@@ -25,7 +25,7 @@ class UnitCharging:
     calls: int = field(default=0)
 
     @classmethod
-    def of(cls, paid: PaidCharge[Any]) -> UnitCharging:
+    def of(cls, paid: PaidCharge) -> UnitCharging:
         """Return the payment of one draw."""
         return cls(paid.charge_units)
 

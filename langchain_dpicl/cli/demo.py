@@ -164,7 +164,7 @@ def _plan(options: argparse.Namespace, task: Task) -> Forecast:
         )
     parser = _parser(options)
     plan = forecast(
-        parser.event_template(),
+        parser.charge(),
         epsilon=options.epsilon,
         delta=parameters.delta(options.delta),
         queries=parameters.count(options.queries, "queries"),

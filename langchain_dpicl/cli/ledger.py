@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from langchain_dpicl.accounting import Cost, event_to_dict
+from langchain_dpicl.accounting import Cost
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.chain.answers import forget
 from langchain_dpicl.cli.corpora import renew, show_corpora
@@ -24,7 +24,7 @@ from langchain_dpicl.ledger import (
 )
 from langchain_dpicl.ledger.base import NOTHING, AccountTerms, ChargeRecord
 from langchain_dpicl.ledger.sql.creation import new_ledger
-from langchain_dpicl.report.charges import short_events
+from langchain_dpicl.report.charges import as_json, short_events
 
 
 def run(options: argparse.Namespace) -> int:
@@ -222,7 +222,7 @@ def _charge(record: ChargeRecord) -> dict[str, Any]:
     return {
         "sequence": charge.sequence,
         "at": record.at.isoformat(timespec="microseconds"),
-        "events": [event_to_dict(event) for event in charge.events],
+        "events": as_json(charge.events),
         "cost": charge.cost._asdict(),
         "digest": record.digest,
     }

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import forecast
 from langchain_dpicl.budget.forecast import (
     ANSWER_TOKENS,
@@ -42,7 +42,7 @@ class Method(NamedTuple):
     drafts the labels.
     """
 
-    template: Callable[[float], EventTemplate[Any]]
+    charge: Callable[[float], Charge]
     public_calls: int
     items_per_answer: int = 1
     drafted: bool = False
@@ -50,24 +50,22 @@ class Method(NamedTuple):
 
 # The methods by name, as their parsers make them.
 METHODS = {
-    "KSA-PTR, one k": Method(KSAPTROutputParser().event_template, 1),
-    "KSA-PTR, range of k": Method(KSAPTROutputParser(k=(1, 3)).event_template, 1),
+    "KSA-PTR, one k": Method(KSAPTROutputParser().charge, 1),
+    "KSA-PTR, range of k": Method(KSAPTROutputParser(k=(1, 3)).charge, 1),
     "KSA-threshold, 1 word": Method(
-        KSAThresholdOutputParser(items_per_answer=1).event_template,
+        KSAThresholdOutputParser(items_per_answer=1).charge,
         1,
         items_per_answer=1,
     ),
     "KSA-threshold, 2 words": Method(
-        KSAThresholdOutputParser(items_per_answer=2).event_template,
+        KSAThresholdOutputParser(items_per_answer=2).charge,
         1,
         items_per_answer=2,
     ),
-    "KSA-joint": Method(KSAJointOutputParser(k=1, domain=["a", "b"]).event_template, 1),
-    "voting, ESA by vote": Method(
-        VoteOutputParser(labels=["a", "b"]).event_template, 0
-    ),
+    "KSA-joint": Method(KSAJointOutputParser(k=1, domain=["a", "b"]).charge, 1),
+    "voting, ESA by vote": Method(VoteOutputParser(labels=["a", "b"]).charge, 0),
     "voting, drafted labels": Method(
-        VoteOutputParser(labels="draft").event_template, 1, drafted=True
+        VoteOutputParser(labels="draft").charge, 1, drafted=True
     ),
 }
 
@@ -130,7 +128,7 @@ def _forecast(name: str, options: argparse.Namespace) -> Forecast | DPError:
     rate = options.sampling_rate
     try:
         return forecast(
-            method.template(rate),
+            method.charge(rate),
             epsilon=options.epsilon,
             delta=options.delta,
             queries=options.queries,

@@ -10,22 +10,18 @@ charged through `PrivacyBudgetHandler.charge`, whose plan arrives at the same no
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge, Gaussian, Pure
 from langchain_dpicl.budget import plan_queries
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
-from langchain_dpicl.mechanisms import (
-    GaussianNoise,
-    PureNoise,
-    max_token_template,
-    next_token_template,
-)
+from langchain_dpicl.mechanisms import next_token
 
 Mechanism = Literal["gaussian", "noisy_max"]
 
-TokenNoise = GaussianNoise | PureNoise  # The noise of one token, by mechanism.
+TokenEvent: TypeAlias = Gaussian | Pure
+"""What the tokens of one label are charged, by mechanism."""
 
 
 def release_name(mechanism: Mechanism) -> str:
@@ -33,27 +29,31 @@ def release_name(mechanism: Mechanism) -> str:
     return f"few-shot/{mechanism.replace('_', '-')}"
 
 
-def token_template(
+def token_charge(
     mechanism: Mechanism,
     noise_multiplier: float | None = None,
     epsilon: float | None = None,
     *,
     sampling_rate: float,
-    uses: int,
-) -> EventTemplate[TokenNoise]:
-    """Return what the tokens of a label are charged; None leaves the noise open."""
-    name = release_name(mechanism)
-    charged: dict[str, Any] = {"sampling_rate": sampling_rate, "uses": uses}
+    count: int,
+) -> Charge:
+    """Return what `count` tokens of a label are charged; None leaves the noise open."""
+    shape: dict[str, Any] = {
+        "sampling_rate": sampling_rate,
+        "count": count,
+        "name": release_name(mechanism),
+    }
     if mechanism == "gaussian":
-        return next_token_template(name, noise_multiplier, **charged)
-    return max_token_template(name, epsilon, **charged)
+        return next_token.charge(noise_multiplier=noise_multiplier, **shape)
+    return next_token.max_charge(epsilon=epsilon, **shape)
 
 
-def amount(noise: TokenNoise) -> float:
+def amount(event: TokenEvent) -> float:
     """Return a token's noise as a number: its noise multiplier, or its epsilon."""
-    if isinstance(noise, GaussianNoise):
-        return noise.noise_multiplier
-    return noise.epsilon
+    noise = event.noise_multiplier if isinstance(event, Gaussian) else event.epsilon
+    if noise is None:
+        raise TypeError("An event that was paid has no hole.")
+    return noise
 
 
 def sampling_rate(label_size: int, n_groups: int, records_per_group: float) -> float:
@@ -123,10 +123,9 @@ def calibrate(
     Privacy:
         Unit: a unit of the label's records; neighbors: one unit more or less.
         A token's sensitivity, noise and event: `mechanisms.next_token`, on a Poisson
-        sample of rate q (`accounting.template`); n T of them, fixed in advance,
-        compose. Gaussian figures are checked against prv-accountant. Labels of
-        disjoint units each may spend all of (epsilon, delta): they compose in parallel
-        (`accounting.Parallel`).
+        sample of rate q; n T of them, fixed in advance, compose. Gaussian figures are
+        checked against prv-accountant. Labels of disjoint units each may spend all of
+        (epsilon, delta): they compose in parallel (`accounting.Parallel`).
 
     Example:
         >>> agnews = {"label_size": 30_000, "n_groups": 10, "records_per_group": 2}
@@ -148,9 +147,9 @@ def calibrate(
             f"{1 / label_size:.2g} or less; below 1 / (number of all units) where one "
             "account pays for all labels."
         )
-    template = token_template(mechanism, sampling_rate=rate, uses=tokens * examples)
+    charge = token_charge(mechanism, sampling_rate=rate, count=tokens * examples)
     try:
-        events = plan_queries(template, epsilon=epsilon, delta=delta, queries=1)
+        events = plan_queries(charge, epsilon=epsilon, delta=delta, queries=1)
     except PlanMismatchError as error:
         what = "even one example" if examples == 1 else f"{examples} examples"
         raise InvalidParameterError(
@@ -159,4 +158,5 @@ def calibrate(
             "Raise epsilon, or lower max_tokens, per_label or the number of groups. "
             f"({error})"
         ) from None
-    return amount(template.read(events))
+    paid: Any = events[0]
+    return amount(paid)

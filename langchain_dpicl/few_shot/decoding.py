@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import current
 
-_RESOLUTION = 2.0**53
+_RESOLUTION = 2**53
 _BY_CHANCE = 0.05
 
 
@@ -28,16 +28,15 @@ class Decoder(ABC):
     """Takes one token of a step's noisy probabilities."""
 
     @abstractmethod
-    def choose(
-        self, noisy: NDArray[np.float64], noise: float, random: SecureRandom
-    ) -> int:
+    def choose(self, noisy: NDArray[np.float64], noise: float) -> int:
         """Return a place in the vector.
+
+        What it draws is of `mechanisms.random.current()`.
 
         Args:
             noisy: Noisy mean of the groups' probabilities, shape `(k,)`; entries may
                 be below 0 or above 1.
             noise: The noise's standard deviation, public; 0 where there is none.
-            random: Where draws come from.
         """
 
     def described(self) -> dict[str, Any]:
@@ -50,8 +49,7 @@ class Greedy(Decoder):
     """The largest entry; of equal ones the first in the public order of the tokens.
 
     Example:
-        >>> from langchain_dpicl.mechanisms import system_random
-        >>> Greedy().choose(np.array([0.1, 0.7, -0.2]), 0.1, system_random())
+        >>> Greedy().choose(np.array([0.1, 0.7, -0.2]), 0.1)
         1
     """
 
@@ -59,7 +57,6 @@ class Greedy(Decoder):
         self,
         noisy: NDArray[np.float64],
         noise: float,  # noqa: ARG002 - the largest entry is the largest entry
-        random: SecureRandom,  # noqa: ARG002
     ) -> int:
         """Return the place of the largest entry."""
         return int(np.argmax(noisy))
@@ -88,9 +85,8 @@ class Sampling(Decoder):
         section 4.1): no unit, no event.
 
     Example:
-        >>> from langchain_dpicl.mechanisms import system_random
         >>> nearly_sure = np.array([0.05, 0.9, -0.04])
-        >>> Sampling(floor=3).choose(nearly_sure, 0.04, system_random())
+        >>> Sampling(floor=3).choose(nearly_sure, 0.04)
         1
     """
 
@@ -110,9 +106,7 @@ class Sampling(Decoder):
             if self.floor < 0:
                 raise InvalidParameterError("floor must be at least 0.")
 
-    def choose(
-        self, noisy: NDArray[np.float64], noise: float, random: SecureRandom
-    ) -> int:
+    def choose(self, noisy: NDArray[np.float64], noise: float) -> int:
         """Return a place, drawn from what stands out of the noise."""
         floor = self.floor
         if floor is None:
@@ -129,7 +123,7 @@ class Sampling(Decoder):
         shares = np.cumsum(weights[order])
         within = int(np.searchsorted(shares, self.top_p * shares[-1] * (1 - 1e-12))) + 1
         shares = shares[: min(within, len(shares))]
-        point = random.below(int(_RESOLUTION)) / _RESOLUTION * shares[-1]
+        point = current().randrange(_RESOLUTION) / _RESOLUTION * shares[-1]
         place = min(int(np.searchsorted(shares, point, side="right")), len(shares) - 1)
         return int(kept[order[place]])
 

@@ -11,7 +11,7 @@ from statistics import NormalDist
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.errors import PlanMismatchError
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.few_shot.spec import GenerationSpec, noise_of
+from langchain_dpicl.few_shot.spec import GenerationSpec
 
 PASS_RATE = 0.95
 
@@ -104,10 +104,10 @@ def forecast(
     Nothing is charged. A plan that is for another release, or can't be made, is a
     `PlanMismatchError`.
     """
-    found = noise_of(terms, budget.quote(terms.event_template(rates, per_label)))
+    events = budget.quote(terms.charge(rates, per_label))
     is_gaussian = terms.mechanism == "gaussian"
     labels = []
-    for name, noise in found.items():
+    for name, noise in terms.by_label(events).noise.items():
         lead = required_lead(
             noise, n_groups=terms.n_groups, choices=choices, is_gaussian=is_gaussian
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,7 @@ from langchain_dpicl.errors import DPError
 from langchain_dpicl.few_shot.drafts import Drafts
 from langchain_dpicl.few_shot.models.contract import Tokens
 from langchain_dpicl.few_shot.public_calls import PublicCalls, vocabularies
-from langchain_dpicl.few_shot.spec import GenerationSpec
+from langchain_dpicl.few_shot.spec import GenerationSpec, PaidTokens
 from langchain_dpicl.few_shot.step import Step, answered
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.release.flow import Flow, in_thread
@@ -30,17 +30,16 @@ from langchain_dpicl.sealed import sealed
 class Generation:
     """One charged generation, from where it stands.
 
-    Its tokens are stored in `entry`. `sources` (private: what draws a label's groups)
-    and `noise` (a step's noise multiplier or epsilon, as charged) are by label;
-    `taken` counts the steps of all drafts together.
+    Its tokens are stored in `entry`. `sources`, which are private, draw each label's
+    groups; `taken` counts the steps of all drafts together.
     """
 
     asking: PublicCalls
     terms: GenerationSpec
     drafts: Drafts
     entry: Entry
-    sources: Mapping[str, SampledGroups]
-    noise: Mapping[str, float]
+    paid: PaidTokens
+    sources: Mapping[str, SampledGroups] = field(default_factory=dict)
     taken: int = 0
 
     def followed(self) -> Generation:
@@ -94,7 +93,7 @@ class Generation:
             drafts=drafts,
             vocabularies=vocabularies(self.asking.model, drafts, top),
             sources=self.sources,
-            noise=self.noise,
+            paid=self.paid.tokens,
             random=self.asking.random,
         )
 
@@ -161,7 +160,7 @@ def released_examples(generation: Generation, per_label: int) -> ReleasedExample
 def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
     """Return the public record of a generation, as far as it has come."""
     asking, header = generation.asking, generation.entry.header
-    terms = generation.terms
+    terms, paid = generation.terms, generation.paid
     is_gaussian = terms.mechanism == "gaussian"
     return release_record(
         kind="examples",
@@ -170,9 +169,9 @@ def record_of(generation: Generation, per_label: int) -> dict[str, Any]:
         parameters={
             **terms.described(),
             "per_label": per_label,
-            "sampling_rates": header["rates"],
+            "sampling_rates": paid.rates,
             "label_sizes": header["sizes"],
-            "noise_multipliers" if is_gaussian else "epsilons": header["noise"],
+            "noise_multipliers" if is_gaussian else "epsilons": paid.noise,
             "tokens_charged": terms.steps_of(per_label),
             "tokens_released": generation.drafts.steps,
             "complete": generation.ended,

@@ -24,9 +24,13 @@ from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import RecordFields
 from langchain_dpicl.few_shot.request import GenerationRequest, drafts_of, store_of
-from langchain_dpicl.few_shot.spec import GenerationSpec, read_labels, read_stop
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.few_shot.spec import (
+    GenerationSpec,
+    paid_for,
+    read_labels,
+    read_stop,
+)
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 from langchain_dpicl.release.flow import Flow, aresult, in_thread, result
 from langchain_dpicl.released import ReleasedExamples
 from langchain_dpicl.sealed import Hidden
@@ -143,14 +147,14 @@ class DPFewShotGenerator(Frozen):
             label_sizes=label_sizes,
         )
         self._terms.check()
-        self._random = checked_source(random)
         prompting = FewShotPrompting.read(
             prompt,
             example_prompt,
             longest=parameters.count(max_record_chars, "max_record_chars"),
             one_line=any("\n" in text for text in self._terms.stop),
         )
-        self._asking = PublicCalls(model, self._terms, prompting, self._random)
+        source = checked_source(random)
+        self._asking = PublicCalls(model, self._terms, prompting, source)
         self._asking.check()
         if budget is not None and not isinstance(budget, PrivacyBudgetHandler):
             raise InvalidParameterError(
@@ -159,13 +163,13 @@ class DPFewShotGenerator(Frozen):
         self._budget = budget
 
     def __repr__(self) -> str:
-        terms = self._terms
+        terms, random = self._terms, self._asking.random
         return (
             f"{type(self).__name__}(model={self._asking.model.name!r}, "
             f"labels={len(terms.labels)}, n_groups={terms.n_groups}, "
             f"records_per_group={terms.records_per_group:g}, "
             f"max_tokens={terms.max_tokens}, mechanism={terms.mechanism!r}"
-            f"{'' if self._random.secure else f', random={self._random!r}'})"
+            f"{'' if random is None else f', random={random!r}'})"
         )
 
     def generate(
@@ -308,8 +312,7 @@ class DPFewShotGenerator(Frozen):
                     self._terms,
                     drafts_of(self._asking, self._terms, examples),
                     entry,
-                    sources={},
-                    noise={},
+                    paid_for(entry, self._terms, examples),
                 ).followed(),
                 examples,
             )

@@ -24,7 +24,8 @@ from langchain_dpicl.few_shot.models.contract import (
 )
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.spec import GenerationSpec
-from langchain_dpicl.mechanisms import SecureRandom, token_distribution
+from langchain_dpicl.mechanisms.next_token import token_distribution
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.release.flow import Do, Flow
 
 
@@ -35,7 +36,7 @@ class PublicCalls:
     model: NextTokenModel
     writing: GenerationSpec
     prompting: FewShotPrompting
-    random: SecureRandom
+    random: SecureRandom | None
 
     def top(self, drafts: Drafts) -> Flow[list[Tokens] | None]:
         """Return the active drafts' likeliest tokens, of the instruction alone.

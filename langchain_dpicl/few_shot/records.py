@@ -23,7 +23,7 @@ from langchain_dpicl.common.inferred import warn_inferred
 from langchain_dpicl.common.units import canonical_unit_id
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.sealed import Hidden
 
 LABEL, UNIT = "label", "unit"

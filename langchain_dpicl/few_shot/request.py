@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from langchain_dpicl import accounting
-from langchain_dpicl.accounting import Pure
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden, without_frames
@@ -23,13 +22,9 @@ from langchain_dpicl.few_shot.forecast import forecast, require_signal
 from langchain_dpicl.few_shot.generation import Generation, record_of
 from langchain_dpicl.few_shot.public_calls import PublicCalls
 from langchain_dpicl.few_shot.records import PrivateRecords
-from langchain_dpicl.few_shot.spec import (
-    ChargedNoise,
-    GenerationSpec,
-    noise_of,
-    paid_for,
-)
+from langchain_dpicl.few_shot.spec import GenerationSpec, PaidTokens, paid_for
 from langchain_dpicl.groups import SampledGroups
+from langchain_dpicl.mechanisms.random import current
 from langchain_dpicl.release.flow import Flow, in_thread
 from langchain_dpicl.release.purchase import Purchase, header_of
 from langchain_dpicl.release.store import Entry, ReleaseStore
@@ -50,7 +45,7 @@ class GenerationRequest:
     per_label: int
     purchase: Purchase
     stored: Entry | None
-    paid: ChargedNoise | None
+    paid: PaidTokens | None
     sources: Mapping[str, SampledGroups] = field(default_factory=dict)
 
     @classmethod
@@ -74,10 +69,10 @@ class GenerationRequest:
         if stored is None:
             _require_lasting_labels(terms, budget)
             rates = terms.rates(held.sizes)
-            stored = purchase.require_payable(terms.event_template(rates, examples))
+            stored = purchase.require_payable(terms.charge(rates, examples))
         if stored is not None:
             paid = paid_for(stored, terms, examples)
-            rates = dict(paid.rates)
+            rates = paid.rates
         order = cls(asking, terms, held, examples, purchase, stored, paid)
         if paid is None:
             order._require_possible(rates)
@@ -99,19 +94,17 @@ class GenerationRequest:
     def _begun(self) -> Entry:
         terms, rates = self.terms, self.terms.rates(self.records.sizes)
         if self.paid is not None:
-            rates = dict(self.paid.rates)
+            rates = self.paid.rates
         return self.purchase.begun(
-            terms.event_template(rates, self.per_label),
-            lambda paid: self._header(
-                ChargedNoise(rates, noise_of(terms, paid.noise), paid.events)
-            ),
+            terms.charge(rates, self.per_label),
+            lambda paid: self._header(terms.by_label(paid.events)),
             unit_key=terms.fields.unit,
         )
 
     def _continued(self, entry: Entry) -> Generation:
         sources, paid = self.sources, paid_for(entry, self.terms, self.per_label)
         known = self.paid.rates if self.paid else self.terms.rates(self.records.sizes)
-        if dict(paid.rates) != dict(known):  # Another process has begun it.
+        if paid.rates != known:  # Another process has begun it.
             sources = self._sources(paid.rates)
         return Generation(
             asking=self.asking,
@@ -119,7 +112,7 @@ class GenerationRequest:
             drafts=self.drafts(),
             entry=entry,
             sources=sources,
-            noise=paid.noise,
+            paid=paid,
         ).followed()
 
     def _sources(self, rates: Mapping[str, float]) -> dict[str, SampledGroups]:
@@ -154,21 +147,20 @@ class GenerationRequest:
         if message:
             raise PlanMismatchError(f"{message}{_sizes_matter(terms)}")
         require_signal(found, terms)
-        paid = ChargedNoise(rates, dict(rates), (Pure(1.0),))
-        checked_record(self._header(paid)["record"])
+        # Any noise will do: what is looked at is whether the rest can be recorded.
+        trial = terms.charge(rates, self.per_label).at(1.0)
+        checked_record(self._header(terms.by_label(trial))["record"])
 
-    def _header(self, paid: ChargedNoise) -> dict[str, Any]:
+    def _header(self, paid: PaidTokens) -> dict[str, Any]:
         delta = self.purchase.budget.delta
         header = {
-            "rates": dict(paid.rates),
-            "noise": dict(paid.noise),
             "sizes": "counted" if self.terms.label_sizes is None else "declared",
             "delta": delta,
             "epsilon": accounting.compose(paid.events, delta),
         }
         trial = {**header_of(paid.events, None), **header}
         entry = Entry(self.purchase.store, 0, trial)
-        begun = Generation(self.asking, self.terms, self.drafts(), entry, {}, {})
+        begun = Generation(self.asking, self.terms, self.drafts(), entry, paid)
         record = record_of(begun, self.per_label)
         for name in ("tokens_released", "complete"):  # These follow from the draw.
             del record["parameters"][name]
@@ -187,7 +179,7 @@ def purchase_of(
 
     def ended(entry: Entry) -> bool:
         drafts = drafts_of(asking, terms, per_label)
-        return Generation(asking, terms, drafts, entry, {}, {}).followed().ended
+        return Generation(asking, terms, drafts, entry, PaidTokens()).followed().ended
 
     return Purchase(
         store_of(asking, terms, budget, per_label),
@@ -209,7 +201,7 @@ def store_of(
         asking.prompting,
         asking.model.name,
         per_label,
-        is_secure=asking.random.secure,
+        is_seeded=(asking.random or current()).is_seeded,
     )
     return ReleaseStore(budget, kind, "few-shot")
 

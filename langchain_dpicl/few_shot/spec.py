@@ -6,26 +6,24 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from langchain_dpicl.accounting import Event, Template
-from langchain_dpicl.budget import Bundle
+from langchain_dpicl.accounting import Charge, Event, Parallel
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot.calibration import (
     Mechanism,
-    TokenNoise,
+    TokenEvent,
     amount,
     release_name,
     sampling_rate,
-    token_template,
+    token_charge,
 )
 from langchain_dpicl.few_shot.decoding import Decoder, Greedy
 from langchain_dpicl.few_shot.prompting import FewShotPrompting
 from langchain_dpicl.few_shot.records import RecordFields
-from langchain_dpicl.release import purchase
 from langchain_dpicl.release.store import Entry, damaged
 
 MOST_LABELS = 10_000
@@ -116,25 +114,38 @@ class GenerationSpec:
         """Return how many token steps each label pays for."""
         return dict.fromkeys(self.labels, self.max_tokens * per_label)
 
-    def event_template(
-        self, rates: Mapping[str, float], per_label: int
-    ) -> Template[TokenNoise | tuple[TokenNoise, ...]]:
-        """Return what one generation is charged: its labels, in parallel."""
+    def charge(self, rates: Mapping[str, float], per_label: int) -> Charge:
+        """Return what one generation is charged: its labels, in parallel.
+
+        Privacy:
+            A label's examples are made of its own units' records alone, and a public
+            rule puts each unit under one label, by its own records. So the account
+            fills each branch by itself: each label has the least noise that the account
+            allows it. The rule's name tells one partition from another.
+        """
         steps = self.steps_of(per_label)
-        templates = tuple(
-            token_template(
+        charges = [
+            token_charge(
                 self.mechanism,
                 self.noise_multiplier,
                 self.epsilon,
                 sampling_rate=rates[name],
-                uses=steps[name],
+                count=steps[name],
             )
             for name in self.labels
-        )
-        if len(templates) == 1:
-            return templates[0]
-        partition = self._partition()
-        return Bundle(self.release, templates, disjoint=True, partition=partition)
+        ]
+        if len(charges) == 1:
+            return charges[0]
+        branches: Any = tuple(charge.parts for charge in charges)
+        labels = Parallel(branches=branches, partition=self._partition())
+        return Charge(name=self.release, parts=(labels,))
+
+    def by_label(self, events: tuple[Event, ...]) -> PaidTokens:
+        """Return what the tokens of each label were charged."""
+        first = events[0]
+        branches = first.branches if isinstance(first, Parallel) else (events,)
+        tokens: Any = [branch[0] for branch in branches]
+        return PaidTokens(events, dict(zip(self.labels, tokens, strict=True)))
 
     def described(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, for the record."""
@@ -157,7 +168,7 @@ class GenerationSpec:
         model: str,
         per_label: int,
         *,
-        is_secure: bool,
+        is_seeded: bool,
     ) -> str:
         """Return what tells generations apart that can't be continued by each other."""
         public = {
@@ -169,7 +180,7 @@ class GenerationSpec:
             "noise": [self.noise_multiplier, self.epsilon],
             "model": model,
             "per_label": per_label,
-            "is_secure": is_secure,
+            "is_seeded": is_seeded,
         }
         text = ""
         with suppress(TypeError, ValueError):
@@ -239,34 +250,36 @@ def _positive(value: Any, name: str) -> float:
 
 
 @dataclass(frozen=True)
-class ChargedNoise:
-    """What was charged for a generation: of the events follow rates and noise by label.
+class PaidTokens:
+    """What was charged for a generation.
 
-    A label's noise is its noise multiplier, or the epsilon of a noisy-max step.
+    Attributes:
+        events: What the account was charged.
+        tokens: Of it, the event of each label's tokens.
     """
 
-    rates: Mapping[str, float]
-    noise: Mapping[str, float]
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] = ()
+    tokens: Mapping[str, TokenEvent] = field(default_factory=dict)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Each label's sampling rate."""
+        return {label: event.sampling_rate for label, event in self.tokens.items()}
+
+    @property
+    def noise(self) -> dict[str, float]:
+        """Each label's noise multiplier, or epsilon of a noisy-max step."""
+        return {label: amount(event) for label, event in self.tokens.items()}
 
 
-def noise_of(
-    terms: GenerationSpec, paid: TokenNoise | tuple[TokenNoise, ...]
-) -> dict[str, float]:
-    """Return each label's noise multiplier, or epsilon of a noisy-max step."""
-    each = paid if isinstance(paid, tuple) else (paid,)
-    return dict(zip(terms.labels, map(amount, each), strict=True))
-
-
-def paid_for(entry: Entry, terms: GenerationSpec, per_label: int) -> ChargedNoise:
+def paid_for(entry: Entry, terms: GenerationSpec, per_label: int) -> PaidTokens:
     """Return what a stored generation was charged, if the ledger has such a charge."""
-    rates = entry.header.get("rates")
-    if not isinstance(rates, dict) or set(rates) != set(terms.labels):
-        raise damaged()
-    noise, events = purchase.paid_for(
-        entry, lambda: terms.event_template(rates, per_label)
-    )
-    return ChargedNoise(rates, noise_of(terms, noise), events)
+    _, events = entry.charged()
+    with suppress(AttributeError, IndexError, ValueError):
+        paid = terms.by_label(events)
+        if terms.charge(paid.rates, per_label).fits(events):
+            return paid
+    raise damaged()
 
 
 def _check_labels(labels: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.accounting import Pure
+from langchain_dpicl.common.relation import Relation
+from langchain_dpicl.few_shot.calibration import TokenEvent, amount
 from langchain_dpicl.few_shot.decoding import noise_of_mean
 from langchain_dpicl.few_shot.drafts import Draft
 from langchain_dpicl.few_shot.models.contract import (
@@ -39,12 +42,12 @@ from langchain_dpicl.few_shot.public_calls import (
 )
 from langchain_dpicl.few_shot.spec import GenerationSpec
 from langchain_dpicl.groups import SampledGroups
-from langchain_dpicl.mechanisms import (
-    SecureRandom,
+from langchain_dpicl.mechanisms.next_token import (
     noisy_max_next_token,
     noisy_next_token,
     token_distributions,
 )
+from langchain_dpicl.mechanisms.random import SecureRandom, use
 from langchain_dpicl.release.fan_out import fan_out
 from langchain_dpicl.release.flow import Do, Flow
 from langchain_dpicl.sealed import attempt, attempted
@@ -64,8 +67,8 @@ class Step:
         prompting: The prompts.
         drafts: The active drafts, and in `vocabularies` their public tokens.
         sources: For each class of records, what draws its groups.
-        noise: For each class, the noise multiplier, or epsilon of noisy max.
-        random: Where noise comes from.
+        paid: For each class, what its tokens were charged.
+        random: Where noise comes from; None: the context says.
     """
 
     terms: GenerationSpec
@@ -73,8 +76,8 @@ class Step:
     drafts: Sequence[Draft]
     vocabularies: Sequence[Vocabulary]
     sources: Mapping[str, SampledGroups]
-    noise: Mapping[str, float]
-    random: SecureRandom
+    paid: Mapping[str, TokenEvent]
+    random: SecureRandom | None
 
     def draw(self) -> StepPrompts:
         """Sample every draft's groups afresh and write their prompts. Private."""
@@ -115,12 +118,12 @@ class Step:
         public_distributions(
             answers[asked.private :] if whole else (), self.vocabularies
         )
-        return [
-            self._token(draft, vocabulary, _distributions(places, answers, vocabulary))
-            for draft, vocabulary, places in zip(
-                self.drafts, self.vocabularies, asked.slots, strict=True
-            )
-        ]
+        drafts = zip(self.drafts, self.vocabularies, asked.slots, strict=True)
+        with use(self.random):
+            return [
+                self._token(draft, public, _distributions(places, answers, public))
+                for draft, public, places in drafts
+            ]
 
     @property
     def _longest_slot(self) -> int:
@@ -130,17 +133,13 @@ class Step:
     def _token(
         self, draft: Draft, vocabulary: Vocabulary, rows: list[NDArray[np.float64]]
     ) -> int:
-        noise = self.noise[draft.label]
+        paid = self.paid[draft.label]
         stacked = np.stack(rows) if rows else np.zeros((0, len(vocabulary.tokens)))
-        if self.terms.mechanism == "noisy_max":
-            place = noisy_max_next_token(
-                stacked, epsilon=noise, relation="replace", random=self.random
-            )
+        if isinstance(paid, Pure):
+            place = noisy_max_next_token(stacked, paid, Relation.REPLACE)
         else:
-            noisy = noisy_next_token(
-                stacked, noise_multiplier=noise, relation="replace", random=self.random
-            )
-            place = self._decoded(noisy / self.terms.n_groups, noise)
+            noisy = noisy_next_token(stacked, paid, Relation.REPLACE)
+            place = self._decoded(noisy / self.terms.n_groups, amount(paid))
         return int(vocabulary.tokens[place])
 
     def _decoded(self, noisy: NDArray[np.float64], noise: float) -> int:
@@ -153,7 +152,7 @@ class Step:
 
         def decode() -> int:
             deviation = noise_of_mean(noise, self.terms.n_groups)
-            place = self.terms.decoder.choose(noisy.copy(), deviation, self.random)
+            place = self.terms.decoder.choose(noisy.copy(), deviation)
             return range(size).index(int(place))
 
         place = attempt(decode)

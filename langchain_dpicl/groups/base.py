@@ -17,7 +17,7 @@ from langchain_dpicl.common.units import ChargeUnits
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups.filtering import UnitFilter
 from langchain_dpicl.groups.terms import describe_source
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, current
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 
@@ -76,9 +76,6 @@ class GroupSource(ABC):
     def sampling_rate(self) -> float:
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return 1.0
-
-    def require_accounting(self, accounting: str) -> None:  # noqa: B027  # most refuse none
-        """Refuse accounts in which the source's sampling would save nothing."""
 
     @property
     def charges_units(self) -> bool:
@@ -226,8 +223,13 @@ class TermedSource(Frozen, GroupSource):
     """
 
     _terms: Any
-    _random: SecureRandom
+    _random: SecureRandom | None
     _only: UnitFilter | None = None
+
+    @property
+    def _source(self) -> SecureRandom:
+        """Where draws come from: the context says, if it was not given."""
+        return self._random or current()
 
     @property
     def relation(self) -> Relation:
@@ -250,7 +252,7 @@ class TermedSource(Frozen, GroupSource):
     @property
     def description(self) -> dict[str, Any]:
         """The public parameters, ready for JSON; nothing in it depends on records."""
-        found = {**self._terms.description(), "random": describe_source(self._random)}
+        found = {**self._terms.description(), "random": describe_source(self._source)}
         if self._only is not None:
             found["filter"] = self._only.description()
         return found

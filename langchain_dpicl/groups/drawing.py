@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from langchain_dpicl.groups.ingest import Vectors
     from langchain_dpicl.groups.search import ShardSearch
     from langchain_dpicl.groups.terms import RetrievalTerms
-    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.mechanisms.random import SecureRandom
     from langchain_dpicl.release.flow import Flow
 
 
@@ -106,7 +106,6 @@ class RetrievingSource(TermedSource):
     """
 
     _terms: RetrievalTerms
-    _random: SecureRandom
 
     @property
     @abstractmethod
@@ -127,15 +126,6 @@ class RetrievingSource(TermedSource):
     def sampling_rate(self) -> float:
         """The rate at which each unit is sampled; 1.0 where nothing is sampled."""
         return self._terms.sampling_rate
-
-    def require_accounting(self, accounting: str) -> None:
-        """Refuse a zCDP account for a sample: it would pay the price of all units."""
-        if accounting == "zcdp" and self._terms.is_sampled:
-            raise InvalidParameterError(
-                "An account with accounting='zcdp' charges a sampled release as if "
-                "nothing were sampled. Use accounting='renyi', or queries= alone for a "
-                "plan; or keep sampling_rate=1."
-            )
 
     @property
     def charges_units(self) -> bool:
@@ -186,7 +176,7 @@ class RetrievingSource(TermedSource):
         index = self._index
         asked = check_prepared(prepared, self._terms, index)
         slots = draw_slots(
-            index, asked, self._terms, charge_units=charge_units, random=self._random
+            index, asked, self._terms, charge_units=charge_units, random=self._source
         )
         return [[shallow_copy(document) for document in slot] for slot in slots]
 

@@ -29,7 +29,7 @@ from langchain_dpicl.groups.search import ShardSearch
 from langchain_dpicl.groups.stores.contract import ShardStore, VectorReader
 from langchain_dpicl.groups.stores.opening import open_records
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 
 

@@ -27,7 +27,7 @@ from langchain_dpicl.groups.ingest import (
 from langchain_dpicl.groups.selection import deal, poisson_sample
 from langchain_dpicl.groups.terms import SamplingTerms, check_enough_units
 from langchain_dpicl.groups.units import refuse_unknown_unit
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 
 
 @hiding_in("documents", "delete_unit")
@@ -250,7 +250,7 @@ class SampledGroups(TermedSource):
         For code that only reads them: a copy takes longer than the rest of a draw.
         `draw_prepared` returns copies of these documents.
         """
-        terms, corpus, random = self._terms, self._corpus, self._random
+        terms, corpus, random = self._terms, self._corpus, self._source
         sample = poisson_sample(random, len(corpus.unit_ids), terms.sampling_rate)
         if self._only is not None:
             sample = sample[corpus.attributes.matching(self._only)[sample]]

@@ -36,7 +36,7 @@ from langchain_dpicl.groups.selection import poisson_sample
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.mechanisms.random import SecureRandom
 
 _WORD_BITS = 64
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from langchain_dpicl.common.units import ChargeUnits
     from langchain_dpicl.groups.search import EligibleUnits
-    from langchain_dpicl.mechanisms.source import SecureRandom
+    from langchain_dpicl.mechanisms.random import SecureRandom
 
 _WORD_BITS = 64
 _BYTE_BITS = 8

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError, UnitError
-from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 
 _LEAST_RATE = 1e-6
 
@@ -146,7 +146,7 @@ def check_rate(rate: Any) -> float:
 
 def describe_source(random: SecureRandom) -> str:
     """Return what the public record says about where randomness comes from."""
-    return "operating system" if random.secure else "NOT SECURE, for tests only"
+    return "NOT SECURE, for tests only" if random.is_seeded else "operating system"
 
 
 def check_enough_units(n_units: int, n_groups: int) -> None:

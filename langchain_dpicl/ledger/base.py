@@ -30,13 +30,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_dpicl.accounting import (
-    Cost,
-    Event,
-    PrivacyFilter,
-    event_from_dict,
-    event_to_dict,
-)
+from langchain_dpicl.accounting import UNITS, Cost, Event, read_events
+from langchain_dpicl.accounting import Filter as EventFilter
 from langchain_dpicl.errors import InvalidParameterError, LedgerError, PlanMismatchError
 from langchain_dpicl.ledger.periods import Period, parse_period
 from langchain_dpicl.ledger.release_store import ReleaseStore, Starts
@@ -48,8 +43,8 @@ NAME_LIMIT = 200
 
 NOTHING = Cost(0, 0)
 PLAN_USE = Cost(1, 0)  # One use of a plan, whose limit counts uses.
-Filter = Literal["zcdp", "gdp", "renyi", "pure"]
-Accounting = Literal["plan", "zcdp", "gdp", "renyi", "pure"]
+Filter = Literal["renyi"]
+Accounting = Literal["plan", "renyi"]
 Scope = Literal["corpus", "unit"]
 
 
@@ -110,15 +105,16 @@ class AccountTerms:
         return None if self.period is None else parse_period(self.period)
 
     @property
-    def filter(self) -> PrivacyFilter | None:
+    def filter(self) -> EventFilter | None:
         """The filter that adds up what was charged; None under a plan."""
         return None if self.accounting == "plan" else _filter_of(self)
 
     @property
     def limit(self) -> Cost:
         """What may be charged in all: to the account, or to each unit."""
-        found = self.filter
-        return Cost(self.queries or 0, 0) if found is None else found.limit
+        if self.filter is None:
+            return Cost(self.queries or 0, 0)
+        return Cost(UNITS, UNITS)
 
     def cost(self, events: tuple[Event, ...], plan: Plan | None) -> Cost:
         """Return what a release costs: a use of the plan, or what the filter says.
@@ -155,16 +151,16 @@ class AccountTerms:
 
 
 @functools.lru_cache(maxsize=256)
-def _filter_of(terms: AccountTerms) -> PrivacyFilter:
-    if terms.accounting == "plan" or terms.delta0_share is None:
+def _filter_of(terms: AccountTerms) -> EventFilter:
+    order, share = terms.order, terms.delta0_share
+    if terms.accounting == "plan" or order is None or share is None:
         raise LedgerError(f"Account {terms.name!r} has terms that make no filter.")
     try:
-        return PrivacyFilter(
-            terms.accounting,
-            terms.epsilon,
-            terms.delta,
-            delta0_share=terms.delta0_share,
-            order=terms.order,
+        return EventFilter(
+            epsilon=terms.epsilon,
+            delta=terms.delta,
+            order=order,
+            failure_share=share,
         )
     except InvalidParameterError as error:
         raise LedgerError(
@@ -177,9 +173,9 @@ class Plan:
     """What the queries of an account have in common, fixed at the first query.
 
     Attributes:
-        template: What the releasing parser is charged, in words of `Template.to_dict`;
-            another parser may use the plan exactly when it asks for the same. Under a
-            filter only the unit's key.
+        template: What the releasing parser asks for: the fields of its
+            `accounting.Charge` but the name. Another parser may use the plan exactly
+            when it asks for the same. Under a filter only the unit's key.
         events: The calibrated events of one query; none under a filter.
     """
 
@@ -190,14 +186,14 @@ class Plan:
         """Return the plan as JSON-able values, floats exact."""
         return {
             "template": self.template,
-            "events": [event_to_dict(event) for event in self.events],
+            "events": [event.model_dump(mode="json") for event in self.events],
         }
 
     @classmethod
     def from_dict(cls, value: Any) -> Plan:
         """Read a stored plan; refuse one that this version does not know."""
         try:
-            events = tuple(event_from_dict(event) for event in value["events"])
+            events = read_events(value["events"])
             template = value["template"]
         except (InvalidParameterError, KeyError, TypeError) as error:
             raise LedgerError(

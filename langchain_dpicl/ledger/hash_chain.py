@@ -39,7 +39,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from langchain_dpicl.accounting import Cost, event_to_dict
+from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.ledger.base import AccountState, AccountTerms
 
@@ -69,7 +69,7 @@ def canonical(value: Any) -> str:
 
 def events_text(events: Sequence[Event]) -> str:
     """Return the JSON under which the ledger keeps events."""
-    return canonical([event_to_dict(event) for event in events])
+    return canonical([event.model_dump(mode="json") for event in events])
 
 
 def after_terms(terms: AccountTerms, unit_key: bytes | None) -> str:

@@ -1,56 +1,151 @@
-"""Checks of the data that mechanisms are given.
+"""Checks of what mechanisms are given: the event that was paid, the relation, the data.
 
-The data are private, so no message holds a value: messages name the argument, the
-rule it breaks, and the way out. A check that fails on data is itself visible to the
-caller's caller; the parsers of this library build their arguments so that none can.
+The data are private, so no message holds a value: messages name the argument, the rule
+it breaks, and the way out. A check that fails on data is itself visible to the caller's
+caller; the parsers of this library build their arguments so that none can.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from langchain_dpicl.accounting.events import Exponential, Failure, Gaussian, Pure
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
 
-# Largest count accepted: a count is a number of slots. Keeps sums within 64 bits.
 MAX_COUNT = 1 << 32
-MAX_DIMENSION = 1_000_000
+"""Largest count accepted: a count is a number of slots. Sums stay within 64 bits."""
 
 MASS_TOLERANCE = 1e-5
 """By how much probabilities, computed in single precision, may exceed 1."""
 
+_MAX_DIMENSION = 1_000_000
 
-def count_array(counts: Any) -> npt.NDArray[np.int64]:
-    """Return a non-empty histogram over a public domain, shape `(d,)`, or refuse it."""
+
+def noise_multiplier(paid: Gaussian) -> float:
+    """Return z of the Gaussian event that was paid.
+
+    Raises:
+        InvalidParameterError: If it is no such event, or leaves z open.
+    """
+    if not isinstance(paid, Gaussian) or paid.noise_multiplier is None:
+        raise InvalidParameterError(
+            "paid must be the Gaussian event that was charged, with its "
+            "noise_multiplier."
+        )
+    return paid.noise_multiplier
+
+
+def epsilon(paid: Pure | Exponential, kind: type[Pure | Exponential]) -> Fraction:
+    """Return epsilon of the event that was paid, exactly.
+
+    Raises:
+        InvalidParameterError: If it is of another kind, or leaves epsilon open.
+    """
+    if not isinstance(paid, kind) or paid.epsilon is None:
+        raise InvalidParameterError(
+            f"paid must be the {kind.__name__} event that was charged, with its "
+            "epsilon."
+        )
+    return Fraction(paid.epsilon)
+
+
+def test_terms(paid: tuple[Gaussian, Failure]) -> tuple[float, float]:
+    """Return z and delta0 of the two events that a noisy test is charged.
+
+    Raises:
+        InvalidParameterError: If they are no such events of one charge, or leave
+            something open, or delta0 is no probability to compare a tail with.
+    """
+    if not isinstance(paid, tuple) or len(paid) != 2:  # noqa: PLR2004 - a pair
+        raise InvalidParameterError("paid must be a Gaussian event and a Failure.")
+    test, failure = paid
+    z = noise_multiplier(test)
+    if not isinstance(failure, Failure) or failure.delta0 is None:
+        raise InvalidParameterError(
+            "paid must end with the Failure that was charged, with its delta0."
+        )
+    if (test.sampling_rate, test.count) != (failure.sampling_rate, failure.count):
+        raise InvalidParameterError("The test and its failure are not of one charge.")
+    return z, failure.delta0
+
+
+def is_replace(relation: Relation | str) -> bool:
+    """Return whether one slot changes, and not: appears or vanishes.
+
+    Raises:
+        InvalidParameterError: If it is no `Relation`, and no string value of one.
+
+    Example:
+        >>> is_replace("replace"), is_replace(Relation.ADD_REMOVE)
+        (True, False)
+    """
+    if not isinstance(relation, str) or relation not in list(Relation):
+        raise InvalidParameterError(
+            "relation must be a Relation or one of 'add_remove', 'replace', as the "
+            "group source's `relation` says."
+        )
+    return relation == Relation.REPLACE
+
+
+def root(square: int) -> float:
+    """Return the least float whose square is at least an integer.
+
+    Example:
+        >>> root(4), root(2) ** 2 >= 2
+        (2.0, True)
+    """
+    found = math.sqrt(square)
+    while Fraction(found) ** 2 < square:
+        found = math.nextafter(found, math.inf)
+    return found
+
+
+def at_least(noise_multiplier: float, sensitivity: float) -> float:
+    """Return sigma = z times the sensitivity, rounded up, never down.
+
+    Example:
+        >>> at_least(4.0, 0.5)
+        2.0
+    """
+    sigma = noise_multiplier * sensitivity
+    if Fraction(sigma) < Fraction(noise_multiplier) * Fraction(sensitivity):
+        sigma = math.nextafter(sigma, math.inf)
+    return sigma
+
+
+def integers(name: str, given: Any) -> npt.NDArray[Any]:
+    """Return what is given as an array of integers of at most 64 bits, or refuse it."""
     try:
-        array = np.asarray(counts)
-    except ValueError:
+        array = np.asarray(given)
+    except (ValueError, OverflowError):
         # The chain is cut: NumPy's message may quote what it was given.
+        raise InvalidParameterError(f"{name} must be an array of integers.") from None
+    # An empty list has no type of its own: NumPy makes it one of floats.
+    if array.dtype.kind not in "iu" and array.size:
         raise InvalidParameterError(
-            "counts must be a flat sequence of integers."
-        ) from None
-    if array.ndim != 1:
-        raise InvalidParameterError(
-            f"counts must be one-dimensional, not of {array.ndim} dimensions."
+            f"{name} must be integers of at most 64 bits, not {array.dtype}."
         )
-    if array.size == 0:
+    return array if array.size else array.astype(np.int64)
+
+
+def count_array(name: str, counts: Any) -> npt.NDArray[np.int64]:
+    """Return counts over a public domain, shape `(d,)` with d of at least 1."""
+    array = integers(name, counts)
+    if array.ndim != 1 or array.size == 0:
         raise InvalidParameterError(
-            "counts must not be empty: give one count per member of the public domain, "
-            "0 where no answer fell."
+            f"{name} must be a flat sequence: one count for each member of the public "
+            "domain, 0 where no answer fell."
         )
-    if array.dtype.kind not in "iu":
-        raise InvalidParameterError(
-            "counts must be integers, one count of answers each, of at most 64 bits; "
-            f"not {array.dtype}."
-        )
-    if int(array.min()) < 0:
-        raise InvalidParameterError("counts must not be negative: they count answers.")
-    if int(array.max()) > MAX_COUNT:
-        raise InvalidParameterError(f"counts must be at most {MAX_COUNT}.")
+    if int(array.min()) < 0 or int(array.max()) > MAX_COUNT:
+        raise InvalidParameterError(f"{name} must be between 0 and {MAX_COUNT}.")
     return array.astype(np.int64, copy=False)
 
 
@@ -76,58 +171,19 @@ def count_mapping(counts: Any) -> list[tuple[str, int]]:
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
-def vector_rows(vectors: Any) -> npt.NDArray[np.float64]:
-    """Return a finite float array of shape `(m, D)`, or refuse it; m may be 0."""
-    rows = _matrix("vectors", vectors)
-    if not bool(np.isfinite(rows).all()):
-        raise InvalidParameterError(
-            "vectors must be finite: leave out the rows of slots that abstain."
-        )
-    return rows
-
-
-def probability_rows(distributions: Any) -> npt.NDArray[np.float64]:
-    """Return an array of shape `(m, K)`, nonnegative, rows of at most 1 in all."""
-    rows = _matrix("distributions", distributions)
-    # Written so that a NaN fails both comparisons.
-    with np.errstate(over="ignore", invalid="ignore"):
-        within = rows.sum(axis=1) <= 1 + MASS_TOLERANCE
-        if rows.size and not bool(rows.min() >= 0 and within.all()):
-            raise InvalidParameterError(
-                "distributions must be probabilities, at most 1 in all per row: leave "
-                "out the rows of slots that abstain, as `token_distribution` does."
-            )
-    return rows
-
-
-def index_array(name: str, indices: Any) -> npt.NDArray[np.integer]:
-    """Return public indices, at least one of them, shape `(k,)`."""
-    array = np.asarray(indices)
-    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise InvalidParameterError(
-            f"{name} must be a flat sequence of one index or more."
-        )
-    if int(array.min()) < 0:
-        raise InvalidParameterError(f"{name} must not be negative.")
-    return array
-
-
-def _matrix(name: str, rows: Any) -> npt.NDArray[np.float64]:
+def float_rows(name: str, rows: Any) -> npt.NDArray[np.float64]:
+    """Return an array of floats, shape `(m, D)`, or refuse it; m may be 0."""
     try:
         array = np.asarray(rows)
     except ValueError:
         raise InvalidParameterError(
             f"{name} must be rows of one length, one row per answering slot."
         ) from None
-    if array.ndim != 2 or array.shape[1] == 0:  # noqa: PLR2004  # Rows and columns.
+    if array.ndim != 2 or not 1 <= array.shape[1] <= _MAX_DIMENSION:  # noqa: PLR2004 - rows and columns
         raise InvalidParameterError(
-            f"{name} must have shape (m, D) with D of at least 1; for no rows give "
-            "numpy.empty((0, D))."
+            f"{name} must have shape (m, D), D from 1 to {_MAX_DIMENSION}; for no rows "
+            "give numpy.empty((0, D))."
         )
     if array.dtype.kind not in "fiu":
         raise InvalidParameterError(f"{name} must be real numbers, not {array.dtype}.")
-    if array.shape[1] > MAX_DIMENSION:
-        raise InvalidParameterError(
-            f"{name} must have at most {MAX_DIMENSION} columns."
-        )
     return array.astype(np.float64, copy=False)

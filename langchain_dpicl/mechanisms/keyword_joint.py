@@ -3,23 +3,33 @@
 Gillenwater, Joseph, Munoz Medina, Ribero, *A Joint Exponential Mechanism for
 Differentially Private Top-k*, ICML 2022; Wu et al., ICLR 2024, Algorithm 4, Theorem 9.
 
-1. *Sensitivity.* A sequence s of k distinct words of a public domain has the utility
-   u(s) = -max_i (H(i) - H(s_i)), H(i) the i-th largest count. It moves by at most
-   Delta = 1 (`ADD_REMOVE`) or 2 (`REPLACE`).
-2. *Noise.* s is drawn with probability proportional to exp(epsilon u(s) / (2 Delta)),
-   exactly: among all d! / (d - k)! sequences, grouped by t = -u(s).
-   Let A_i(t) be the words with H(w) >= H(i) - t and n_i(t) their number. The sets are
-   nested in i, so N_t = prod_i (n_i(t) - (i - 1)) sequences have u(s) >= -t. N_t is an
-   integer of some hundred digits and is kept as one. First t is drawn with weight
-   (N_t - N_(t-1)) exp(-epsilon t / (2 Delta)): a uniform real with lazily drawn bits
-   is compared with the cumulative weights, computed as precisely as that takes. Then
-   s uniformly among u(s) = -t: with i the first position that violates t - 1 (its
-   weight is again an integer), positions before i come from A_j(t - 1), position i
-   from A_i(t) without A_i(t - 1), later ones from A_j(t), skipping words already used.
-   Those lie in the set drawn from (before i and after it), or outside it (at i), so
-   the number of choices at each position is what the weight counts.
-3. *Event* (`joint_template`). Exponential mechanism with parameter epsilon: pure
-   epsilon, bounded range.
+Input         H(w), the number of answers with word w, over a public domain of d words;
+              an answer counts a word once.
+Neighbors     One unit touches one slot. `replace`: it changes from any answer, or none,
+              to any other. `add_remove`: one slot appears or vanishes.
+Sensitivity   A sequence s of k distinct words has the utility u(s) = -max_i (H(i) -
+              H(s_i)), H(i) the i-th largest count. An answer adds 0 or 1 to each count,
+              so each H(i) moves up by 0 or 1 and a difference by at most 1: Delta = 1
+              (`add_remove`), or 2 (`replace`: a removal, then an addition).
+Noise         s is drawn with probability proportional to exp(epsilon u(s) / (2 Delta)),
+              exactly, among all d! / (d - k)! sequences, grouped by t = -u(s); see
+              below.
+Event         Exponential(epsilon, rate): pure epsilon, and bounded range.
+What is free  The wording of the answer; nothing else is released.
+Tested by     `tests/mechanisms/test_words.py`: the law against mpmath over all
+              sequences, with twice epsilon as the twin; both sensitivities by
+              enumeration; weights of large epsilon and large domains.
+
+**How it is drawn.** Let A_i(t) be the words with H(w) >= H(i) - t and n_i(t) their
+number. The sets are nested in i, so N_t = prod_i (n_i(t) - (i - 1)) sequences have u(s)
+>= -t. N_t is an integer of some hundred digits and is kept as one. First t is drawn
+with weight (N_t - N_(t-1)) exp(-epsilon t / (2 Delta)): a uniform real with lazily
+drawn bits is compared with the cumulative weights, computed as precisely as that takes.
+Then s uniformly among u(s) = -t: with i the first position that violates t - 1 (its
+weight is again an integer), positions before i come from A_j(t - 1), position i from
+A_i(t) without A_i(t - 1), later ones from A_j(t), skipping words already used. Those
+lie in the set drawn from (before i and after it), or outside it (at i), so the number
+of choices at each position is what the weight counts.
 """
 
 from __future__ import annotations
@@ -33,44 +43,52 @@ from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
+from mpmath import libmp
 
-from langchain_dpicl.accounting.parts import ExponentialPart
-from langchain_dpicl.accounting.template import EventTemplate
+from langchain_dpicl.accounting.events import Charge, Exponential
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import sensitivity
-from langchain_dpicl.mechanisms.inputs import count_array
-from langchain_dpicl.mechanisms.lazy_uniform import GUARD_BITS, LazyUniform
-from langchain_dpicl.mechanisms.noise import ExponentialNoise
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms import inputs
+from langchain_dpicl.mechanisms.exact import GUARD_BITS, Integers, Uniform
+from langchain_dpicl.mechanisms.random import current
 
-_DENSE = 1 << 20
 _FIRST_BITS = 64
 _LOG2_E = Fraction(1442, 1000)
 """A little below log2(e), so that what is left out is overestimated."""
 
 
-def joint_template(
-    mechanism: str, epsilon: float | None = None, *, sampling_rate: float = 1.0
-) -> EventTemplate[ExponentialNoise]:
-    """Return what `joint_top_k` is charged: an exponential mechanism.
+def charge(
+    *,
+    epsilon: float | None = None,
+    sampling_rate: float = 1.0,
+    name: str = "ksa/joint",
+) -> Charge:
+    """Return what `joint_top_k` costs: an exponential mechanism.
 
     Example:
-        >>> joint_template("ksa/joint", 0.5).events(1.0, 0.0)
-        (Exponential(epsilon=0.5, count=1),)
+        >>> charge(epsilon=0.5).parts[0].epsilon
+        0.5
     """
-    part = ExponentialPart(epsilon)
-    return EventTemplate(mechanism, (part,), ExponentialNoise, sampling_rate)
+    part = Exponential(epsilon=epsilon, sampling_rate=sampling_rate)
+    return Charge(name=name, parts=(part,))
+
+
+def sensitivity(relation: Relation | str) -> int:
+    """Return the sensitivity of -max_i (H(i) - H(s_i)), for any words s: 1 or 2.
+
+    Example:
+        >>> sensitivity("replace")
+        2
+    """
+    return 2 if inputs.is_replace(relation) else 1
 
 
 def joint_top_k(
     counts: Sequence[int] | npt.NDArray[np.integer],
     k: int,
-    *,
-    epsilon: float,
+    paid: Exponential,
     relation: Relation | str,
-    random: SecureRandom | None = None,
 ) -> list[int]:
     """Release k distinct words of a public domain, the most frequent first.
 
@@ -81,9 +99,8 @@ def joint_top_k(
             shape `(d,)`. An answer counts a word once. The domain is public, never
             collected from answers.
         k: How many words to release, public.
-        epsilon: Privacy loss bound.
+        paid: The event that was charged.
         relation: How the slots of neighbors differ.
-        random: Source of the draws; None is the operating system's.
 
     Returns:
         Indices into `counts`, in the order of the ranks they stand for.
@@ -92,44 +109,33 @@ def joint_top_k(
         InvalidParameterError: If an argument is malformed, or the domain has fewer than
             k words. Messages hold no count.
 
-    Privacy:
-        Unit and relation: one slot, as `relation` says. Sensitivity of the utility:
-        1 under `ADD_REMOVE`, 2 under `REPLACE`. Noise: exponential mechanism over
-        sequences, drawn exactly. Event: exponential mechanism with parameter
-        epsilon: pure epsilon, bounded range. Source: ICML 2022 paper, Section 3;
-        ICLR 2024 paper, Theorem 9.
-
     Example:
-        >>> joint_top_k([1, 900, 2, 3, 800], 2, epsilon=1.0, relation="add_remove")
+        >>> joint_top_k([1, 900, 2, 3, 800], 2, Exponential(epsilon=1.0), "replace")
         [1, 4]
     """
-    histogram = count_array(counts)
+    histogram = inputs.count_array("counts", counts)
     k = parameters.count(k, "k")
     if k > histogram.size:
         raise InvalidParameterError(
             f"k is {k}, but the domain has only {histogram.size} words. Enlarge the "
             "public domain or lower k."
         )
-    rate = Fraction(parameters.epsilon(epsilon))
-    rate /= 2 * sensitivity.joint_utility(relation)
-    source = checked_source(random)
-
+    rate = inputs.epsilon(paid, Exponential) / (2 * sensitivity(relation))
     levels = _Levels(histogram, k)
-    loss = _draw_loss(levels, rate, source)
-    return _draw_sequence(levels, loss, source)
+    return _draw_sequence(levels, _draw_loss(levels, rate))
 
 
 class _Levels:
     """A histogram by level: distinct counts, ascending, and how many words reach each.
 
-    `reaching` ends with 0; `top` is H(1), ..., H(k), and `span` H(1) - H(d).
+    `reaching` ends with 0; `top` is H(1), ..., H(k), and `span` H(1) - H(d). `words`
+    has the words by rank; equal counts by their index.
     """
 
-    def __init__(self, histogram: npt.NDArray[np.int64], k: int) -> None:
-        self._histogram = histogram
-        self._members: dict[int, npt.NDArray[np.intp]] = {}
+    def __init__(self, histogram: Integers, k: int) -> None:
         self.k = k
-        heights, sizes = _distinct(histogram)
+        self.words = np.argsort(-histogram, kind="stable")
+        heights, sizes = np.unique(histogram, return_counts=True)
         self.heights: list[int] = heights.tolist()
         self.reaching: list[int] = [*sizes[::-1].cumsum()[::-1].tolist(), 0]
         top = np.repeat(heights[::-1], np.minimum(sizes[::-1], k))
@@ -148,29 +154,8 @@ class _Levels:
         """Return N_t, the number of sequences with utility of at least -t."""
         return math.prod(self.choices(i, loss) for i in range(self.k))
 
-    def word(self, rank: int) -> int:
-        """Return the index of a word by rank from 0; equal counts by their index."""
-        # `reaching` descends: the level is the last one that more than `rank` reach.
-        level = bisect_left(self.reaching, -rank, key=lambda reach: -reach) - 1
-        if level not in self._members:
-            height = self.heights[level]
-            self._members[level] = np.flatnonzero(self._histogram == height)
-        return int(self._members[level][rank - self.reaching[level + 1]])
 
-
-def _distinct(
-    histogram: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct counts, ascending, and how many words have each."""
-    if int(histogram.max()) > _DENSE:
-        heights, sizes = np.unique(histogram, return_counts=True)
-        return heights, sizes.astype(np.int64)
-    dense = np.bincount(histogram)
-    present = np.flatnonzero(dense)
-    return present.astype(np.int64), dense[present].astype(np.int64)
-
-
-def _draw_loss(levels: _Levels, rate: Fraction, source: SecureRandom) -> int:
+def _draw_loss(levels: _Levels, rate: Fraction) -> int:
     """Draw t with probability proportional to (N_t - N_(t-1)) exp(-rate t)."""
 
     @lru_cache(maxsize=2)
@@ -183,7 +168,8 @@ def _draw_loss(levels: _Levels, rate: Fraction, source: SecureRandom) -> int:
         _, sums = cumulative(bits)
         return (sums[min(position, len(sums) - 1)] << bits) // sums[-1]
 
-    uniform = LazyUniform(source, source.bits(_FIRST_BITS), _FIRST_BITS)
+    first = current().getrandbits(_FIRST_BITS)
+    uniform = Uniform(current(), first, _FIRST_BITS)
     low, high = 0, len(cumulative(_FIRST_BITS)[0]) - 1
     while not uniform.is_below(partial(share, high)):
         low, high = high + 1, len(cumulative(uniform.bits)[0]) - 1
@@ -235,8 +221,6 @@ def _weights(
     integer, which costs up to 1), so a ratio of sums of up to 2^40 of them is off by
     less than 2^-bits.
     """
-    from mpmath import libmp  # 40 ms; other mechanisms do without.
-
     precision = bits + GUARD_BITS
     slope = libmp.from_rational(-rate.numerator, rate.denominator, 2 * precision)
     floats = []
@@ -252,7 +236,7 @@ def _weights(
     ]
 
 
-def _draw_sequence(levels: _Levels, loss: int, source: SecureRandom) -> list[int]:
+def _draw_sequence(levels: _Levels, loss: int) -> list[int]:
     """Draw uniformly among the sequences with utility of exactly -loss."""
     k = levels.k
     strict = [levels.choices(i, loss - 1) for i in range(k)]
@@ -260,20 +244,15 @@ def _draw_sequence(levels: _Levels, loss: int, source: SecureRandom) -> list[int
     before = list(accumulate(strict, int.__mul__, initial=1))
     after = list(accumulate(reversed(loose), int.__mul__, initial=1))[::-1]
     weights = [before[i] * (loose[i] - strict[i]) * after[i + 1] for i in range(k)]
-    first = _draw_index(weights, source)
+    sums = list(accumulate(weights))
+    first = bisect_right(sums, current().randrange(sums[-1]))
 
     ranks: dict[int, None] = {}
     for i in range(k):
         start = levels.within(i, loss - 1) if i == first else 0
         stop = levels.within(i, loss - 1 if i < first else loss)
-        rank = start + source.below(stop - start)
+        rank = current().randrange(start, stop)
         while rank in ranks:
-            rank = start + source.below(stop - start)
+            rank = current().randrange(start, stop)
         ranks[rank] = None
-    return [levels.word(rank) for rank in ranks]
-
-
-def _draw_index(weights: list[int], source: SecureRandom) -> int:
-    """Draw an index with probability proportional to its integer weight."""
-    sums = list(accumulate(weights))
-    return bisect_right(sums, source.below(sums[-1]))
+    return [int(levels.words[rank]) for rank in ranks]

@@ -5,20 +5,28 @@ sparse histogram of Korolova, Kenthapadi, Mishra, Ntoulas, *Releasing Search Que
 Clicks Privately*, WWW 2009, with Gaussian noise: Karrer, Kifer, Wilkins, Zhang, *Exact
 Privacy Analysis of the Gaussian Sparse Histogram Mechanism*, 2022.
 
-Let H(w) be the number of answers with word w. For neighbors x, x' let C be the words
-that occur in both, D those that occur in x alone, D' those in x' alone.
+Input         H(w), the number of answers with word w; an answer counts a word once, and
+              at most c words. For neighbors x, x' let C be the words that occur in
+              both, D those that occur in x alone, D' those in x' alone.
+Neighbors     One unit touches one slot. `replace`: it changes from any answer, or none,
+              to any other. `add_remove`: one slot appears or vanishes.
+Sensitivity   A word of D is in the answer that x has in place of the one of x' (or of
+              none), and in no other: its count is exactly 1, and |D| <= c. The same
+              holds for D'. The counts of the words in C differ by at most one each: by
+              sqrt(c) in L2 (`add_remove`) or sqrt(2c) (`replace`).
+Noise         Each word with a positive count gets a rounded Gaussian K of its own, of
+              scale sigma = z sqrt(c) or z sqrt(2c). It is released if H(w) + K > 1 + t,
+              with t the least quantile of K *as drawn* with P(K > t) <= delta0 / c (see
+              `gate`). The others, of which there is no list, are never released. A
+              released word may show H(w) + K.
+Event         Gaussian(z) and Failure(delta0), under both relations; the proof is below.
+What is free  The order of the words by their noisy counts, `clear_first`; `pass_rate`
+              and `required_count`, of public numbers.
+Tested by     `tests/mechanisms/test_words.py`: a word's law against mpmath; counts and
+              new words of all small neighbors by enumeration. Twins: half the noise,
+              delta0 for each word instead of delta0 / c.
 
-1. *Sensitivity.* A word of D is in the answer that x has in place of the one of x' (or
-   of none), and in no other: its count is exactly 1, and |D| <= c. The same holds for
-   D'. The counts of the words in C differ by at most one each: by sqrt(c) in L2
-   (`ADD_REMOVE`) or sqrt(2c) (`REPLACE`).
-2. *Noise.* Each word with a positive count gets its own rounded Gaussian K of scale
-   sigma = z sqrt(c) or z sqrt(2c). It is released if H(w) + K > 1 + t, with t the least
-   quantile of K *as drawn* with P(K > t) <= delta0 / c. The others, of which there is
-   no list, are never released. A released word may show H(w) + K (`threshold_words`).
-3. *Event* (`threshold_template`). Gaussian(z) plus delta0, under both relations.
-
-*Proof of 3.* Let p = P(K > t), at most delta0 / c: the probability that a word of
+*Proof.* Let p = P(K > t), at most delta0 / c: the probability that a word of
 count 1 is released. M(x) releases a part of C and, independently, a part of D that is
 empty with probability a = (1-p)^|D|; M(x') likewise, with a' = (1-p)^|D'|. Write P and
 Q for the laws of what x and x' release of C, words alone or with their noisy counts.
@@ -36,14 +44,13 @@ of outputs, and S_C those of them without a word of D or D',
 Exchanging x and x' gives the other direction. The last line is the curve of a Gaussian
 mechanism that fails altogether with probability delta0, at every real eps: so the
 release composes, and is amplified by sampling, as Gaussian(z) and delta0 are
-(`accounting.Failure`). Outputs
-with words of D', which are not in the first term, cost nothing by themselves: that
-is why c words pay for delta0, and not the 2c words of D and D' that a union bound over
-both worlds would count under `REPLACE`.
+(`accounting.Failure`). Outputs with words of D', which are not in the first term, cost
+nothing by themselves: that is why c words pay for delta0, and not the 2c words of D and
+D' that a union bound over both worlds would count under `replace`.
 
-*When to use which.* Propose-test-release (`keyword_ptr.py`) wants a gap below the k-th
+*When to use which.* Propose-test-release (`keyword_ptr`) wants a gap below the k-th
 word and has noise 1 z or 2 z, whatever k is. This release wants no gap, so ties and
-several right words are fine. Under `REPLACE` its noise is 1.4 z for one word an answer,
+several right words are fine. Under `replace` its noise is 1.4 z for one word an answer,
 2 z for two, and grows from there.
 """
 
@@ -51,65 +58,86 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from langchain_dpicl.accounting.parts import GaussianPart
-from langchain_dpicl.accounting.template import EventTemplate
+from langchain_dpicl.accounting.events import Charge, Failure, Gaussian
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import sensitivity
-from langchain_dpicl.mechanisms.inputs import MAX_COUNT, count_mapping
-from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian, count_grid
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms import inputs, keyword_ptr
+from langchain_dpicl.mechanisms.gate import Gate
 from langchain_dpicl.mechanisms.voting import lead_over_a_tie
 
-_MIN_DELTA0 = 1e-290
-"""Shared out among the most words it is still a number that can be computed with."""
+MAX_ITEMS = 1 << 16
+"""Most words of one answer that are counted: far beyond what makes sense."""
 
 
-@dataclass(frozen=True)
-class ThresholdNoise:
-    """The noise of `threshold_words`."""
-
-    noise_multiplier: float
-    """z = sigma / sensitivity of all counts together."""
-
-    delta0: float
-    """Bound on the probability that the words of one answer alone come out."""
-
-
-def threshold_template(
-    mechanism: str,
-    noise_multiplier: float | None = None,
+def charge(
     *,
+    noise_multiplier: float | None = None,
     delta0: float | None = None,
     sampling_rate: float = 1.0,
-) -> EventTemplate[ThresholdNoise]:
-    """Return what `threshold_words` is charged: Gaussian(z) and delta0.
+    name: str = "ksa/threshold",
+) -> Charge:
+    """Return what `threshold_words` costs: a Gaussian and a failure.
 
     Example:
-        >>> template = threshold_template("ksa/threshold", 2.0, delta0=1e-8)
-        >>> template.events(1.0, 1e-8)[1]
-        Failure(delta0=1e-08, count=1)
+        >>> charge(noise_multiplier=2.0, delta0=1e-8).parts[1].delta0
+        1e-08
     """
-    part = GaussianPart(noise_multiplier)
-    return EventTemplate(
-        mechanism, (part,), ThresholdNoise, sampling_rate, True, delta0
+    return keyword_ptr.charge(
+        noise_multiplier=noise_multiplier,
+        delta0=delta0,
+        sampling_rate=sampling_rate,
+        name=name,
     )
+
+
+def check(items_per_answer: int) -> int:
+    """Return how many words an answer counts for, from 1 to 65,536, or refuse it.
+
+    Raises:
+        InvalidParameterError: If it is out of that range.
+    """
+    words = parameters.count(items_per_answer, "items_per_answer")
+    if words > MAX_ITEMS:
+        raise InvalidParameterError(
+            f"items_per_answer must be at most {MAX_ITEMS}, not {words}."
+        )
+    return words
+
+
+def sensitivity(relation: Relation | str, items_per_answer: int) -> float:
+    """Return the L2 sensitivity of the counts of words that both neighbors have.
+
+    It is sqrt(c) or sqrt(2c), never rounded down.
+
+    Example:
+        >>> sensitivity("replace", items_per_answer=2)
+        2.0
+    """
+    words = check(items_per_answer)
+    return inputs.root(2 * words if inputs.is_replace(relation) else words)
+
+
+def sigma(
+    paid: tuple[Gaussian, Failure],
+    relation: Relation | str,
+    *,
+    items_per_answer: int,
+) -> float:
+    """Return the standard deviation of a word's noise, in answers."""
+    z, _ = inputs.test_terms(paid)
+    return inputs.at_least(z, sensitivity(relation, items_per_answer))
 
 
 def threshold_words(
     counts: Mapping[str, int],
-    items_per_answer: int,
-    *,
-    noise_multiplier: float,
-    delta0: float,
+    paid: tuple[Gaussian, Failure],
     relation: Relation | str,
-    random: SecureRandom | None = None,
+    *,
+    items_per_answer: int,
 ) -> dict[str, float]:
     """Release the words whose noisy counts pass a threshold, with these counts.
 
@@ -120,11 +148,9 @@ def threshold_words(
             be seen in the counts, so it is not checked here: with a longer answer among
             them the promise does not hold. Words that are missing count 0; an empty
             mapping is fine.
-        items_per_answer: Most different words c that an answer counts for, public.
-        noise_multiplier: z = sigma / sensitivity of all counts together.
-        delta0: Bound on the probability that the words of one answer alone come out.
+        paid: The two events that were charged.
         relation: How the slots of neighbors differ.
-        random: Source of the noise; None is the operating system's.
+        items_per_answer: Most different words c that an answer counts for, public.
 
     Returns:
         The noisy count of each word that passes, in answers: the largest first, equal
@@ -134,34 +160,22 @@ def threshold_words(
         InvalidParameterError: If an argument is malformed. Messages hold no word or
             count.
 
-    Privacy:
-        Unit and relation: one slot, as `relation` says. Sensitivity of the counts of
-        the words that both neighbors have, L2: sqrt(c) under `ADD_REMOVE`, sqrt(2c)
-        under `REPLACE`; at most c words are in one neighbor and not in the other, each
-        with count 1. Noise: rounded Gaussian, sigma = z * sensitivity, exact. Event:
-        Gaussian(z), and delta0 added to delta for every use. Source: the proof above;
-        Karrer, Kifer, Wilkins, Zhang (2022).
-
     Example:
         >>> votes = {"cough": 90, "fever": 88, "rash": 1}
-        >>> released = threshold_words(
-        ...     votes, 2, noise_multiplier=2.0, delta0=1e-6, relation="replace"
-        ... )
-        >>> sorted(released)
+        >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
+        >>> sorted(threshold_words(votes, paid, "replace", items_per_answer=2))
         ['cough', 'fever']
     """
-    pairs = count_mapping(counts)
-    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
-    source = checked_source(random)
-
+    pairs = inputs.count_mapping(counts)
+    gate = _gate(paid, relation, items_per_answer)
     # A word that is listed with 0 must be like one that is not listed.
     seen = sorted((word, count) for word, count in pairs if count > 0)
-    noise = test.noise.draw(len(seen), source)
     numbers = np.array([count for _, count in seen], np.int64)
-    passed = test.passes(numbers, noise)
-    noisy = (test.weight * numbers + noise) / test.weight
+    noise = gate.noise.draw(len(seen))
+    passed = gate.passes(numbers, noise).tolist()
+    noisy = ((gate.weight * numbers + noise) / gate.weight).tolist()
     released = {
-        word: float(count)
+        word: count
         for (word, _), count, out in zip(seen, noisy, passed, strict=True)
         if out
     }
@@ -170,11 +184,10 @@ def threshold_words(
 
 def clear_first(
     noisy: Mapping[str, float],
-    items_per_answer: int,
-    *,
-    noise_multiplier: float,
-    delta0: float,
+    paid: tuple[Gaussian, Failure],
     relation: Relation | str,
+    *,
+    items_per_answer: int,
 ) -> str | None:
     """Return the word of `threshold_words` that clearly leads all others, if one does.
 
@@ -184,117 +197,72 @@ def clear_first(
     The arguments are those of that release: it is post-processing.
 
     Example:
-        >>> noise = {"noise_multiplier": 1.0, "delta0": 1e-6, "relation": "replace"}
-        >>> clear_first({"cough": 90.2, "fever": 39.5}, 1, **noise)
+        >>> paid = Gaussian(noise_multiplier=1.0), Failure(delta0=1e-6)
+        >>> clear_first(
+        ...     {"cough": 90.2, "fever": 39.5}, paid, "replace", items_per_answer=1
+        ... )
         'cough'
-        >>> clear_first({"cough": 40.2, "fever": 39.5}, 1, **noise)
     """
-    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
-    sigma = test.noise.scale / test.weight
+    gate = _gate(paid, relation, items_per_answer)
     (word, first), *rest = [*noisy.items(), ("", -math.inf)]
-    second = max([1 + test.quantile / test.weight, *(count for _, count in rest)])
-    return word if first - second >= lead_over_a_tie(sigma) else None
+    second = max([1 + gate.quantile / gate.weight, *(count for _, count in rest)])
+    lead = lead_over_a_tie(gate.noise.scale) / gate.weight
+    return word if first - second >= lead else None
 
 
-def threshold_pass_rate(
+def pass_rate(
     count: float,
+    paid: tuple[Gaussian, Failure],
+    relation: Relation | str,
     *,
     items_per_answer: int,
-    noise_multiplier: float,
-    delta0: float,
-    relation: Relation | str,
 ) -> float:
     """Return the exact probability that `threshold_words` releases a word of a count.
 
     For planning, on a count that is assumed or public: the counts of real data are
-    private. The arguments are those of `threshold_words`; one that is out of its range
-    is a `InvalidParameterError`.
+    private.
 
     Returns:
-        0 for a count of 0, and at most `delta0 / items_per_answer` for a count of 1.
+        0 for a count of 0, and at most delta0 / c for a count of 1.
+
+    Raises:
+        InvalidParameterError: If an argument is out of its range.
 
     Example:
-        >>> noise = {"noise_multiplier": 2.0, "delta0": 1e-6, "relation": "replace"}
-        >>> round(threshold_pass_rate(25, items_per_answer=2, **noise), 3)
+        >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
+        >>> round(pass_rate(25, paid, "replace", items_per_answer=2), 3)
         0.866
     """
-    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
-    number = parameters.finite("count", count)
-    if not 0 <= number <= MAX_COUNT:
-        raise InvalidParameterError(
-            f"count must be between 0 and {MAX_COUNT}, not {number:g}."
-        )
-    return test.pass_rate(number)
+    rate = _gate(paid, relation, items_per_answer).pass_rate(count)
+    return rate if count else 0.0
 
 
 def required_count(
+    paid: tuple[Gaussian, Failure],
+    relation: Relation | str,
     *,
     items_per_answer: int,
-    noise_multiplier: float,
-    delta0: float,
-    relation: Relation | str,
     pass_rate: float = 0.95,
-) -> float:
-    """Return the true count at which a word is released with the given probability.
+) -> int:
+    """Return the least whole count that is released with the given probability.
 
-    The arguments are those of `threshold_words`, and a probability strictly between 0
-    and 1; one that is out of its range is a `InvalidParameterError`.
+    It is one word's: several words come out together less often.
 
-    Returns:
-        The smallest such count, at least 1, in answers. Counts are whole, so round it
-        up. It is one word's: several words come out together less often.
+    Raises:
+        InvalidParameterError: If an argument is out of its range; a probability is
+            between 0 and 1.
 
     Example:
-        >>> noise = {"noise_multiplier": 2.0, "delta0": 1e-6, "relation": "replace"}
-        >>> round(required_count(items_per_answer=2, **noise), 1)
-        27.2
+        >>> paid = Gaussian(noise_multiplier=2.0), Failure(delta0=1e-6)
+        >>> required_count(paid, "replace", items_per_answer=2)
+        28
     """
-    test = _word_test(items_per_answer, noise_multiplier, delta0, relation)
-    rate = parameters.delta(pass_rate, "pass_rate")
-    # P(K > t - e) >= rate iff P(K > e - t - 1) <= 1 - rate, by symmetry.
-    excess = max(0, test.quantile + test.noise.upper_quantile(1 - rate) + 1)
-    return 1 + excess / test.weight
+    return _gate(paid, relation, items_per_answer).required(pass_rate, 1)
 
 
-@dataclass(frozen=True)
-class _WordTest:
-    """The test of one word in grid steps, `weight` an answer; all of it is public.
-
-    The quantile is t with P(K > t) <= delta0 / c.
-    """
-
-    weight: int
-    noise: RoundedGaussian
-    quantile: int
-
-    def passes(
-        self, counts: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.bool_]:
-        """Return which words of positive counts are released, shape as `counts`."""
-        # int64 holds it: a weight of at most 2^29 times a count of at most 2^32.
-        released: npt.NDArray[np.bool_] = (
-            self.weight * counts + noise > self.weight + self.quantile
-        )
-        return released
-
-    def pass_rate(self, count: float) -> float:
-        if count == 0:
-            return 0.0
-        excess = self.weight * (count - 1)
-        return self.noise.tail(math.floor(self.quantile - excess))
-
-
-def _word_test(
-    items_per_answer: int,
-    noise_multiplier: float,
-    delta0: float,
-    relation: Relation | str,
-) -> _WordTest:
-    z = parameters.noise_multiplier(noise_multiplier)
-    bound = parameters.delta(delta0, "delta0")
-    if bound < _MIN_DELTA0:
-        raise InvalidParameterError(f"delta0 must be at least {_MIN_DELTA0:g}.")
-    distance = sensitivity.keyword_l2(relation, items_per_answer)
-    weight, noise = count_grid(sensitivity.noise_scale(z, distance))
-    share = bound / sensitivity.new_keywords(relation, items_per_answer)
-    return _WordTest(weight, noise, noise.upper_quantile(share))
+def _gate(
+    paid: tuple[Gaussian, Failure], relation: Relation | str, items_per_answer: int
+) -> Gate:
+    z, delta0 = inputs.test_terms(paid)
+    distance = sensitivity(relation, items_per_answer)
+    return Gate.paid(z, distance, delta0 / items_per_answer, threshold=1)

@@ -2,87 +2,106 @@
 
 Tang, Shin, Inan, Manoel, Mireshghallah, Lin, Gopi, Kulkarni, Sim, *Privacy-Preserving
 In-Context Learning with Differentially Private Few-Shot Generation*, ICLR 2024,
-Algorithm 1 and Theorem 4.2.
+Algorithm 1 and Theorem 4.2; McKenna, Sheldon, *Permute-and-Flip*, NeurIPS 2020.
 
-Slot i says p_i, the probabilities of K *public* tokens, or nothing. What a row says is
-a function of that slot alone (`token_distribution`), and so is its point of the grid.
-
-**Gaussian** (`noisy_next_token`)
-
-1. *Sensitivity.* Each row becomes a point of an integer grid, in no coordinate negative
-   and of norm at most `limit` steps; `on_grid` establishes the norm on the grid point
-   itself. One row appears or vanishes (`ADD_REMOVE`): the integer sum moves by at most
-   `limit`. One row p changes to q (`REPLACE`): |p - q|^2 = |p|^2 + |q|^2 - 2 <p, q> <=
-   2 limit^2, because <p, q> >= 0: by at most sqrt(2) `limit`. Probabilities of at most
-   1 in all have norm at most 1, so clipping to that takes nothing away.
-2. *Noise.* Rounded Gaussians of s = 2^14 steps, limit = s / z or s / (sqrt(2) z): the
-   noise multiplier is z, exactly. (The paper's N(0, 2 sigma^2) is this, z = sigma.)
-3. *Event* (`next_token_template`). Gaussian with noise multiplier z, of the whole
-   vector: its argmax, or a token sampled from what it says, at any temperature, is
-   post-processing.
-
-**Noisy max** (`noisy_max_next_token`)
-
-1. *Sensitivity.* Each row, divided by its own maximum, becomes integers in 0 .. 2^20.
-   One row appears, vanishes or changes: each sum moves by at most 2^20, up or down.
-2. *Noise.* Permute-and-flip: candidate c succeeds with probability exp(-epsilon (max -
-   u_c) / (2 * 2^20)), an exact trial; one of those that succeed is drawn, each as
-   likely. It is the argmax of scores plus exponential noise of scale 2 Delta / epsilon.
-3. *Event* (`max_token_template`). Pure epsilon (McKenna, Sheldon, NeurIPS 2020, Theorem
-   1), of the winner alone.
+Input         Slot i says p_i, the probabilities of K *public* tokens, or nothing. What
+              a row says is a function of that slot alone (`token_distribution`), and so
+              is its point of the grid: integers, none negative.
+Neighbors     One unit touches one slot. `replace`: its row changes to any other, or to
+              none. `add_remove`: one row appears or vanishes.
+Sensitivity   *Gaussian:* points of norm at most `limit` steps (`vectors.on_grid`). A
+              row appears or vanishes: L2 `limit`. A row p becomes q: |p - q|^2 = |p|^2
+              + |q|^2 - 2 <p, q> <= 2 limit^2, because <p, q> >= 0: sqrt(2) `limit`.
+              Probabilities of at most 1 in all have norm at most 1, so clipping to that
+              takes nothing away.
+              *Noisy max:* each row, divided by its own maximum, becomes integers in 0
+              .. 2^20. Whatever one row does, each sum moves by at most 2^20, up or
+              down. (Under `add_remove` a row moves all sums one way, for which half the
+              noise would do; the factor 2 stays, as in the paper, so that a stored
+              event means one thing.)
+Noise         *Gaussian:* rounded Gaussians of s = 2^14 steps, limit = s / z or s /
+              (sqrt(2) z): the noise multiplier is z, exactly. (The paper's N(0, 2
+              sigma^2) is this, z = sigma.)
+              *Noisy max:* permute-and-flip. Candidate c succeeds with probability
+              exp(-epsilon (max - u_c) / (2 * 2^20)), an exact trial; one of those that
+              succeed is drawn, each as likely. It is the argmax of scores plus
+              exponential noise of scale 2 Delta / epsilon.
+Event         *Gaussian:* Gaussian(z, rate), of the whole vector. *Noisy max:*
+              Pure(epsilon, rate), of the winner alone.
+What is free  *Gaussian:* the argmax of the noisy sum, or a token sampled from what it
+              says, at any temperature. *Noisy max:* nothing but the winner.
+Tested by     `tests/mechanisms/test_sums.py`: the law of the winner against mpmath,
+              with twice epsilon as the twin; sums, norms and abstaining rows. The net
+              (`tests/unit_tests/laws`) measures both L2 sensitivities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from langchain_dpicl.accounting.parts import GaussianPart, PurePart
-from langchain_dpicl.accounting.template import EventTemplate
+from langchain_dpicl.accounting.events import Charge, Gaussian, Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.mechanisms import sensitivity
-from langchain_dpicl.mechanisms.ball_grid import SCALE, on_grid
-from langchain_dpicl.mechanisms.exponential_trials import succeed_exp
-from langchain_dpicl.mechanisms.inputs import (
-    MASS_TOLERANCE,
-    index_array,
-    probability_rows,
+from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.mechanisms import inputs, vectors, voting
+from langchain_dpicl.mechanisms.exact import (
+    Floats,
+    Integers,
+    RoundedGaussian,
+    bernoulli_exp,
 )
-from langchain_dpicl.mechanisms.noise import GaussianNoise, PureNoise
-from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms.random import current
 
 _UNIT = 1 << 20  # Grid steps that a row's maximum becomes, for noisy max.
 _BLOCK = 1 << 17
 """Numbers that are put on a grid at a time, so that they stay in the cache."""
 
 
-def next_token_template(
-    mechanism: str,
-    noise_multiplier: float | None = None,
+def charge(
     *,
+    noise_multiplier: float | None = None,
     sampling_rate: float = 1.0,
-    uses: int = 1,
-) -> EventTemplate[GaussianNoise]:
-    """Return what `uses` calls of `noisy_next_token` are charged: Gaussian(z) each.
+    count: int = 1,
+    name: str = "few-shot/gaussian",
+) -> Charge:
+    """Return what `count` calls of `noisy_next_token` cost, each on a fresh sample.
 
-    Each is on a fresh sample.
+    Example:
+        >>> charge(sampling_rate=0.1, count=100).parts[0].count
+        100
     """
-    part = GaussianPart(noise_multiplier)
-    return EventTemplate(mechanism, (part,), GaussianNoise, sampling_rate, uses=uses)
+    part = Gaussian(
+        noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, count=count
+    )
+    return Charge(name=name, parts=(part,))
+
+
+def max_charge(
+    *,
+    epsilon: float | None = None,
+    sampling_rate: float = 1.0,
+    count: int = 1,
+    name: str = "few-shot/noisy-max",
+) -> Charge:
+    """Return what `count` calls of `noisy_max_next_token` cost, each on a fresh sample.
+
+    `epsilon` is that of one token before sampling.
+    """
+    part = Pure(epsilon=epsilon, sampling_rate=sampling_rate, count=count)
+    return Charge(name=name, parts=(part,))
+
+
+def sensitivity(relation: Relation | str) -> float:
+    """Return the L2 sensitivity of a sum of probability vectors: 1 or sqrt 2."""
+    return voting.sensitivity(relation)
 
 
 def noisy_next_token(
-    distributions: npt.ArrayLike,
-    *,
-    noise_multiplier: float,
-    relation: Relation | str = "replace",
-    random: SecureRandom | None = None,
-) -> npt.NDArray[np.float64]:
+    distributions: npt.ArrayLike, paid: Gaussian, relation: Relation | str
+) -> Floats:
     """Release the sum of next-token distributions: sum_i p_i + N(0, (z Delta)^2 I).
 
     The token is its argmax (`numpy.argmax`: equal sums go to the token that is listed
@@ -91,9 +110,8 @@ def noisy_next_token(
     Args:
         distributions: One row per answering slot, its probabilities of the public
             tokens, shape `(m, K)`; m may be 0, and slots that abstain are left out.
-        noise_multiplier: z = sigma / sensitivity.
+        paid: The event that was charged.
         relation: How the slots of neighbors differ.
-        random: Source of the noise; None is the operating system's.
 
     Returns:
         The noisy sum, shape `(K,)`. Entries may be negative.
@@ -102,52 +120,23 @@ def noisy_next_token(
         InvalidParameterError: If an argument is malformed: rows that are ragged,
             negative, not finite, or more than 1 in all. Messages hold no entry.
 
-    Privacy:
-        Unit and relation: one row, as `relation` says. Sensitivity: L2, 1 under
-        `ADD_REMOVE` and sqrt(2) under `REPLACE`. Noise: rounded Gaussian, sigma = z
-        Delta, exact. Event: Gaussian(z), subsampled where every token's rows come
-        from a fresh Poisson sample. Source: Tang et al., ICLR 2024, Theorem 4.2.
-
     Example:
         >>> rows = [[0.5, 0.5, 0.0], [0.9, 0.0, 0.1]]
-        >>> noisy_next_token(rows, noise_multiplier=0.6).shape
+        >>> noisy_next_token(rows, Gaussian(noise_multiplier=0.6), "replace").shape
         (3,)
     """
-    rows = probability_rows(distributions)
-    z = parameters.noise_multiplier(noise_multiplier)
-    per_limit = sensitivity.next_token_l2(relation)
-    source = checked_source(random)
-
-    limit = SCALE / (per_limit * z)
+    rows = _probability_rows(distributions)
+    limit = vectors.SCALE / (sensitivity(relation) * inputs.noise_multiplier(paid))
     total = np.zeros(rows.shape[1], np.int64)
     for block in _blocks(rows):
-        total += on_grid(block, 1.0, limit).sum(axis=0, dtype=np.int64)
-    noise = RoundedGaussian(SCALE).draw(rows.shape[1], source)
-    released: npt.NDArray[np.float64] = (total + noise) / limit
+        total += vectors.on_grid(block, 1.0, limit).sum(axis=0, dtype=np.int64)
+    noise = RoundedGaussian(vectors.SCALE).draw(rows.shape[1])
+    released: Floats = (total + noise) / limit
     return released
 
 
-def max_token_template(
-    mechanism: str,
-    epsilon: float | None = None,
-    *,
-    sampling_rate: float = 1.0,
-    uses: int = 1,
-) -> EventTemplate[PureNoise]:
-    """Return what `uses` calls of `noisy_max_next_token` are charged: pure epsilons.
-
-    Each is on a fresh sample; `epsilon` is that of one token before sampling.
-    """
-    part = PurePart(epsilon)
-    return EventTemplate(mechanism, (part,), PureNoise, sampling_rate, uses=uses)
-
-
 def noisy_max_next_token(
-    distributions: npt.ArrayLike,
-    *,
-    epsilon: float,
-    relation: Relation | str = "replace",
-    random: SecureRandom | None = None,
+    distributions: npt.ArrayLike, paid: Pure, relation: Relation | str
 ) -> int:
     """Release the index of a token that many slots find likely: report-noisy-max.
 
@@ -160,9 +149,8 @@ def noisy_max_next_token(
         distributions: One row per answering slot, its probabilities of the public
             tokens, shape `(m, K)`; m may be 0. Each row is divided by its maximum;
             a row of zeros stays one.
-        epsilon: Privacy loss bound of the choice.
+        paid: The event that was charged.
         relation: How the slots of neighbors differ.
-        random: Source of the draws; None is the operating system's.
 
     Returns:
         An index in `range(K)`: argmax of the scores plus exponential noise of scale 2
@@ -172,36 +160,26 @@ def noisy_max_next_token(
         InvalidParameterError: If an argument is malformed: rows that are ragged,
             negative, not finite, or more than 1 in all. Messages hold no entry.
 
-    Privacy:
-        Unit and relation: one row, as `relation` says. Sensitivity: L-infinity, 1
-        under both. Under `ADD_REMOVE` a row moves all scores one way, for which half
-        the noise would do; the factor 2 stays, as in the paper, so that a stored event
-        means one thing. Noise: exact trials, see above. Event: pure epsilon, which
-        sampling at rate q amplifies to log(1 + q (e^epsilon - 1)). Source: McKenna,
-        Sheldon, NeurIPS 2020, Theorem 1; Tang et al., ICLR 2024.
-
     Example:
-        >>> noisy_max_next_token([[0.1, 0.9, 0.0]] * 500, epsilon=1.0)
+        >>> noisy_max_next_token([[0.1, 0.9, 0]] * 500, Pure(epsilon=1.0), "replace")
         1
     """
-    rows = probability_rows(distributions)
-    slope = Fraction(parameters.epsilon(epsilon))
-    slope /= 2 * Fraction(sensitivity.next_token_linf(relation)) * _UNIT
-    source = checked_source(random)
-
+    rows = _probability_rows(distributions)
+    inputs.is_replace(relation)  # One sensitivity for both; what is neither is refused.
+    slope = inputs.epsilon(paid, Pure) / (2 * _UNIT)
     scores = np.zeros(rows.shape[1], np.int64)
     for block in _blocks(rows):
         scores += _of_maximum_one(block).sum(axis=0, dtype=np.int64)
     # Visiting candidates in random order until one succeeds gives the same law: which
     # trials succeed does not depend on the order, and the first of them in a random
     # order is each as likely. One with the largest score always succeeds.
-    succeeded = np.flatnonzero(succeed_exp(scores.max() - scores, slope, source))
-    return int(succeeded[source.below(succeeded.size)])
+    succeeded = np.flatnonzero(bernoulli_exp(scores.max() - scores, slope))
+    return int(succeeded[current().randrange(succeeded.size)])
 
 
 def token_distribution(
     log_probabilities: npt.ArrayLike, places: npt.ArrayLike | None = None
-) -> npt.NDArray[np.float64] | None:
+) -> Floats | None:
     """Turn what a model says of one slot into a distribution over the public tokens.
 
     Args:
@@ -231,18 +209,18 @@ def token_distribution(
         >>> token_distribution(logs, [1]) is None
         True
     """
-    wanted = _wanted(places)
-    said = _numbers(log_probabilities)
-    if said is None or said.size == 0 or not _reaches(said.size, wanted):
+    given = _numbers(log_probabilities)
+    if given is None or given.size == 0:
+        _wanted(places)
         return None
-    return _normalized(said[np.newaxis], wanted)[0]
+    return token_distributions([given], given.size, places)[0]
 
 
 def token_distributions(
     answers: Sequence[npt.ArrayLike | None],
     size: int,
     places: npt.ArrayLike | None = None,
-) -> list[npt.NDArray[np.float64] | None]:
+) -> list[Floats | None]:
     """Turn what a model says of many slots into distributions over the public tokens.
 
     `token_distribution` of each answer, to the last bit and several times as fast.
@@ -271,56 +249,72 @@ def token_distributions(
     """
     wanted = _wanted(places)
     width = parameters.count(size, "size")
-    if not _reaches(width, wanted):
+    if wanted is not None and int(wanted.max()) >= width:
         return [None] * len(answers)
-    found: list[npt.NDArray[np.float64] | None] = []
+    result: list[Floats | None] = []
     height = max(1, _BLOCK // width)
     for start in range(0, len(answers), height):
         block = answers[start : start + height]
         # What nobody has said is impossible, and abstains.
         rows = np.full((len(block), width), np.inf)
         for row, answer in zip(rows, block, strict=True):
-            said = None if answer is None else _numbers(answer)
-            if said is not None and said.size == width:
-                row[:] = said
-        found += _normalized(rows, wanted)
-    return found
+            given = None if answer is None else _numbers(answer)
+            if given is not None and given.size == width:
+                row[:] = given
+        result += _normalized(rows, wanted)
+    return result
 
 
-def _wanted(places: npt.ArrayLike | None) -> npt.NDArray[np.integer] | None:
-    return None if places is None else index_array("places", places)
+def _wanted(places: npt.ArrayLike | None) -> Integers | None:
+    """Return the public places, at least one of them, shape `(K,)`."""
+    if places is None:
+        return None
+    array = inputs.integers("places", places)
+    if array.ndim != 1 or array.size == 0 or int(array.min()) < 0:
+        raise InvalidParameterError(
+            "places must be a flat sequence of one index or more, none negative."
+        )
+    return array.astype(np.int64)
 
 
-def _reaches(size: int, wanted: npt.NDArray[np.integer] | None) -> bool:
-    return wanted is None or int(wanted.max()) < size
+def _probability_rows(distributions: npt.ArrayLike) -> Floats:
+    """Return an array of shape `(m, K)`, nonnegative, rows of at most 1 in all."""
+    rows = inputs.float_rows("distributions", distributions)
+    # Written so that a NaN fails both comparisons.
+    with np.errstate(over="ignore", invalid="ignore"):
+        within = rows.sum(axis=1) <= 1 + inputs.MASS_TOLERANCE
+        if rows.size and not bool(rows.min() >= 0 and within.all()):
+            raise InvalidParameterError(
+                "distributions must be probabilities, at most 1 in all per row: leave "
+                "out the rows of slots that abstain, as `token_distribution` does."
+            )
+    return rows
 
 
-def _numbers(answer: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+def _numbers(answer: npt.ArrayLike) -> Floats | None:
     """Return one slot's answer as a flat array of doubles; None if it is none."""
     try:
-        said = np.asarray(answer)
-        if said.ndim != 1 or said.dtype.kind not in "fiu":
+        given = np.asarray(answer)
+        if given.ndim != 1 or given.dtype.kind not in "fiu":
             return None
-        return said.astype(np.float64, copy=False)
+        return given.astype(np.float64, copy=False)
     except Exception:  # noqa: BLE001  # Any error would tell of one slot's answer.
         return None
 
 
-def _normalized(
-    said: npt.NDArray[np.float64], wanted: npt.NDArray[np.integer] | None
-) -> list[npt.NDArray[np.float64] | None]:
+def _normalized(given: Floats, wanted: Integers | None) -> list[Floats | None]:
     """Return each row's distribution over the places, None for one that abstains."""
     # What can't be is computed too, and dropped: a row alone must not raise or warn.
     with np.errstate(all="ignore"):
         # A NaN makes the maximum one, and fails the comparison.
-        can_be = said.max(axis=1) <= MASS_TOLERANCE
+        can_be = given.max(axis=1) <= inputs.MASS_TOLERANCE
         if wanted is not None:
-            # `said[:, wanted]` would lie column by column in memory, and a row's sum
+            # `given[:, wanted]` would lie column by column in memory, and a row's sum
             # would be taken in another order than that of a row alone.
-            said = said.take(wanted, axis=1)
-        largest = said.max(axis=1, keepdims=True)
+            given = given.take(wanted, axis=1)
+        largest = given.max(axis=1, keepdims=True)
         can_be &= ~np.isneginf(largest[:, 0])
-        weights = np.exp(said - largest)
+        weights = np.exp(given - largest)
         weights /= weights.sum(axis=1, keepdims=True)
     return [
         row if good else None
@@ -328,17 +322,17 @@ def _normalized(
     ]
 
 
-def _of_maximum_one(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def _of_maximum_one(rows: Floats) -> Integers:
     """Map each row, alone, to integers in 0 .. 2^20; its maximum becomes 2^20."""
     largest = rows.max(axis=1, keepdims=True)
     # A row of zeros, which has no maximum to divide by, stays.
     scaled = np.rint(rows / np.where(largest > 0, largest, 1.0) * _UNIT)
     # The line that the sensitivity rests on.
-    points: npt.NDArray[np.int64] = np.clip(scaled, 0, _UNIT).astype(np.int64)
+    points: Integers = np.clip(scaled, 0, _UNIT).astype(np.int64)
     return points
 
 
-def _blocks(rows: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+def _blocks(rows: Floats) -> Iterator[Floats]:
     """Yield some rows at a time: each is mapped alone, so that changes nothing."""
     height = max(1, _BLOCK // rows.shape[1])
     for start in range(0, len(rows), height):

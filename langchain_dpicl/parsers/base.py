@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, Literal
+from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage
 from langchain_core.output_parsers import BaseGenerationOutputParser
@@ -21,8 +21,7 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl.accounting import EventTemplate
-from langchain_dpicl.accounting.template import NoiseT
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import (
     PaidCharge,
     PrivacyBudgetHandler,
@@ -37,7 +36,7 @@ from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot, answered
 from langchain_dpicl.common.validation import construct
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.sealed import Hidden, arun_sealed, run_sealed
 
@@ -63,12 +62,12 @@ class PublicInput:
     draft: str = ""
 
 
-class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[NoiseT]):
+class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str]):
     """Base of the private output parsers: many candidates in, one answer out.
 
     Privacy:
         `release` is the only place where a slot's text is read. It runs in the sealed
-        region, draws the noise that a `PaidCharge` states, which exists only after the
+        region, draws with the events of a `PaidCharge`, which exists only after the
         charge is durable, and returns an `Outcome`, all of which may be shown.
     """
 
@@ -90,7 +89,8 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     """Stand-alone use: the account, unless the run's config names a handler."""
 
     random: SkipValidation[SecureRandom | None] = Field(default=None, exclude=True)
-    """Tests only: another source of randomness; None is the operating system's."""
+    """Tests only: another source of randomness; None is the context's, which is the
+    operating system's unless a test has set a seed."""
 
     abstain_text: str | None = None
     """Stand-alone use: the output when the mechanism releases nothing; None: one
@@ -99,6 +99,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         construct(type(self).__name__, partial(super().__init__, *args, **kwargs))
         check_budget(self.budget)
+        checked_source(self.random)
         self.check()
 
     @abstractmethod
@@ -110,8 +111,8 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         """
 
     @abstractmethod
-    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[NoiseT]:
-        """Return the event template of one release, which its mechanism's file builds.
+    def charge(self, sampling_rate: float = 1.0) -> Charge:
+        """Return what one release costs; the account sets what is left open.
 
         Args:
             sampling_rate: Poisson sampling rate of units; 1 without sampling.
@@ -183,7 +184,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[NoiseT],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -192,7 +193,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
 
         Args:
             slots: One per group, in any order.
-            paid: The charge, with the mechanism's noise.
+            paid: The charge, with the events that the mechanism takes.
             relation: How neighboring slots differ.
             slot_count: The public number of groups.
             prepared: What `prepare` returned.
@@ -202,7 +203,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[NoiseT],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: Any,
@@ -231,7 +232,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
             "parser": kind,
             "instructions": self.get_format_instructions(),
             **self.public_parameters(),
-            **self.event_template().to_dict(),
+            "charge": self.charge().model_dump(mode="json"),
         }
 
     @property
@@ -332,7 +333,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         budget = self._payer(callbacks)
         prepared = self.prepare(PublicInput())
         count = self._public_count(result.value)
-        paid = budget.charge(self.event_template())
+        paid = budget.charge(self.charge())
         outcome = run_sealed(
             lambda: self.release(
                 [answered(candidate.text) for candidate in result.value],
@@ -348,7 +349,7 @@ class DPOutputParser(FrozenModel, BaseGenerationOutputParser[str], Generic[Noise
         budget = self._payer(callbacks)
         prepared = await self.aprepare(PublicInput())
         count = self._public_count(result.value)
-        paid = await budget.acharge(self.event_template())
+        paid = await budget.acharge(self.charge())
         outcome = await arun_sealed(
             lambda: self.arelease(
                 [answered(candidate.text) for candidate in result.value],

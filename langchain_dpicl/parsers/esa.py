@@ -12,8 +12,7 @@ from langchain_core.embeddings import Embeddings
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import (
@@ -26,21 +25,21 @@ from langchain_dpicl.common.outcome import (
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
+from langchain_dpicl.mechanisms import vectors, voting
+from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.parsers.answer_vectors import (
     Vectors,
     answer_vectors,
     usable_row,
 )
-from langchain_dpicl.parsers.base import PublicInput
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput
 from langchain_dpicl.parsers.candidates import Candidates
 from langchain_dpicl.parsers.lead import noisy_others, verdict
-from langchain_dpicl.parsers.noisy_sum import NoisySumOutputParser
 from langchain_dpicl.parsers.reading.mentions import chooses_none
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.reading.text import passage
 from langchain_dpicl.parsers.words import named
-from langchain_dpicl.release.flow import Flow, aresult
+from langchain_dpicl.release.flow import Flow, aresult, result
 from langchain_dpicl.sealed import attempt
 from langchain_dpicl.sealed.embedding_calls import aembed
 
@@ -60,7 +59,7 @@ def _kept(center: Any) -> Any:
     return tuple(center) if is_vector else center
 
 
-class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
+class ESAOutputParser(DPOutputParser):
     """Release the public candidate answer that fits the groups' answers best.
 
     The candidates are the model's own answers to the question alone, or a list you
@@ -70,7 +69,7 @@ class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
 
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
-        `mechanisms.embedding`, of rows around a public center, Gaussian(z, q). The
+        `mechanisms.vectors`, of rows around a public center, Gaussian(z, q). The
         candidate with the largest cosine to center + sum / m is post-processing of
         public candidates and the noisy sum. So are their `scores` in the record, their
         order, and whether they reach `min_score` or the score that noise alone reaches.
@@ -162,7 +161,7 @@ class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
             isinstance(self.candidates, str) or len(self.candidates) < 2  # noqa: PLR2004
         ):
             raise InvalidParameterError("candidates must be a list of at least two.")
-        self.event_template()
+        self.charge()
 
     @property
     @override
@@ -171,17 +170,13 @@ class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
         return 0 if self.candidates is not None else self.n_candidates
 
     @override
-    def event_template(
-        self, sampling_rate: float = 1.0
-    ) -> EventTemplate[GaussianNoise]:
-        """Return the event template of one noisy sum, or vote."""
-        template = (
-            mechanisms.vote_template
-            if self.select == "vote"
-            else mechanisms.sum_template
-        )
-        return template(
-            f"esa/{self.select}", self.noise_multiplier, sampling_rate=sampling_rate
+    def charge(self, sampling_rate: float = 1.0) -> Charge:
+        """Return what one noisy sum, or vote, costs."""
+        charge = voting.charge if self.select == "vote" else vectors.charge
+        return charge(
+            noise_multiplier=self.noise_multiplier,
+            sampling_rate=sampling_rate,
+            name=f"esa/{self.select}",
         )
 
     @override
@@ -211,102 +206,90 @@ class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
         )
 
     @override
-    def noisy(
+    def release(self, slots: Sequence[Slot], **terms: Any) -> Outcome:
+        """Embed the answers and release the nearest candidate."""
+        return result(self._released(slots, **terms))
+
+    @override
+    async def arelease(self, slots: Sequence[Slot], **terms: Any) -> Outcome:
+        """Embed the answers and release the nearest candidate; see `release`."""
+        return await aresult(self._released(slots, **terms))
+
+    def _released(
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[GaussianNoise],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: Candidates,
-    ) -> Flow[Vectors]:
-        """Embed the answers of some slots and release their noisy sum, or vote.
-
-        The last two entries count replies that can't be read and failed calls.
-        """
-        texts, unknown, unreadable = _answers(slots)
-        found = yield from answer_vectors(
-            self.embedding, texts, slot_count, prepared.center.size
-        )
-        rows = [row for row in found if row is not None]
-        unreadable += len(found) - len(rows)
-        rows += [prepared.nothing[0]] * unknown
-        failed = sum(slot.failed for slot in slots)
-        return self._sum(rows, (unreadable, failed), paid.noise, relation, prepared)
-
-    def _sum(
-        self,
-        rows: list[Vectors],
-        tallies: tuple[int, int],
-        noise: GaussianNoise,
-        relation: Relation,
-        prepared: Candidates,
-    ) -> Vectors:
-        terms: dict[str, Any] = {
-            "noise_multiplier": noise.noise_multiplier,
-            "relation": relation,
-            "random": self.random,
-        }
+    ) -> Flow[Outcome]:
+        terms: Any = {"paid": paid.events[0], "relation": relation}
         if self.select == "vote":
-            counts = [*prepared.votes(rows), *tallies]
-            return mechanisms.noisy_counts(counts, **terms)
+            votes = yield from self.votes(slots, slot_count, prepared)
+            with use(self.random):
+                counts = voting.noisy_counts(votes, **terms).tolist()
+            return _voted(counts, voting.sigma(**terms), prepared.texts)
+        rows = yield from self.rows(slots, slot_count, prepared)
+        with use(self.random):
+            noisy = vectors.noisy_sum(rows, **terms, radius=self.radius)
+        sigma = vectors.sigma(**terms, radius=self.radius)
+        return self._nearest(noisy, sigma, max(slot_count, 1), prepared)
+
+    def votes(
+        self, slots: Sequence[Slot], slot_count: int, prepared: Candidates
+    ) -> Flow[list[int]]:
+        """Hand on calls; return each candidate's votes, and the other bins'. Private.
+
+        The bins are "the records do not tell", unreadable replies and failed calls.
+        """
+        rows, tallies = yield from self._embedded(slots, slot_count, prepared)
+        return [*prepared.votes(rows), *tallies]
+
+    def rows(
+        self, slots: Sequence[Slot], slot_count: int, prepared: Candidates
+    ) -> Flow[Vectors]:
+        """Hand on calls; return each answer as a row around the center. Private.
+
+        Rows have two entries more: replies that can't be read, and failed calls.
+        """
+        rows, tallies = yield from self._embedded(slots, slot_count, prepared)
         answers = np.array(rows, dtype=np.float64).reshape(-1, prepared.center.size)
         away = np.pad(answers - prepared.center, ((0, 0), (0, len(tallies))))
         # A slot without a vector stands at one more axis, on the ball's surface.
         axes = np.zeros((len(tallies), away.shape[1]))
         axes[:, -len(tallies) :] = self.radius * np.eye(len(tallies))
-        counted = np.repeat(axes, tallies, axis=0)
-        both = np.concatenate([away, counted])
-        return mechanisms.noisy_sum(both, radius=self.radius, **terms)
+        return np.concatenate([away, np.repeat(axes, tallies, axis=0)])
 
-    @override
-    async def arelease(
-        self,
-        slots: Sequence[Slot],
-        *,
-        paid: PaidCharge[GaussianNoise],
-        relation: Relation,
-        slot_count: int,
-        prepared: Candidates,
-    ) -> Outcome:
-        """Embed the answers and release the nearest candidate; see `release`."""
-        terms: dict[str, Any] = {
-            "paid": paid,
-            "relation": relation,
-            "slot_count": slot_count,
-            "prepared": prepared,
-        }
-        return self.said(await aresult(self.noisy(slots, **terms)), **terms)
+    def _embedded(
+        self, slots: Sequence[Slot], slot_count: int, prepared: Candidates
+    ) -> Flow[tuple[list[Vectors], tuple[int, int]]]:
+        """Embed the answers; return them, and how many are unreadable and failed."""
+        texts, unknown, unreadable = _answers(slots)
+        size = prepared.center.size
+        embedded = yield from answer_vectors(self.embedding, texts, slot_count, size)
+        rows = [row for row in embedded if row is not None]
+        unreadable += len(embedded) - len(rows)
+        rows += [prepared.nothing[0]] * unknown
+        return rows, (unreadable, sum(slot.failed for slot in slots))
 
-    @override
-    def said(
-        self,
-        noisy: Vectors,
-        *,
-        paid: PaidCharge[GaussianNoise],
-        relation: Relation,
-        slot_count: int,
-        prepared: Candidates,
+    def _nearest(
+        self, noisy: Vectors, sigma: float, slots: int, prepared: Candidates
     ) -> Outcome:
-        """Return the candidate that a noisy sum, or vote, is nearest to."""
-        z = paid.noise.noise_multiplier
-        if self.select == "vote":
-            return _voted(noisy, z * sensitivity.vote_l2(relation), prepared.texts)
-        sigma = z * sensitivity.embedding_l2(relation, self.radius)
+        """Return the candidate that a noisy sum is nearest to. Public."""
         noisy, tallies = noisy[:-2], noisy[-2:]
         counts = (tallies / self.radius).round(1).tolist()
         counted: dict[str, Any] = dict(zip(_TALLIES, counts, strict=True))
-        slots = max(slot_count, 1)
         mean = prepared.center + noisy / slots
         scores = prepared.vectors @ mean
         nothing = float((prepared.nothing @ mean).max())
         best, *_ = places = np.argsort(-scores, kind="stable").tolist()
-        told = zip((*prepared.texts, NOTHING[1]), (*scores, nothing), strict=True)
-        counted["scores"] = {text: round(float(score), 3) for text, score in told}
-        tie = mechanisms.lead_over_a_tie(sigma, labels=1)
+        scored = zip((*prepared.texts, NOTHING[1]), (*scores, nothing), strict=True)
+        counted["scores"] = {text: round(float(score), 3) for text, score in scored}
+        tie = vectors.lead_over_a_tie(sigma, labels=1)
         first = int(tallies.argmax())
         over = tallies[first] - max(tallies[1 - first], prepared.nearest(noisy))
-        if tallies[first] >= mechanisms.least_votes(sigma, 2) and over >= tie:
+        if tallies[first] >= vectors.least_sum(sigma, 2) and over >= tie:
             reason = (UNREADABLE, CALLS_FAILED)[first]
             return _fallback(reason, **counted)
         if nothing >= scores[best]:
@@ -319,7 +302,7 @@ class ESAOutputParser(NoisySumOutputParser[GaussianNoise]):
             is_far = not places
         else:
             # Without any answer, the sum's length in a direction is noise alone.
-            least = mechanisms.least_votes(sigma, len(places))
+            least = vectors.least_sum(sigma, len(places))
             is_far = float(prepared.direction(best) @ noisy) < least
         if is_far:
             reason = "no candidate is near enough to what the groups say"
@@ -402,17 +385,17 @@ _TELL = 'the answers are nearest to "the records do not tell"'
 _TALLIES = ("noisy_unreadable", "noisy_failed")
 
 
-def _voted(noisy: Vectors, sigma: float, texts: tuple[str, ...]) -> Outcome:
+def _voted(noisy: list[int], sigma: float, texts: tuple[str, ...]) -> Outcome:
     """Return what noisy votes for candidates say.
 
     Two candidates may say the same in other words, so a close race still has a winner.
     """
-    votes, others = noisy[: len(texts)].tolist(), noisy[len(texts) :].tolist()
-    said = verdict(votes, others, sigma=sigma, min_lead=0.0, none=_TELL)
-    details = {**noisy_others(others), "confidence": said.confidence}
-    if said.winner is None:
-        return _fallback(said.reason, **details)
-    return Outcome(Status.RELEASED, texts[said.winner], details=details)
+    votes, others = noisy[: len(texts)], noisy[len(texts) :]
+    result = verdict(votes, others, sigma=sigma, min_lead=0, none=_TELL)
+    details = {**noisy_others(others), "confidence": result.confidence}
+    if result.winner is None:
+        return _fallback(result.reason, **details)
+    return Outcome(Status.RELEASED, texts[result.winner], details=details)
 
 
 def _fallback(reason: str, **details: Any) -> Outcome:

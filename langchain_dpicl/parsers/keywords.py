@@ -10,15 +10,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import Self, override
 
-from langchain_dpicl.accounting.template import NoiseT
 from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.parsers.base import (
-    DPOutputParser,
-    PublicInput,
-    Reading,
-)
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading.keywords import STOP_WORDS, items_of
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
@@ -29,7 +24,7 @@ from langchain_dpicl.parsers.words import (
 )
 
 
-class KeywordOutputParser(DPOutputParser[NoiseT]):
+class KeywordOutputParser(DPOutputParser):
     """Base of the parsers whose words come from the answers, not from a list.
 
     Public rules decide which items an answer counts for, one answer at a time. An
@@ -118,7 +113,7 @@ class KeywordOutputParser(DPOutputParser[NoiseT]):
             **({"dropped_words": more} if more else {}),
         }
 
-    def _counts(
+    def counts(
         self,
         slots: Sequence[Slot],
         dropped: frozenset[str],

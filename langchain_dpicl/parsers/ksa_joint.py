@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import AfterValidator, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge, Exponential
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
@@ -18,7 +17,8 @@ from langchain_dpicl.common.prompts import KEYWORD_INSTRUCTIONS, RANKED_KEYWORD_
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import ExponentialNoise
+from langchain_dpicl.mechanisms import keyword_joint
+from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.reading.refusal import says_nothing
 from langchain_dpicl.parsers.words import (
@@ -40,7 +40,7 @@ def _kept(domain: Any) -> Any:
     return tuple(domain)
 
 
-class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
+class KSAJointOutputParser(DPOutputParser):
     """Release the k words of a public domain that most groups used, in rank order.
 
     Use it where you can list what an answer may contain (drugs, product names, options,
@@ -94,7 +94,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         parameters.count(self.k, "k")
         if not callable(self.domain):
             self._entries(self.domain)
-        self.event_template()
+        self.charge()
 
     @property
     @override
@@ -116,15 +116,9 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         return KEYWORD_INSTRUCTIONS
 
     @override
-    def event_template(
-        self, sampling_rate: float = 1.0
-    ) -> EventTemplate[ExponentialNoise]:
-        """Return the event template of one release."""
-        return mechanisms.joint_template(
-            "ksa/joint",
-            self.epsilon,
-            sampling_rate=sampling_rate,
-        )
+    def charge(self, sampling_rate: float = 1.0) -> Charge:
+        """Return what one release costs."""
+        return keyword_joint.charge(epsilon=self.epsilon, sampling_rate=sampling_rate)
 
     @override
     def prepare(self, public: PublicInput) -> tuple[str, ...]:
@@ -137,7 +131,7 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[ExponentialNoise],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],
@@ -149,13 +143,9 @@ class KSAJointOutputParser(DPOutputParser[ExponentialNoise]):
         for places in domain_places(texts, prepared, tokenizer=words):
             for place in places or {none}:
                 counts[place] += 1
-        ranked = mechanisms.joint_top_k(
-            counts,
-            self.k,
-            epsilon=paid.noise.epsilon,
-            relation=relation,
-            random=self.random,
-        )
+        event = cast("Exponential", paid.events[0])
+        with use(self.random):
+            ranked = keyword_joint.joint_top_k(counts, self.k, event, relation)
         before = ranked[: ranked.index(none)] if none in ranked else ranked
         if not before:
             reason = 'the noisy ranking put "none of the words" first'

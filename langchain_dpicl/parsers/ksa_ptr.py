@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.outcome import Outcome, Status
@@ -18,12 +17,12 @@ from langchain_dpicl.common.prompts import KEYWORD_PROMPT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import PTRNoise
-from langchain_dpicl.mechanisms.keyword_ptr import MAX_CHOICES
+from langchain_dpicl.mechanisms import keyword_ptr
+from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 
 
-class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
+class KSAPTROutputParser(KeywordOutputParser):
     """Release the k words that nearly all groups used, or nothing.
 
     It needs no list of possible answers. It answers where the groups agree: the k-th
@@ -34,8 +33,7 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
     Privacy:
         Unit and relation: the group source's. Sensitivity, noise and event:
         `mechanisms.keyword_ptr`, Gaussian(z, q) and q * delta0, where a range of k is
-        resolved first, exponential(epsilon). A
-        slot adds 1 to a word's count at most,
+        resolved first, exponential(epsilon). A slot adds 1 to a word's count at most,
         by its own text alone. The words are a set: they are released in alphabetical
         order. The rewriting call sees the question and the released words only.
 
@@ -76,14 +74,15 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
 
     @override
     def check(self) -> None:
-        """Refuse a k or a range that makes no sense."""
+        """Refuse what the release would refuse, before anything is paid for it."""
         first, last = (parameters.count(k, "k") for k in self._range)
-        if not 0 <= last - first < MAX_CHOICES:
+        if not 0 <= last - first < keyword_ptr.MAX_CHOICES:
             raise InvalidParameterError(
                 "k must be a number, or a range (first, last) of at most "
-                f"{MAX_CHOICES} such, not {self.k}."
+                f"{keyword_ptr.MAX_CHOICES} such, not {self.k}."
             )
-        self.event_template()
+        test: Any = self.charge().at(1.0, delta0=1e-6)[-2:]
+        keyword_ptr.required_gap(test, Relation.REPLACE)
 
     @property
     @override
@@ -96,53 +95,35 @@ class KSAPTROutputParser(KeywordOutputParser[PTRNoise]):
         return (self.k, self.k) if isinstance(self.k, int) else self.k
 
     @override
-    def event_template(self, sampling_rate: float = 1.0) -> EventTemplate[PTRNoise]:
-        """Return the template of one release, and of the choice of k before it."""
+    def charge(self, sampling_rate: float = 1.0) -> Charge:
+        """Return what one release costs, and the choice of k before it."""
+        test: Any = {
+            "noise_multiplier": self.noise_multiplier,
+            "delta0": self.delta0,
+            "sampling_rate": sampling_rate,
+        }
         first, last = self._range
-        if first < last:
-            return mechanisms.ptr_range_template(
-                "ksa/ptr",
-                self.noise_multiplier,
-                delta0=self.delta0,
-                selection_epsilon=self.selection_epsilon,
-                sampling_rate=sampling_rate,
-            )
-        return mechanisms.ptr_template(
-            "ksa/ptr",
-            self.noise_multiplier,
-            delta0=self.delta0,
-            sampling_rate=sampling_rate,
-        )
+        if first == last:
+            return keyword_ptr.charge(**test)
+        return keyword_ptr.range_charge(epsilon=self.selection_epsilon, **test)
 
     @override
     def release(
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[PTRNoise],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
     ) -> Outcome:
         """Count words, and release the first k if their gap passes."""
-        noise, counts = paid.noise, self._counts(slots, prepared)
-        k = self._range[0]
-        if noise.selection_epsilon is not None:
-            k = mechanisms.choose_k(
-                counts,
-                self._range,
-                epsilon=noise.selection_epsilon,
-                relation=relation,
-                random=self.random,
-            )
-        top = mechanisms.ptr_top_k(
-            counts,
-            k,
-            noise_multiplier=noise.noise_multiplier,
-            delta0=noise.delta0,
-            relation=relation,
-            random=self.random,
-        )
+        *choice, gaussian, failure = cast("tuple[Any, ...]", paid.events)
+        counts, k = self.counts(slots, prepared), self._range[0]
+        with use(self.random):
+            if choice:
+                k = keyword_ptr.choose_k(counts, self._range, choice[0], relation)
+            top = keyword_ptr.ptr_top_k(counts, k, (gaussian, failure), relation)
         if top is None:
             return Outcome(
                 Status.FALLBACK,

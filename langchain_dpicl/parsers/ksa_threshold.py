@@ -7,17 +7,17 @@ from typing import Any
 
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
-from langchain_dpicl.mechanisms import ThresholdNoise
+from langchain_dpicl.mechanisms import keyword_threshold
+from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.parsers.keywords import KeywordOutputParser
 
 
-class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
+class KSAThresholdOutputParser(KeywordOutputParser):
     """Release the short answers that enough groups gave.
 
     Use it for open answers. It needs no list of possible answers and no gap: several
@@ -72,22 +72,16 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
     @override
     def check(self) -> None:
         """Refuse what the release would refuse, before anything is paid for it."""
-        self.event_template()
-        mechanisms.required_count(
-            items_per_answer=self.items_per_answer,
-            noise_multiplier=self.noise_multiplier or 1.0,
-            delta0=self.delta0 or 1e-6,
-            relation=Relation.REPLACE,
+        paid: Any = self.charge().at(1.0, delta0=1e-6)
+        keyword_threshold.required_count(
+            paid, Relation.REPLACE, items_per_answer=self.items_per_answer
         )
 
     @override
-    def event_template(
-        self, sampling_rate: float = 1.0
-    ) -> EventTemplate[ThresholdNoise]:
-        """Return the event template of one release."""
-        return mechanisms.threshold_template(
-            "ksa/threshold",
-            self.noise_multiplier,
+    def charge(self, sampling_rate: float = 1.0) -> Charge:
+        """Return what one release costs."""
+        return keyword_threshold.charge(
+            noise_multiplier=self.noise_multiplier,
             delta0=self.delta0,
             sampling_rate=sampling_rate,
         )
@@ -97,22 +91,25 @@ class KSAThresholdOutputParser(KeywordOutputParser[ThresholdNoise]):
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[ThresholdNoise],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: frozenset[str],
     ) -> Outcome:
         """Count the answers' first words and release those above the threshold."""
-        counts = self._counts(slots, prepared, self.items_per_answer)
-        terms: dict[str, Any] = {**vars(paid.noise), "relation": relation}
-        noisy = mechanisms.threshold_words(
-            counts, self.items_per_answer, **terms, random=self.random
-        )
+        counts = self.counts(slots, prepared, self.items_per_answer)
+        terms: Any = {
+            "paid": paid.events,
+            "relation": relation,
+            "items_per_answer": self.items_per_answer,
+        }
+        with use(self.random):
+            noisy = keyword_threshold.threshold_words(counts, **terms)
         if not noisy:
             # Noise, another word and a failed call look the same.
             reason = "no word passed the threshold"
             return Outcome(Status.FALLBACK, details={"reason": reason})
-        first = mechanisms.clear_first(noisy, self.items_per_answer, **terms)
+        first = keyword_threshold.clear_first(noisy, **terms)
         return Outcome(
             Status.RELEASED,
             first or f"Among the most frequent: {', '.join(noisy)}",

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE
-from langchain_dpicl.mechanisms import lead_over_a_tie, least_votes
+from langchain_dpicl.mechanisms.voting import lead_over_a_tie, least_votes
 
 NONE = "more groups chose none of these than any one option"
 """The reason when the groups themselves say that nothing should be released."""
@@ -35,8 +35,8 @@ class Verdict:
 
 
 def verdict(
-    noisy: Sequence[float],
-    others: Sequence[float],
+    noisy: Sequence[int],
+    others: Sequence[int],
     *,
     sigma: float,
     min_lead: float,
@@ -58,9 +58,9 @@ def verdict(
         none: The reason where most chose none of them.
 
     Example:
-        >>> verdict([40.2, 3.1], [9.0, 0.1, 2.3], sigma=4.0, min_lead=11.0).winner
+        >>> verdict([40, 3], [9, 0, 2], sigma=4.0, min_lead=11).winner
         0
-        >>> verdict([4.2, 3.1], [49.0, 0.1, 2.3], sigma=4.0, min_lead=11.0).reason
+        >>> verdict([4, 3], [49, 0, 2], sigma=4.0, min_lead=11).reason
         'more groups chose none of these than any one option'
     """
     best = max(range(len(noisy)), key=noisy.__getitem__)
@@ -81,7 +81,7 @@ def verdict(
     return Verdict(winner, confidence, reason)
 
 
-def noisy_others(others: Sequence[float]) -> dict[str, float]:
+def noisy_others(others: Sequence[int]) -> dict[str, int]:
     """Return the noisy counts of the bins that are no labels, for a record."""
     names = ("noisy_none", "noisy_unreadable", "noisy_failed")
-    return {name: round(n, 1) for name, n in zip(names, others, strict=True)}
+    return dict(zip(names, others, strict=True))

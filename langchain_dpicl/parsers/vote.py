@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-import numpy as np
 from langchain_core.prompts import BasePromptTemplate
-from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation
 from typing_extensions import override
 
-from langchain_dpicl import mechanisms
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge, Gaussian
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.common import parameters
-from langchain_dpicl.common.outcome import (
-    NO_OPTION,
-    Outcome,
-    Status,
-)
+from langchain_dpicl.common.outcome import NO_OPTION, Outcome, Status
 from langchain_dpicl.common.prompts import (
     CHOICE_INSTRUCTIONS,
     DRAFT_PROMPT,
@@ -29,18 +22,14 @@ from langchain_dpicl.common.prompts import (
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import GaussianNoise, sensitivity
+from langchain_dpicl.mechanisms import voting
+from langchain_dpicl.mechanisms.random import use
 from langchain_dpicl.mechanisms.voting import OTHER_BINS
-from langchain_dpicl.parsers.base import (
-    PublicInput,
-    Reading,
-)
+from langchain_dpicl.parsers.base import DPOutputParser, PublicInput, Reading
 from langchain_dpicl.parsers.lead import noisy_others, verdict
-from langchain_dpicl.parsers.noisy_sum import NoisySumOutputParser
 from langchain_dpicl.parsers.reading.choice import UNREADABLE, NoChoice, read_choice
 from langchain_dpicl.parsers.reading.drafts import read_drafts
 from langchain_dpicl.parsers.words import tokenize
-from langchain_dpicl.release.flow import Flow
 from langchain_dpicl.sealed import attempt
 
 DRAFT = "draft"
@@ -59,7 +48,7 @@ def _kept(labels: Any) -> Any:
     return labels if labels == DRAFT else tuple(labels)
 
 
-class VoteOutputParser(NoisySumOutputParser[GaussianNoise]):
+class VoteOutputParser(DPOutputParser):
     """Release the label that most groups chose, under noise.
 
     The labels are public: a list that you give, or with `labels="draft"` the possible
@@ -149,15 +138,13 @@ class VoteOutputParser(NoisySumOutputParser[GaussianNoise]):
                     f"aliases has {unknown[0]!r}, which is not a label."
                 )
         parameters.count(self.max_labels, "max_labels")
-        self.event_template()
+        self.charge()
 
     @override
-    def event_template(
-        self, sampling_rate: float = 1.0
-    ) -> EventTemplate[GaussianNoise]:
-        """Return the event template of one vote."""
-        return mechanisms.vote_template(
-            "vote/gaussian", self.noise_multiplier, sampling_rate=sampling_rate
+    def charge(self, sampling_rate: float = 1.0) -> Charge:
+        """Return what one vote costs."""
+        return voting.charge(
+            noise_multiplier=self.noise_multiplier, sampling_rate=sampling_rate
         )
 
     @override
@@ -222,62 +209,40 @@ class VoteOutputParser(NoisySumOutputParser[GaussianNoise]):
         )
 
     @override
-    def noisy(
+    def release(
         self,
         slots: Sequence[Slot],
         *,
-        paid: PaidCharge[GaussianNoise],
-        relation: Relation,
-        slot_count: int,
-        prepared: tuple[str, ...],
-    ) -> Flow[NDArray[np.float64]]:
-        """Release the noisy votes; see `mechanisms.voting`."""
-        yield from ()
-        return mechanisms.noisy_counts(
-            self._counts(slots, prepared),
-            noise_multiplier=paid.noise.noise_multiplier,
-            relation=relation,
-            random=self.random,
-        )
-
-    @override
-    def said(
-        self,
-        noisy: NDArray[np.float64],
-        *,
-        paid: PaidCharge[GaussianNoise],
+        paid: PaidCharge,
         relation: Relation,
         slot_count: int,
         prepared: tuple[str, ...],
     ) -> Outcome:
-        """Return what noisy votes say."""
-        labels = prepared
-        votes, others = noisy[:-OTHER_BINS].tolist(), noisy[-OTHER_BINS:].tolist()
-        sigma = paid.noise.noise_multiplier * sensitivity.vote_l2(relation)
+        """Release the noisy votes, and the label that they name."""
+        labels, event = prepared, cast("Gaussian", paid.events[0])
+        counts = self.counts(slots, labels)
+        with use(self.random):
+            noisy = voting.noisy_counts(counts, event, relation).tolist()
+        votes, others = noisy[:-OTHER_BINS], noisy[-OTHER_BINS:]
+        sigma = voting.sigma(event, relation)
         min_lead = self.min_lead
         if min_lead is None:
-            tie = mechanisms.lead_over_a_tie(sigma)
-            min_lead = tie if self.labels == DRAFT else 0.0
-        said = verdict(
-            votes,
-            others,
-            sigma=sigma,
-            min_lead=min_lead,
-        )
+            drafted = self.labels == DRAFT
+            min_lead = voting.lead_over_a_tie(sigma) if drafted else 0
+        result = verdict(votes, others, sigma=sigma, min_lead=min_lead)
         details = {
             **({"labels": list(labels)} if self.labels == DRAFT else {}),
-            "noisy_votes": {
-                label: round(count, 1)
-                for label, count in zip(labels, votes, strict=True)
-            },
+            "noisy_votes": dict(zip(labels, votes, strict=True)),
             **noisy_others(others),
-            "confidence": said.confidence,
+            "confidence": result.confidence,
         }
-        if said.winner is None:
-            return _fallback(details, said.reason)
-        return Outcome(Status.RELEASED, labels[said.winner], details=details)
+        if result.winner is None:
+            details["reason"] = result.reason
+            return Outcome(Status.FALLBACK, details=details)
+        return Outcome(Status.RELEASED, labels[result.winner], details=details)
 
-    def _counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
+    def counts(self, slots: Sequence[Slot], labels: tuple[str, ...]) -> list[int]:
+        """Return the votes of each label, and of the `OTHER_BINS`. Private."""
         counts = [0] * (len(labels) + OTHER_BINS)
         for slot in slots:
             place = self._bin(slot, labels)
@@ -330,10 +295,6 @@ class VoteOutputParser(NoisySumOutputParser[GaussianNoise]):
         drafting = repr(template) if self.labels == DRAFT else None
         known = super().cache_parameters(question)
         return {**known, "aliases": aliases, "drafting": drafting}
-
-
-def _fallback(details: dict[str, Any], reason: str) -> Outcome:
-    return Outcome(Status.FALLBACK, details={**details, "reason": reason})
 
 
 def _check_labels(labels: Sequence[str]) -> None:

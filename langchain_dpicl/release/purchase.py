@@ -27,8 +27,7 @@ from functools import partial
 from typing import Any
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Event, event_to_dict
-from langchain_dpicl.accounting.template import NoiseT, Template
+from langchain_dpicl.accounting import Charge, Event
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.errors import BudgetExhaustedError, DPError
 from langchain_dpicl.release.flow import Do, Flow, in_thread
@@ -129,7 +128,7 @@ class Purchase:
                 return entry
         return complete
 
-    def require_payable(self, template: Template[Any]) -> Entry | None:
+    def require_payable(self, charge: Charge) -> Entry | None:
         """Refuse what can't be paid for.
 
         Returns:
@@ -138,7 +137,7 @@ class Purchase:
         Raises:
             BudgetExhaustedError: If the account can't pay.
         """
-        return self._or_found(lambda: self.budget.require_payable(template))
+        return self._or_found(lambda: self.budget.require_payable(charge))
 
     def taken(self, begun: Callable[[], Entry]) -> Flow[Entry]:
         """Hand on a wait for a release that is complete, or the owner's to draw.
@@ -159,8 +158,8 @@ class Purchase:
 
     def begun(
         self,
-        template: Template[NoiseT],
-        terms: Callable[[PaidCharge[NoiseT]], dict[str, Any]],
+        charge: Charge,
+        terms: Callable[[PaidCharge], dict[str, Any]],
         *,
         unit_key: str | None,
         charges_units: bool = False,
@@ -169,7 +168,7 @@ class Purchase:
         """Charge a release and store its header, or find the stored one.
 
         Args:
-            template: What it is charged.
+            charge: What it is charged.
             terms: The header's public terms, given the charge.
             unit_key: What a unit is, for the account.
             charges_units: Whether the charge's `collect` names those that take part.
@@ -180,7 +179,7 @@ class Purchase:
             LedgerError: If the ledger can't be used.
         """
 
-        def header(paid: PaidCharge[NoiseT]) -> dict[str, Any]:
+        def header(paid: PaidCharge) -> dict[str, Any]:
             return {
                 **header_of(paid.events, paid.sequence),
                 "owner": self.owner.public if self.owner.is_at_work else None,
@@ -188,15 +187,15 @@ class Purchase:
                 **terms(paid),
             }
 
-        def charge() -> Entry:
+        def bought() -> Entry:
             found: list[dict[str, Any]] = []
 
-            def text(paid: PaidCharge[NoiseT]) -> str:
+            def text(paid: PaidCharge) -> str:
                 found[:] = [header(paid)]
                 return self.store.header_text(found[0])
 
             paid = self.budget.charge(
-                template,
+                charge,
                 unit_key=unit_key,
                 charges_units=charges_units,
                 salt=salt,
@@ -205,7 +204,7 @@ class Purchase:
             return Entry(self.store, paid.sequence, found[0])
 
         with _LOCKS[int(self.store.kind, 16) % len(_LOCKS)]:
-            entry = self.found() or self._or_found(charge)
+            entry = self.found() or self._or_found(bought)
         if entry is None:  # pragma: no cover  # A charge has an entry, or raises.
             raise damaged()
         return entry
@@ -228,17 +227,16 @@ class Purchase:
         raise kind(message)
 
 
-def paid_for(
-    entry: Entry, template: Callable[[], Template[NoiseT]]
-) -> tuple[NoiseT, tuple[Event, ...]]:
-    """Return a release's noise, computed from its charge, and the charged events.
+def paid_for(entry: Entry, charge: Callable[[], Charge]) -> tuple[Event, ...]:
+    """Return the events that a release was charged.
 
     Raises:
         LedgerError: If the ledger has no such charge, or it was for something else.
     """
     _, events = entry.charged()
     try:
-        return template().read(events), events
+        if charge().fits(events):
+            return events
     except (DPError, TypeError, ValueError):
         pass
     raise damaged()
@@ -249,7 +247,7 @@ def header_of(events: tuple[Event, ...], charge: int | None) -> dict[str, Any]:
     return {
         "created": now(),
         "library": __version__,
-        "events": [event_to_dict(event) for event in events],
+        "events": [event.model_dump(mode="json") for event in events],
         "charge": charge,
         "account": None,
     }

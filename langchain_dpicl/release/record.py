@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Event, event_to_dict
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.accounting import Event
+from langchain_dpicl.mechanisms.random import SecureRandom, current
 
 VERSION = 1
 LARGEST = 1e300
@@ -101,7 +101,7 @@ class ReleaseRecord(BaseModel):
     """How the private records of neighbors differ."""
 
     events: list[dict[str, Any]]
-    """What was charged, as `accounting.event_from_dict` reads it."""
+    """What was charged, as `accounting.read_events` reads it."""
 
     epsilon: Amount | None
     """What the events cost at `delta`; None: see the account."""
@@ -154,7 +154,8 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
     """Return a record as JSON-able values; see `ReleaseRecord` for the fields.
 
     Args:
-        random: Where the noise came from; the record says where it is for tests.
+        random: Where the noise came from, None: the context says. The record says
+            where it is for tests.
         created: When it was charged; None: now.
         **more: What only this kind of release has.
     """
@@ -169,7 +170,7 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
         "relation": relation,
         "neighbors": neighbors,
         "events": [
-            dict(event) if isinstance(event, Mapping) else event_to_dict(event)
+            dict(event) if isinstance(event, Mapping) else event.model_dump(mode="json")
             for event in events
         ],
         "epsilon": epsilon,
@@ -181,8 +182,8 @@ def release_record(  # noqa: D417, PLR0913  # the fields of a record
         "library": library,
         **more,
     }
-    if random is not None and not random.secure:
-        record["random"] = f"{random!r}: for tests, not private"
+    if (source := random or current()).is_seeded:
+        record["random"] = f"{source!r}: for tests, not private"
     return record
 
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from langchain_dpicl.accounting import Event, event_to_dict
+from langchain_dpicl.accounting import Event
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.release.owner import Owner, claimed, is_gone, is_here
@@ -192,7 +192,7 @@ class Entry:
         for record in budget.ledger.charges(budget.account):
             charge = record.charge
             if charge.sequence == self.charge:
-                events = [event_to_dict(event) for event in charge.events]
+                events = [event.model_dump(mode="json") for event in charge.events]
                 header = self.header
                 if (header.get("charge"), header.get("events")) != (
                     self.charge,

@@ -20,7 +20,8 @@ from langchain_dpicl.accounting import (
     Parallel,
     Pure,
     compose,
-    event_from_dict,
+    read_events,
+    sampled_epsilon,
 )
 from langchain_dpicl.common import file_format
 from langchain_dpicl.errors import InvalidParameterError
@@ -106,15 +107,15 @@ def checked_record(record: Any) -> dict[str, Any]:
     return plain
 
 
-def events_of(record: Mapping[str, Any]) -> list[Event]:
+def events_of(record: Mapping[str, Any]) -> tuple[Event, ...]:
     """Return a record's events.
 
     Raises:
         InvalidParameterError: If one of them can't be read.
     """
     try:
-        events = [event_from_dict(event) for event in record["events"]]
-    except (InvalidParameterError, TypeError, OverflowError, RecursionError) as error:
+        events = read_events(record["events"])
+    except (InvalidParameterError, RecursionError) as error:
         raise unfit("events", f"can't be read ({error!s:.200})") from None
     if sum(map(_size, events)) > MAX_EVENTS:
         raise unfit("events", f"holds more than {MAX_EVENTS} of them")
@@ -166,7 +167,7 @@ def _require_free(record: Mapping[str, Any]) -> None:
         raise unfit("charge", "is named, though status is 'public'")
 
 
-def _require_paid_in_full(record: Mapping[str, Any], events: list[Event]) -> None:
+def _require_paid_in_full(record: Mapping[str, Any], events: tuple[Event, ...]) -> None:
     delta, stated = record["delta"], record["epsilon"]
     try:
         cost = compose(events, delta) if delta else pure_epsilon(events)
@@ -183,17 +184,17 @@ def pure_epsilon(events: Iterable[Event]) -> float:
     """Return the events' epsilon at delta 0: infinite unless all of them are pure.
 
     Example:
-        >>> pure_epsilon([Pure(0.5, count=3)])
-        1.5
-        >>> pure_epsilon([Parallel([[Pure(0.5)], [Pure(0.75)]])])
-        0.75
+        >>> half = Pure(epsilon=0.5)
+        >>> pure_epsilon([Parallel(branches=((half,), (half, half)), count=3)])
+        3.0
     """
     total = 0.0
     for event in events:
         if isinstance(event, Parallel):
             total += event.count * max(map(pure_epsilon, event.branches))
         elif isinstance(event, Pure | Exponential):
-            total += event.count * event.epsilon
+            each = sampled_epsilon(event.epsilon or math.inf, event.sampling_rate)
+            total += event.count * each
         else:
             return math.inf
     return total

@@ -40,10 +40,7 @@ FORMAT = "langchain-dpicl/account-report"
 VERSION = 1
 _PROMISES = {
     "plan": "a plan of equal releases, whose noise was fixed before the first",
-    "zcdp": "a filter that adds up zero-concentrated losses (zCDP)",
-    "gdp": "a filter that adds up Gaussian losses (GDP)",
     "renyi": "a filter that adds up Renyi divergences of one order",
-    "pure": "a filter that adds up pure epsilons",
 }
 
 
@@ -168,7 +165,7 @@ class AccountReport:
         kinds = {e.kind for line in self.lines for e in plain(line.events)}
         failing = (
             "Some releases may fail; the delta of each is part of the account's."
-            if "delta" in kinds
+            if "failure" in kinds
             else "No release so far had a way to fail outright."
         )
         known = {
@@ -233,7 +230,7 @@ class AccountReport:
                     "release": proof.release,
                     "made_by": proof.maker,
                     "proven_in": proof.file,
-                    "argument": list(proof.argument),
+                    "argument": proof.argument,
                 }
                 for proof in self.proofs
             ],

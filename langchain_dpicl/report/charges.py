@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_dpicl.accounting import Event, Parallel, event_to_dict
+from langchain_dpicl.accounting import Event, Parallel
 from langchain_dpicl.ledger import Ledger
 from langchain_dpicl.ledger.base import ChargeRecord
 from langchain_dpicl.report.proven import PROOFS, Proof, proofs_of
@@ -53,7 +53,7 @@ class ReleaseLine:
     @property
     def short(self) -> str:
         """The events of one charge, in a few words."""
-        return short_events([event_to_dict(event) for event in self.events])
+        return short_events(as_json(self.events))
 
     @property
     def proofs(self) -> list[Proof]:
@@ -69,7 +69,7 @@ class ReleaseLine:
             "charges": self.count,
             "first": self.first,
             "last": self.last,
-            "events": [event_to_dict(event) for event in self.events],
+            "events": as_json(self.events),
         }
 
 
@@ -125,12 +125,18 @@ def _named(header: str | None) -> tuple[str, str]:
     return (str(kind) if kind in WHAT else "answer"), mechanism
 
 
+def as_json(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return events as JSON-able values, as records have them."""
+    return [event.model_dump(mode="json") for event in events]
+
+
 def short_events(events: Sequence[dict[str, Any]]) -> str:
     """Return stored events in a few words.
 
     Example:
-        >>> short_events([{"kind": "gaussian", "noise_multiplier": 4.25, "count": 1}])
-        'gaussian noise_multiplier=4.25'
+        >>> from langchain_dpicl.accounting import Gaussian
+        >>> short_events(as_json([Gaussian(noise_multiplier=4.25, sampling_rate=0.5)]))
+        'gaussian noise_multiplier=4.25 sampling_rate=0.5'
     """
     return "; ".join(map(_short, events))
 
@@ -138,12 +144,11 @@ def short_events(events: Sequence[dict[str, Any]]) -> str:
 def _short(event: dict[str, Any]) -> str:
     if event["kind"] == "parallel":
         return _short_parallel(event)
-    return " ".join(
-        str(value) if key == "kind" else f"{key}={_figure(value)}"
-        for key, value in event.items()
-        if not (key == "count" and value == 1)
-        and not (key == "sampling_rate" and value == 1)
-    )
+    usual = {"kind": event["kind"], "sampling_rate": 1, "count": 1}
+    figures = {name: value for name, value in event.items() if name not in usual}
+    figures |= {name: event[name] for name in usual if event[name] != usual[name]}
+    words = (f"{name}={_figure(value)}" for name, value in figures.items())
+    return " ".join([event["kind"], *words])
 
 
 def _short_parallel(event: dict[str, Any]) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from langchain_dpicl import accounting
-from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
-from langchain_dpicl.accounting.limits import renyi_epsilon_at
-from langchain_dpicl.ledger.base import NOTHING, AccountState
+from langchain_dpicl.accounting import UNITS, Cost, Event, compose, merge
+from langchain_dpicl.ledger.base import AccountState
 
 DECADES = range(3, 11)
 """The powers of ten of the curve's deltas: 1e-3 to 1e-10."""
@@ -60,11 +59,9 @@ def curve(state: AccountState) -> tuple[CurvePoint, ...]:
 
     Example:
         >>> from langchain_dpicl.ledger import AccountTerms, Plan
-        >>> from langchain_dpicl.mechanisms import vote_template
-        >>> from langchain_dpicl.budget.planning import plan_queries
-        >>> events = plan_queries(
-        ...     vote_template("vote"), epsilon=2.0, delta=1e-6, queries=5
-        ... )
+        >>> from langchain_dpicl.accounting import Gaussian, noise_multiplier
+        >>> z = noise_multiplier(2.0, 1e-6, uses=5)
+        >>> events = (Gaussian(noise_multiplier=z),)
         >>> terms = AccountTerms("notes", 2.0, 1e-6, 5)
         >>> points = curve(AccountState(terms, Plan({}, events), 1, closed=False))
         >>> [round(p.promised, 1) for p in points if p.delta in (1e-3, 1e-6, 1e-9)]
@@ -186,37 +183,15 @@ def _functions(
     if (limit := terms.filter) is None:
         events, most = plan.events if plan else (), terms.queries or 1
         used = min(state.used, most)
-        return (
-            (lambda delta: accounting.spent(events, most, delta)),
-            (lambda delta: accounting.spent(events, used, delta)),
-        )
-    whole = _Lost(limit, 1.0, limit.failure_budget)
-    share = spent.loss / BUDGET_UNITS, spent.failure / BUDGET_UNITS
-    part = _Lost(limit, min(share[0], 1.0), min(share[1], 1.0) * limit.failure_budget)
-    return whole.epsilon, (part.epsilon if spent != NOTHING else lambda _: 0.0)
+        return partial(_composed, events, most), partial(_composed, events, used)
+    lost = Cost(min(spent.loss, UNITS), min(spent.failure, UNITS))
+    return partial(limit.epsilon_spent, Cost(UNITS, UNITS)), partial(
+        limit.epsilon_spent, lost
+    )
 
 
-@dataclass(frozen=True)
-class _Lost:
-    """A part of a filter's budget, and of its failures."""
-
-    limit: PrivacyFilter
-    share: float
-    failure: float
-
-    def epsilon(self, delta: float) -> float:
-        rest = math.nextafter(delta - self.failure, 0.0)
-        if rest <= 0:
-            return math.inf
-        limit, lost = self.limit, self.limit.budget * self.share
-        if limit.method == "gdp":
-            mu = limit.budget * math.sqrt(self.share)
-            return accounting.gaussian_epsilon(mu, rest)
-        if limit.method == "pure":
-            return lost
-        if limit.order is None:
-            return accounting.zcdp_epsilon(lost, rest)
-        return renyi_epsilon_at(limit.order, lost, rest)
+def _composed(events: tuple[Event, ...], uses: int, delta: float) -> float:
+    return compose(merge(events, uses), delta) if uses else 0.0
 
 
 def _finite(function: Callable[[float], float], delta: float) -> float | None:

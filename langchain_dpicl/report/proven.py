@@ -1,8 +1,8 @@
 """Where each release is proven, and the proofs of what an account has released.
 
-The table names, for each release, the function that draws it, the template that prices
-it, and the one file that holds both. What is said of sensitivity, noise, event and
-source is the function's own docstring.
+The table names, for each release, the function that draws it, the function that says
+what it is charged, and the one file that holds both. The argument is the docstring of
+that file, under its headings.
 """
 
 from __future__ import annotations
@@ -12,12 +12,24 @@ import inspect
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from importlib import resources
+from importlib import import_module, resources
+from pathlib import Path
+from types import ModuleType
 
 from langchain_dpicl import mechanisms
 
-_SECTION = re.compile(r"^Privacy:\n((?:    .*\n|\n)+)", re.MULTILINE)
-_PARTS = re.compile(r"(?<=\s)(?=(?:Sensitivity|Noise|Event|Source)\b[^.:]*: )")
+HEADINGS = (
+    "Input",
+    "Neighbors",
+    "Sensitivity",
+    "Noise",
+    "Event",
+    "What is free",
+    "Tested by",
+)
+"""What the file of every release says, in this order; others may stand between."""
+
+_PART = re.compile(r"^([A-Z][a-zA-Z ]*?)  +(\S.*\n(?:  .*\n)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -27,26 +39,30 @@ class Proof:
     Attributes:
         release: What comes out.
         maker: The class that users call.
-        function: What draws it, in `mechanisms`.
-        template: What prices it.
-        file: The file that holds the proof.
+        function: What draws it.
+        charge: What says what it is charged.
+        file: The file that holds both, and the proof.
         events: The kinds of events that it is charged.
     """
 
     release: str
     maker: str
     function: str
-    template: str
+    charge: str
     file: str
     events: frozenset[str]
 
     @property
-    def argument(self) -> tuple[str, ...]:
-        """Unit and relation, sensitivity, noise, event and source, in its words."""
-        text = inspect.getdoc(getattr(mechanisms, self.function)) or ""
-        found = _SECTION.search(text + "\n")
-        words = " ".join(found.group(1).split()) if found else ""
-        return tuple(part.strip() for part in _PARTS.split(words) if part.strip())
+    def module(self) -> ModuleType:
+        """The module that holds the proof."""
+        return import_module(f"{mechanisms.__name__}.{Path(self.file).stem}")
+
+    @property
+    def argument(self) -> dict[str, str]:
+        """What the file says under each of its headings."""
+        text = inspect.getdoc(self.module) or ""
+        parts = _PART.findall(text + "\n")
+        return {name: " ".join(part.split()) for name, part in parts}
 
 
 def _read() -> tuple[Proof, ...]:

@@ -16,12 +16,7 @@ from typing import Any
 from langchain_core.documents import Document
 from pydantic import ValidationError
 
-from langchain_dpicl.accounting import (
-    Cost,
-    compose,
-    event_from_dict,
-    event_to_dict,
-)
+from langchain_dpicl.accounting import Cost, compose
 from langchain_dpicl.budget.charge import PaidCharge
 from langchain_dpicl.budget.terms import account_of
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
@@ -29,6 +24,7 @@ from langchain_dpicl.ledger import AccountTerms, Ledger, SQLLedger, open_ledger
 from langchain_dpicl.ledger.base import AccountState, ChargeRecord
 from langchain_dpicl.release.comparing import Stored, account_says
 from langchain_dpicl.release.record import ReleaseRecord
+from langchain_dpicl.report.charges import as_json
 
 _PLACES = (
     ("privacy",),
@@ -124,7 +120,7 @@ def verify(answer: Mapping[str, Any], ledger: str | Ledger) -> Verdict:
         >>> budget = PrivacyBudgetHandler(
         ...     epsilon=8, delta=1e-6, queries=20, ledger=":memory:"
         ... )
-        >>> paid = budget.charge(VoteOutputParser(labels=["a", "b"]).event_template())
+        >>> paid = budget.charge(VoteOutputParser(labels=["a", "b"]).charge())
         >>> names = ["unit", "unit_key", "relation", "neighbors", "random"]
         >>> record = release_record(
         ...     kind="answer",
@@ -279,7 +275,7 @@ class _Check:
         """A question may have been charged more than once: the last charge is named."""
         rest = list(self.record["events"])
         for place, found in enumerate(reversed(charges)):
-            events = [event_to_dict(event) for event in found.charge.events]
+            events = as_json(found.charge.events)
             if events and rest[-len(events) :] == events:
                 del rest[-len(events) :]
             elif not place:
@@ -295,9 +291,9 @@ class _Check:
         if stated is None:
             return
         # It brings the parsers; a report needs none of them.
-        from langchain_dpicl.released.checking import pure_epsilon
+        from langchain_dpicl.released.checking import events_of, pure_epsilon
 
-        events = [event_from_dict(event) for event in self.record["events"]]
+        events = events_of(self.record)
         cost = compose(events, delta) if delta else pure_epsilon(events)
         if stated < cost and not math.isclose(stated, cost, rel_tol=_ROUNDING):
             self.wrong.append("the events cost more epsilon than the record states")
@@ -323,7 +319,7 @@ class _Check:
             sum(found.charge.cost.loss for found in charges),
             sum(found.charge.cost.failure for found in charges),
         )
-        paid = PaidCharge(None, last.events, terms.name, last.sequence, total)
+        paid = PaidCharge(last.events, terms.name, last.sequence, total)
         spent = float(account_of(terms, terms.queries, self.ledger).spent(paid))
         # A later version may know a smaller bound; never a larger one.
         if stated < spent and not math.isclose(stated, spent, rel_tol=_ROUNDING):

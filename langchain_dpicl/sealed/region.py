@@ -3,7 +3,8 @@
 What each part closes, measured over LangChain's observers:
 
 * A fresh `contextvars.Context`: tracers, usage collectors and parent runs that travel
-  in context variables.
+  in context variables. The source of random bits is carried in on purpose, so that a
+  seed of a test holds for what is drawn inside.
 * `tracing_context(enabled=False, parent=False)`: LangSmith, which would otherwise build
   a tracer anew from its environment variables, also from inside a wrapped client.
 * OpenTelemetry is switched off inside the fresh context, which would drop a flag set
@@ -34,6 +35,7 @@ from langsmith.run_helpers import tracing_context
 
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.errors import DPError, GroupCallError
+from langchain_dpicl.mechanisms.random import current, use
 from langchain_dpicl.release.fan_out import Interrupted
 from langchain_dpicl.release.flow import Do, Flow, aresult, result
 from langchain_dpicl.sealed.call_limit import held_limits
@@ -82,12 +84,16 @@ def sealed_context() -> contextvars.Context:
     if is_open():
         return contextvars.copy_context()
     install_switches(_sealed.get)
-    limits = held_limits.get()
+    limits, source = held_limits.get(), current()
 
     def build() -> contextvars.Context:
         _sealed.set(True)
         held_limits.set(limits)
-        with tracing_context(enabled=False, parent=False), no_instrumentation():
+        with (
+            use(source),
+            tracing_context(enabled=False, parent=False),
+            no_instrumentation(),
+        ):
             return contextvars.copy_context()
 
     return contextvars.Context().run(build)
@@ -221,7 +227,7 @@ def _is_interrupt(error: BaseException | None, before: BaseException | None) -> 
 _ERRORS = DPError.__module__
 _NUMBERS = tuple(
     f"langchain_dpicl.{name}"
-    for name in ("accounting", "common.parameters", "mechanisms")
+    for name in ("accounting", "common.parameters", "mechanisms", "public")
 )
 
 

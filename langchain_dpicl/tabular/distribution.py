@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from langchain_dpicl.common.parameters import count
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
 from langchain_dpicl.tabular.simplex import project_to_simplex
 
 _Floats = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ class Distribution(ABC):
 
         Args:
             k: How many; 0 gives an empty array.
-            random: The source to draw from; the operating system's by default.
+            random: The source to draw from; None: the context says.
             label: A code of the label that all rows shall have. The rest is drawn from
                 the exact conditional distribution.
 
@@ -71,7 +71,7 @@ class Distribution(ABC):
             Post-processing: any number of rows, any number of times.
         """
         k = count(k, "k", minimum=0)
-        source = checked_source(random)
+        source = checked_source(random) or current()
         if label is not None:
             self._check_label(label)
         if k == 0:
@@ -224,7 +224,7 @@ def draw_codes(weights: _Floats, k: int, source: SecureRandom) -> _Codes:
         Codes of shape `(k,)`.
 
     Example:
-        >>> draw_codes(np.array([0.0, 1.0, 0.0]), 3, SecureRandom()).tolist()
+        >>> draw_codes(np.array([0.0, 1.0, 0.0]), 3, current()).tolist()
         [1, 1, 1]
     """
     steps = np.cumsum(weights)

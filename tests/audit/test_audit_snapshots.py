@@ -6,7 +6,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,12 +34,10 @@ from langchain_dpicl import (
     SampledGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.accounting import Gaussian, compose
-from langchain_dpicl.accounting.gaussian import gaussian_epsilon
+from langchain_dpicl.accounting import Failure, Gaussian, compose
 from langchain_dpicl.audit import AuditReport, snapshot
 from langchain_dpicl.audit.losses import gaussian_loss
 from langchain_dpicl.audit.snapshots import Found
-from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
@@ -48,17 +45,18 @@ from langchain_dpicl.errors import (
     UnitError,
 )
 from langchain_dpicl.groups.units import keyed_slot
-from langchain_dpicl.mechanisms import (
-    ptr_pass_rate,
-    ptr_top_k,
-    sensitivity,
-)
+from langchain_dpicl.mechanisms import keyword_ptr, vectors
 from langchain_dpicl.offline import HashingEmbeddings
 
 DELTA = 1e-6
 NEW = Document("Lisinopril gave a rash, a rash, a rash.", metadata={"patient": "new"})
 UNITS = [f"unit-{i}" for i in range(12)]
 EVERYBODY: list[tuple[str, Any]] = [*((one, one) for one in UNITS), ("new", NEW)]
+
+
+def gaussian(z: float, count: int = 1) -> float:
+    """Return the epsilon of Gaussians, at the tests' delta."""
+    return compose([Gaussian(noise_multiplier=z, count=count)], DELTA)
 
 
 def vote(**more: Any) -> VoteOutputParser:
@@ -104,13 +102,11 @@ def test_votes_lose_what_two_histograms_lose(terms: dict[str, Any]) -> None:
             square += sum((without[w] - within[w]) ** 2 for w in ("cough", "rash"))
         expected = 0.0
         if square:
-            expected = compose([Gaussian(sigma / math.sqrt(square))], DELTA)
+            expected = gaussian(sigma / math.sqrt(square))
         assert measured[name] == pytest.approx(expected, rel=1e-3), name
     assert report.is_sound
     assert max(measured.values()) > 0.5
-    assert report.claimed["epsilon"] == pytest.approx(
-        compose([Gaussian(2.0, count=2)], DELTA), rel=1e-6
-    )
+    assert report.claimed["epsilon"] == pytest.approx(gaussian(2.0, count=2), rel=1e-6)
 
 
 def exact_epsilon(laws: list[tuple[Law, Law]]) -> float:
@@ -137,8 +133,8 @@ def top(counts: Mapping[str, int], rate: Any) -> Law:
 
 
 def test_a_set_loses_what_its_test_loses() -> None:
-    noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
-    parser = KSAPTROutputParser(k=1, **noise)
+    test = Gaussian(noise_multiplier=0.4), Failure(delta0=1e-8)
+    parser = KSAPTROutputParser(k=1, noise_multiplier=0.4, delta0=1e-8)
     groups = groups_of(people(40), n_groups=20)
     measured = epsilons(audit(chain_of(parser, groups, epsilon=60)))
     for name, canary in EVERYBODY:
@@ -146,7 +142,7 @@ def test_a_set_loses_what_its_test_loses() -> None:
             tuple(
                 top(
                     Counter(answers),
-                    lambda gap: ptr_pass_rate(gap, **noise, relation="replace"),
+                    lambda gap: keyword_ptr.pass_rate(gap, test, "replace"),
                 )
                 for answers in worlds(canary, question, count=40, n_groups=20)
             )
@@ -168,7 +164,7 @@ def test_words_with_noisy_counts_lose_what_the_counts_lose() -> None:
             assert without.keys() == own.keys()
             square += sum((without[word] - own[word]) ** 2 for word in own)
         # Under REPLACE one word of a slot has a sensitivity of sqrt(2).
-        expected = gaussian_epsilon(math.sqrt(square / 2) / 0.6, DELTA)
+        expected = gaussian(0.6 * math.sqrt(2 / square)) if square else 0.0
         assert measured[name] == pytest.approx(expected, abs=2e-3), name
     assert max(measured.values()) > 0.1
 
@@ -272,16 +268,13 @@ def test_a_person_in_several_slots_is_the_finding(kind: type[RetrievedGroups]) -
     assert any(question in str(finding) for question in QUESTIONS)
 
 
-def test_half_the_noise_exceeds_the_claim() -> None:
-    class Half(VoteOutputParser):
-        def noisy(self, slots: Any, *, paid: Any, **given: Any) -> Any:
-            z = paid.noise.noise_multiplier / 2
-            half = replace(paid, noise=replace(paid.noise, noise_multiplier=z))
-            return super().noisy(slots, paid=half, **given)
+def test_a_slot_that_counts_twice_exceeds_the_claim() -> None:
+    class Double(VoteOutputParser):
+        def counts(self, slots: Any, labels: Any) -> list[int]:
+            return [2 * count for count in super().counts(slots, labels)]
 
-    half = Half(labels=["cough", "rash"])
     assert audit(chain_of(vote())).is_sound
-    report = audit(chain_of(half))
+    report = audit(chain_of(Double(labels=["cough", "rash"])))
     assert not report.is_sound
     assert report.rows[0][4] == "more than is charged"
 
@@ -290,7 +283,7 @@ def test_a_release_that_is_not_computed_hides_none_that_is() -> None:
     event = Gaussian(noise_multiplier=10.0)
     most = compose([event], DELTA)
     found = Found(losses=gaussian_loss(2.0, 1.0), charged=[event])
-    own = gaussian_epsilon(2.0, DELTA)
+    own = gaussian(0.5)
     assert own > most
     for upper in (True, False):
         assert found.epsilon(DELTA, most, upper=upper) >= own
@@ -311,7 +304,7 @@ def test_esa_with_sensitivity_1_under_replace_exceeds_the_claim(
     is_broken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_broken:
-        monkeypatch.setattr(sensitivity, "embedding_l2", lambda _, radius: radius)
+        monkeypatch.setattr(vectors, "sensitivity", lambda _: 1.0)
     texts = ["A cough.", "A rash."]
     parser = ESAOutputParser(
         embedding=Opposite(), candidates=texts, noise_multiplier=1.5
@@ -319,49 +312,25 @@ def test_esa_with_sensitivity_1_under_replace_exceeds_the_claim(
     report = audit(chain_of(parser))
     assert report.is_sound is not is_broken
     # One question's opposite answers reach the bound, and don't pass it.
-    expected = compose([Gaussian(0.75 if is_broken else 1.5)], DELTA)
+    expected = gaussian(0.75 if is_broken else 1.5)
     assert report.measured["epsilon"] == pytest.approx(expected, rel=2e-3)
 
 
-def test_a_gap_that_is_tested_one_word_too_low_exceeds_the_claim() -> None:
-    class TooLow(KSAPTROutputParser):
-        def release(self, slots: Any, *, paid: Any, **given: Any) -> Outcome:
-            counts = self._counts(slots, given["prepared"])
-            counts["nothing"] += 0
-            passed = ptr_top_k(counts, 2, **noise, relation=given["relation"])
-            first = min(counts, key=lambda word: (-counts[word], word))
-            words = (first,) if passed else ()
-            status = Status.RELEASED if passed else Status.FALLBACK
-            return Outcome(status, keywords=words)
+def test_a_word_that_counts_twice_exceeds_the_claim() -> None:
+    class Double(KSAPTROutputParser):
+        def counts(self, slots: Any, *terms: Any) -> Counter[str]:
+            twice = [*slots, *slots]
+            return super().counts(twice, *terms)
 
-    noise: Any = {"noise_multiplier": 0.4, "delta0": 1e-8}
-    given: dict[str, Any] = {"k": 1, **noise}
+    test: dict[str, Any] = {"k": 1, "noise_multiplier": 0.4, "delta0": 1e-8}
 
     def run(parser: Any) -> AuditReport:
         model = ScriptedModel(reply=finds_a_rash)
         chain = chain_of(parser, halves(), model, epsilon=60)
         return audit(chain, ["p0", "p1"])
 
-    assert run(KSAPTROutputParser(**given)).is_sound
-    broken = run(TooLow(**given))
-    assert not broken.is_sound
-
-
-def test_a_set_in_the_order_of_its_counts_exceeds_the_claim() -> None:
-    class Ordered(KSAPTROutputParser):
-        def release(self, slots: Any, **given: Any) -> Outcome:
-            found = super().release(slots, **given)
-            counts = self._counts(slots, given["prepared"])
-            ranked = sorted(found.keywords, key=lambda word: (-counts[word], word))
-            return replace(found, keywords=tuple(ranked))
-
-    model = ScriptedModel(reply=finds_a_rash)
-    for parser, is_sound in (
-        (KSAPTROutputParser(k=2), True),
-        (Ordered(k=2), False),
-    ):
-        chain = chain_of(parser, halves(40), model)
-        assert audit(chain, ["p0", "p1"]).is_sound is is_sound
+    assert run(KSAPTROutputParser(**test)).is_sound
+    assert not run(Double(**test)).is_sound
 
 
 # -- what it costs, and who sees it ----------------------------------------------------
@@ -408,7 +377,7 @@ def audit_number(count: int) -> AuditReport:
 def test_another_delta_has_another_claim() -> None:
     chain = chain_of(vote(noise_multiplier=2.0))
     report = audit(chain, delta=1e-3)
-    expected = compose([Gaussian(2.0, count=2)], 1e-3)
+    expected = compose([Gaussian(noise_multiplier=2.0, count=2)], 1e-3)
     assert report.claimed == {"epsilon": pytest.approx(expected), "delta": 1e-3}
     assert report.measured["epsilon"] < audit(chain).measured["epsilon"]
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.release_templates import template
 
-from langchain_dpicl.accounting import GaussianPart
-from langchain_dpicl.budget import Bundle, PaidCharge
-from langchain_dpicl.budget.charge import require_possible, require_template
+from langchain_dpicl.accounting import Charge, Parallel
+from langchain_dpicl.budget import PaidCharge
+from langchain_dpicl.budget.charge import require_possible
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import AccountTerms
+from langchain_dpicl.mechanisms import voting
 
-VOTE = template("vote", (GaussianPart(),))
-BOTH = Bundle("both", (VOTE, VOTE), disjoint=False)
+VOTE = voting.charge(name="vote")
+BOTH = Charge(name="both", parts=(Parallel(branches=(VOTE.parts, VOTE.parts)),))
 CORPUS = AccountTerms("all", 8.0, 1e-3, 4)
 UNIT = AccountTerms("each", 8.0, 1e-3, 4, scope="unit")
 
 
 @pytest.mark.parametrize("terms", [CORPUS, UNIT])
 @pytest.mark.parametrize(
-    ("template", "unit_key", "message"),
+    ("charge", "unit_key", "message"),
     [
         ("vote", None, "not for a value of type str"),
         (VOTE, 3, "unit_key must be"),
@@ -29,10 +29,10 @@ UNIT = AccountTerms("each", 8.0, 1e-3, 4, scope="unit")
     ],
 )
 def test_what_means_nothing_is_refused_in_every_account(
-    terms: AccountTerms, template: Any, unit_key: Any, message: str
+    terms: AccountTerms, charge: Any, unit_key: Any, message: str
 ) -> None:
     with pytest.raises(InvalidParameterError, match=message):
-        require_possible(terms, template, unit_key, charges_units=True)
+        require_possible(terms, charge, unit_key, charges_units=True)
 
 
 @pytest.mark.parametrize("unit_key", [None, "patient"])
@@ -46,21 +46,16 @@ def test_what_can_be_promised_passes(unit_key: Any) -> None:
 def test_units_that_pay_must_be_named_one_release_at_a_time() -> None:
     with pytest.raises(InvalidParameterError, match="'each' charges units one by one"):
         require_possible(UNIT, VOTE, None, charges_units=False)
-    with pytest.raises(InvalidParameterError, match="both releases several things"):
+    with pytest.raises(InvalidParameterError, match="both releases something of each"):
         require_possible(UNIT, BOTH, None, charges_units=True)
-
-
-def test_both_kinds_of_templates_can_be_paid_for() -> None:
-    require_template(VOTE)
-    require_template(BOTH)
 
 
 def test_who_collects_is_neither_compared_nor_shown() -> None:
     """It holds the ledger, and a charge is public."""
-    alone = PaidCharge(1.0, (), "all", 1)
-    collecting = PaidCharge(1.0, (), "all", 1, charge_units=lambda _: [])
+    alone = PaidCharge((), "all", 1)
+    collecting = PaidCharge((), "all", 1, charge_units=lambda _: [])
     assert alone == collecting
     assert "charge_units" not in repr(collecting)
     assert alone.spent == (0, 0)
     with pytest.raises(AttributeError):
-        alone.noise = 2.0  # type: ignore[misc]
+        alone.events = ()  # type: ignore[misc]

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 from support.corpora import CLINIC, Clock, clock_for
-from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
@@ -19,8 +17,9 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
 )
 from langchain_dpicl.ledger import MemoryLedger, SQLLedger
+from langchain_dpicl.mechanisms import voting
 
-VOTE = template("vote", (GaussianPart(None),))
+VOTE = voting.charge(name="vote")
 TERMS: dict[str, Any] = {"epsilon": 8, "delta": 1e-6, "queries": 10}
 
 

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 from langchain_core.callbacks import CallbackManager
-from support.release_templates import template
 
 from langchain_dpicl import accounting
 from langchain_dpicl.accounting import (
-    ExponentialPart,
     Failure,
     Gaussian,
-    GaussianPart,
 )
 from langchain_dpicl.budget import BudgetState, PrivacyBudgetHandler, find_budget
 from langchain_dpicl.errors import (
@@ -28,9 +25,10 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
 )
 from langchain_dpicl.ledger import Ledger
+from langchain_dpicl.mechanisms import keyword_joint, keyword_ptr, voting
 
-VOTE = template("vote", (GaussianPart(),))
-JOINT = template("joint", (ExponentialPart(),))
+VOTE = voting.charge(name="vote")
+JOINT = keyword_joint.charge()
 
 
 def handler(
@@ -72,7 +70,7 @@ def test_the_noise_is_calibrated_once_and_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
     first = handler(url).charge(VOTE)
     second = handler(url).charge(VOTE)
-    assert first.noise == second.noise
+    assert first.events == second.events
     assert second.sequence == 2
 
 
@@ -80,18 +78,18 @@ def test_a_stored_plan_is_followed_not_computed_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    stored = handler(url).charge(VOTE).noise.noise_multiplier
+    stored = handler(url).charge(VOTE).events[0].noise_multiplier
     monkeypatch.setattr(
         "langchain_dpicl.budget.plan.plan_queries",
         lambda *_args, **_kwargs: pytest.fail("calibrated again"),
     )
-    assert handler(url).charge(VOTE).noise.noise_multiplier == stored
+    assert handler(url).charge(VOTE).events[0].noise_multiplier == stored
 
 
 def test_parsers_that_ask_for_the_same_share_a_plan() -> None:
     budget = handler()
     budget.charge(VOTE)
-    budget.charge(template("esa", (GaussianPart(),)))
+    budget.charge(voting.charge(name="esa"))
     with pytest.raises(PlanMismatchError, match="another kind of release"):
         budget.charge(JOINT)
     assert budget.spent().queries == 2
@@ -153,11 +151,9 @@ def test_can_afford_charges_nothing() -> None:
     budget = handler(queries=1)
     assert budget.can_afford()
     assert budget.can_afford(VOTE)
-    assert budget.can_afford(Gaussian(10.0))
-    assert not budget.can_afford(Gaussian(0.01))
-    assert not budget.can_afford(
-        template("ptr", (GaussianPart(),), needs_delta0=True, delta0=0.5)
-    )
+    assert budget.can_afford(Gaussian(noise_multiplier=10.0))
+    assert not budget.can_afford(Gaussian(noise_multiplier=0.01))
+    assert not budget.can_afford(keyword_ptr.charge(delta0=0.5))
     assert budget.spent().queries == 0
     paid = budget.charge(VOTE)
     assert not budget.can_afford()
@@ -171,7 +167,7 @@ def test_can_afford_follows_the_fixed_plan() -> None:
     assert budget.can_afford(paid.events)
     assert budget.can_afford(paid.events[0])
     assert not budget.can_afford(JOINT)
-    assert not budget.can_afford([*paid.events, Failure(1e-9)])
+    assert not budget.can_afford([*paid.events, Failure(delta0=1e-9)])
     budget.ledger.close_account("notes")
     assert not budget.can_afford(VOTE)
 
@@ -185,7 +181,7 @@ def test_threads_share_one_plan_and_never_overspend() -> None:
         found: list[float | None] = []
         for _ in range(5):
             try:
-                found.append(budget.charge(VOTE).noise.noise_multiplier)
+                found.append(budget.charge(VOTE).events[0].noise_multiplier)
             except BudgetExhaustedError:
                 found.append(None)
         return found

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from support.corpora import CLINIC, clock_for
-from support.release_templates import template
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
@@ -21,9 +19,10 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
 )
 from langchain_dpicl.ledger import Ledger, open_ledger
+from langchain_dpicl.mechanisms import voting
 
-VOTE = template("vote", (GaussianPart(),))
-TOO_DEAR = template("vote", (GaussianPart(0.01),))
+VOTE = voting.charge(name="vote")
+TOO_DEAR = voting.charge(name="vote", noise_multiplier=0.01)
 KEY: dict[str, Any] = {"unit_key": "patient"}
 WHOLE: dict[str, Any] = {"epsilon": 24, "delta": 3e-6, "queries": 5}
 Attempt = Callable[[Callable[..., PrivacyBudgetHandler]], Any]
@@ -51,7 +50,7 @@ ATTEMPTS: dict[str, tuple[type[DPError], Attempt]] = {
     ),
     "more than all of it": (
         BudgetExhaustedError,
-        lambda opened: opened(accounting="zcdp").charge(TOO_DEAR, **KEY),
+        lambda opened: opened(accounting="renyi").charge(TOO_DEAR, **KEY),
     ),
     "a period to come": (
         BudgetExhaustedError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from langchain_dpicl.accounting import BUDGET_UNITS, PrivacyFilter
+from langchain_dpicl.accounting import UNITS, best_order
 from langchain_dpicl.budget.filter import AccountFilter
 from langchain_dpicl.budget.plan import AccountPlan
 from langchain_dpicl.budget.terms import account_of, account_terms, described
@@ -36,19 +36,18 @@ def test_a_plan_has_its_queries_for_a_term() -> None:
     assert terms(scope="unit") == (replace(PLAN, scope="unit"), 20)
 
 
-@pytest.mark.parametrize("kind", ["zcdp", "gdp", "renyi", "pure"])
+@pytest.mark.parametrize("kind", ["renyi"])
 @pytest.mark.parametrize("scope", ["corpus", "unit"])
 @pytest.mark.parametrize("queries", [None, 20])
 def test_a_filter_sets_a_fifth_of_delta_aside(
     kind: Any, scope: Any, queries: int | None
 ) -> None:
     found, shared = terms(accounting=kind, scope=scope, queries=queries)
-    order = PrivacyFilter(kind, 8.0, 1e-6, delta0_share=0.2).order
+    order = best_order(8.0, 0.8e-6)
     assert found == AccountTerms(
         "mine", 8.0, 1e-6, None, kind, scope, order=order, delta0_share=0.2
     )
     assert shared == queries
-    assert (order is None) is (kind != "renyi")
 
 
 def test_a_given_part_and_order_are_kept() -> None:
@@ -56,12 +55,12 @@ def test_a_given_part_and_order_are_kept() -> None:
     assert (found.delta0_share, found.order) == (0.0, 9.0)
 
 
-@pytest.mark.parametrize("kind", [None, "zcdp"])
+@pytest.mark.parametrize("kind", [None, "renyi"])
 def test_there_are_as_many_queries_as_steps_at_most(kind: Any) -> None:
-    assert terms(accounting=kind, queries=BUDGET_UNITS)[1] == BUDGET_UNITS
+    assert terms(accounting=kind, queries=UNITS)[1] == UNITS
     assert terms(accounting=kind, queries=1)[1] == 1
-    with pytest.raises(InvalidParameterError, match=f"at most {BUDGET_UNITS}"):
-        terms(accounting=kind, queries=BUDGET_UNITS + 1)
+    with pytest.raises(InvalidParameterError, match=f"at most {UNITS}"):
+        terms(accounting=kind, queries=UNITS + 1)
     with pytest.raises(InvalidParameterError, match="queries must be at least 1"):
         terms(accounting=kind, queries=0)
 
@@ -69,17 +68,17 @@ def test_there_are_as_many_queries_as_steps_at_most(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"accounting": "rdp"}, "accounting must be 'zcdp'"),
-        ({"accounting": "plan"}, "accounting must be 'zcdp'"),
+        ({"accounting": "rdp"}, "accounting must be 'renyi'"),
+        ({"accounting": "plan"}, "accounting must be 'renyi'"),
         ({"scope": "person"}, "scope must be 'corpus' or 'unit'"),
-        ({"scope": "person", "accounting": "zcdp"}, "scope must be"),
+        ({"scope": "person", "accounting": "renyi"}, "scope must be"),
         ({"queries": None}, "How is the budget to be spent"),
         ({"delta0_share": 0.0}, "go with accounting="),
         ({"delta0_share": 0.5}, "go with accounting="),
         ({"order": 2.0}, "go with accounting="),
         ({"order": 2.0, "delta0_share": 0.5}, "go with accounting="),
-        ({"accounting": "zcdp", "order": 2.0}, "takes no order"),
-        ({"accounting": "zcdp", "delta0_share": 1.0}, "delta0_share must be"),
+        ({"accounting": "zcdp"}, "accounting must be 'renyi'"),
+        ({"accounting": "renyi", "delta0_share": 1.0}, "delta0_share must be"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: Any, message: str) -> None:
@@ -93,7 +92,7 @@ def test_terms_say_which_account_it_is() -> None:
     plan = account_of(PLAN, 20, ledger)
     assert isinstance(plan, AccountPlan)
     assert (plan.terms, plan.queries, plan.ledger) == (PLAN, 20, ledger)
-    kept, _ = terms(accounting="gdp", queries=None)
+    kept, _ = terms(accounting="renyi", queries=None)
     found = account_of(kept, 7, ledger)
     assert isinstance(found, AccountFilter)
     assert (found.terms, found.queries, found.ledger) == (kept, 7, ledger)
@@ -103,8 +102,8 @@ def test_terms_say_which_account_it_is() -> None:
 
 def test_what_is_usual_is_not_shown() -> None:
     assert described(PLAN, 20) == "account='mine', epsilon=8, delta=1e-06, queries=20"
-    assert described(replace(PLAN, accounting="zcdp"), None) == (
-        "account='mine', epsilon=8, delta=1e-06, accounting='zcdp'"
+    assert described(replace(PLAN, accounting="renyi"), None) == (
+        "account='mine', epsilon=8, delta=1e-06, accounting='renyi'"
     )
     of_corpus = replace(PLAN, corpus="clinic", period="2026-12", scope="unit")
     assert described(of_corpus, 3) == (

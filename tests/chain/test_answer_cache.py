@@ -24,7 +24,7 @@ from langchain_dpicl import (
     RetrievedGroups,
     VoteOutputParser,
 )
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.parsers import DPOutputParser
 

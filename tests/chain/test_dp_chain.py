@@ -30,8 +30,8 @@ from langchain_dpicl import (
     RetrievedGroups,
     SampledGroups,
     VoteOutputParser,
-    mechanisms,
 )
+from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.parsers import DPOutputParser
 
@@ -323,14 +323,14 @@ async def test_the_mechanism_is_told_the_sources_relation_and_what_was_charged(
     source = RetrievedGroups.from_documents(
         notes(120), EMBEDDING, unit_key="patient", n_groups=60, **terms
     )
-    told: list[dict[str, Any]] = []
-    original = mechanisms.noisy_counts
+    given: list[Any] = []
+    original = voting.noisy_counts
 
-    def spy(counts: Any, **kwargs: Any) -> Any:
-        told.append(kwargs)
-        return original(counts, **kwargs)
+    def spy(counts: Any, *terms: Any) -> Any:
+        given.append(terms)
+        return original(counts, *terms)
 
-    monkeypatch.setattr(mechanisms, "noisy_counts", spy)
+    monkeypatch.setattr(voting, "noisy_counts", spy)
     chain = DPChain(
         groups=source,
         model=ScriptedModel(reply=reply),
@@ -338,8 +338,8 @@ async def test_the_mechanism_is_told_the_sources_relation_and_what_was_charged(
         budget=rich(),
     )
     for answer in (chain.invoke(QUESTION), await chain.ainvoke(QUESTION)):
-        kwargs = told.pop()
-        assert kwargs["relation"] is relation
+        paid, relation_of_noise = given.pop()
+        assert relation_of_noise is relation
         (event,) = record(answer)["events"]
-        assert kwargs["noise_multiplier"] == event["noise_multiplier"]
+        assert paid.noise_multiplier == event["noise_multiplier"]
         assert record(answer)["relation"] == relation.value

@@ -48,7 +48,7 @@ def test_without_a_budget_nobody_is_asked(
     assert model.asked == []
 
 
-@pytest.mark.parametrize("accounting", [None, "zcdp"])
+@pytest.mark.parametrize("accounting", [None, "renyi"])
 @pytest.mark.parametrize("name", sorted(PARSERS))
 async def test_a_spent_budget_asks_the_model_nothing(
     groups: RetrievedGroups, name: str, accounting: Any

@@ -27,7 +27,7 @@ from langchain_dpicl.audit import snapshot
 from langchain_dpicl.chain.query import QueryRunner
 from langchain_dpicl.groups import drawing
 from langchain_dpicl.groups.filtering import UnitFilter
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 SAID = {"1": "Lisinopril gave a dry cough.", "2": "Lisinopril gave a skin rash."}
 NOTES = [

@@ -32,7 +32,7 @@ GROUPS = groups()
 
 def account(**terms: Any) -> PrivacyBudgetHandler:
     given: dict[str, Any] = {"epsilon": 60, "delta": 1e-6, "queries": 20}
-    named = {"accounting": "zcdp", "ledger": ":memory:"}
+    named = {"accounting": "renyi", "ledger": ":memory:"}
     return PrivacyBudgetHandler(**{**given, **named, **terms})
 
 

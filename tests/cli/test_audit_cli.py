@@ -20,16 +20,12 @@ bound = chain.model_copy(update={"budget": None}).with_config(
 )
 
 
-class Half(VoteOutputParser):
-    def noisy(self, slots, *, paid, **given):
-        from dataclasses import replace
-
-        z = paid.noise.noise_multiplier / 2
-        half = replace(paid, noise=replace(paid.noise, noise_multiplier=z))
-        return super().noisy(slots, paid=half, **given)
+class Double(VoteOutputParser):
+    def counts(self, slots, labels):
+        return [2 * count for count in super().counts(slots, labels)]
 
 
-broken = chain_of(Half(labels=["cough", "rash"]))
+broken = chain_of(Double(labels=["cough", "rash"]))
 """
 
 

@@ -182,7 +182,7 @@ def long_ledger(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('long') / 'ledger.db'}"
     ledger = SQLLedger(url)
     ledger.open(AccountTerms("notes", 8.0, 1e-6, 500))
-    ledger.fix_plan("notes", Plan({"parts": []}, (Gaussian(30.0),)))
+    ledger.fix_plan("notes", Plan({"parts": []}, (Gaussian(noise_multiplier=30.0),)))
     for _ in range(400):  # More than a pipe holds.
         ledger.charge("notes")
     ledger.dispose()

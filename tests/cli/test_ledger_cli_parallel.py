@@ -11,18 +11,21 @@ from langchain_dpicl.accounting import Gaussian, Parallel, Pure
 from langchain_dpicl.cli import main
 from langchain_dpicl.ledger import AccountTerms, SQLLedger
 
-RARE, COMMON = (Gaussian(11.5, 0.93, 15),), (Gaussian(1.25, 0.0625, 15),)
-LABELS = Parallel((RARE, *[COMMON] * 5), partition="topic [b]")
-MANY = Parallel(tuple((Pure(0.01 + k / 1e4),) for k in range(40)), 2)
+RARE = (Gaussian(noise_multiplier=11.5, sampling_rate=0.93, count=15),)
+COMMON = (Gaussian(noise_multiplier=1.25, sampling_rate=0.0625, count=15),)
+LABELS = Parallel(branches=(RARE, *[COMMON] * 5), partition="topic [b]")
+COSTS = tuple((Pure(epsilon=0.01 + k / 1e4),) for k in range(40))
+MANY = Parallel(branches=COSTS, count=2)
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = SQLLedger(url)
-    ledger.open(AccountTerms("shots", 40.0, 1e-4, accounting="zcdp", delta0_share=0.25))
+    terms = {"accounting": "renyi", "order": 2.0, "delta0_share": 0.25}
+    ledger.open(AccountTerms("shots", 40.0, 1e-4, **terms))
     ledger.charge("shots", (LABELS,))
-    ledger.charge("shots", (MANY, Pure(0.1)))
+    ledger.charge("shots", (MANY, Pure(epsilon=0.1)))
     ledger.dispose()
     return url
 

@@ -21,7 +21,7 @@ def url(tmp_path: Path) -> str:
     budget = PrivacyBudgetHandler(
         epsilon=8, delta=1e-6, queries=20, ledger=ledger, account="notes"
     )
-    budget.charge(VoteOutputParser(labels=["a", "b"]).event_template())
+    budget.charge(VoteOutputParser(labels=["a", "b"]).charge())
     ledger.dispose()
     return url
 

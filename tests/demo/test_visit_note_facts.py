@@ -13,7 +13,7 @@ from support.table_parts import account
 
 from langchain_dpicl.demo import RecordedReader, visit_note_schema, visit_notes
 from langchain_dpicl.demo.visit_notes import visit_note_facts
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TextRows
 

@@ -16,12 +16,11 @@ from support.few_shot_fakes import WordModel, generator_of, records_of
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.few_shot import Decoder, Greedy, Sampling
 from langchain_dpicl.few_shot.decoding import noise_of_mean
-from langchain_dpicl.mechanisms import SecureRandom, SeededRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom, use
 
 NOISY = np.array([0.06, 0.5, -0.1, 0.25, 0.0, 0.15, 0.04])
 NOISE = 0.025
 DRAWS = 8_000
-RANDOM = SeededRandom(1)
 
 
 def exact(sampling: Sampling) -> list[float]:
@@ -46,10 +45,10 @@ def exact(sampling: Sampling) -> list[float]:
 
 def fits(decoder: Sampling, expected: list[float]) -> bool:
     """Whether draws are distributed as expected, at significance 1e-6."""
-    random = SeededRandom(7)
     counts = [0] * len(NOISY)
-    for _ in range(DRAWS):
-        counts[decoder.choose(NOISY, NOISE, random)] += 1
+    with use(SeededRandom(7)):
+        for _ in range(DRAWS):
+            counts[decoder.choose(NOISY, NOISE)] += 1
     pairs = list(zip(counts, expected, strict=True))
     if any(count for count, share in pairs if not share):
         return False
@@ -95,11 +94,16 @@ class Fixed(SecureRandom):
     """Draws one number for ever."""
 
     def __init__(self, share: float) -> None:
-        super().__init__()
         self.share = share
 
-    def below(self, bound: int) -> int:
+    def randrange(self, bound: int, *_: Any) -> int:  # type: ignore[override]
         return min(int(self.share * bound), bound - 1)
+
+
+def chosen(decoder: Decoder, noisy: Any, noise: float, share: float) -> int:
+    """Return what is drawn where the source shows this share."""
+    with use(Fixed(share)):
+        return decoder.choose(noisy, noise)
 
 
 vectors = arrays(
@@ -129,7 +133,7 @@ def test_what_is_drawn_stands_out_of_the_noise_or_is_the_largest(
     noise: float,
 ) -> None:
     decoder = Sampling(temperature, top_p, floor)
-    place = decoder.choose(noisy, noise, Fixed(share))
+    place = chosen(decoder, noisy, noise, share)
     kept = [p for p in noisy if p > 0 and p >= floor * noise]
     assert 0 <= place < len(noisy)
     if kept:
@@ -156,30 +160,30 @@ def test_a_low_temperature_or_a_small_nucleus_takes_the_largest(
     top = np.sort(noisy)[::-1]
     if len(top) > 1 and top[0] - top[1] < 1e-6 * top[0]:
         return  # Too close for either to tell apart.
-    place = Sampling(*terms, floor=0).choose(noisy, 0.1, Fixed(share))
-    assert place == Greedy().choose(noisy, 0.1, RANDOM)
+    place = chosen(Sampling(*terms, floor=0), noisy, 0.1, share)
+    assert place == Greedy().choose(noisy, 0.1)
 
 
 def test_where_nothing_stands_out_the_largest_is_taken() -> None:
     for noisy in ([-0.3, -0.1, -0.2], [0.0, 0.0, -1.0], [0.1, 0.19, 0.15]):
         values = np.array(noisy)
         for share in (0.0, 0.5, 1.0):
-            found = Sampling(floor=2).choose(values, 0.1, Fixed(share))
+            found = chosen(Sampling(floor=2), values, 0.1, share)
             assert found == int(np.argmax(values))
 
 
 def test_the_floor_is_in_deviations_of_the_noise() -> None:
     values = np.array([0.19, 0.21])
-    assert Sampling(floor=2).choose(values, 0.1, Fixed(0.999)) == 1
-    assert {Sampling(floor=2).choose(values, 0.1, Fixed(s)) for s in (0, 0.999)} == {1}
-    assert {Sampling(floor=1).choose(values, 0.1, Fixed(s)) for s in (0, 0.999)} == {
+    assert chosen(Sampling(floor=2), values, 0.1, 0.999) == 1
+    assert {chosen(Sampling(floor=2), values, 0.1, s) for s in (0, 0.999)} == {1}
+    assert {chosen(Sampling(floor=1), values, 0.1, s) for s in (0, 0.999)} == {
         0,
         1,
     }
     # The floor itself counts, and so does what is just above it.
     for least in (0.2, 0.205):
         both = np.array([0.3, least])
-        drawn = {Sampling(floor=2).choose(both, 0.1, Fixed(s)) for s in (0, 0.999)}
+        drawn = {chosen(Sampling(floor=2), both, 0.1, s) for s in (0, 0.999)}
         assert drawn == {0, 1}
 
 
@@ -187,20 +191,20 @@ def test_the_floor_is_in_deviations_of_the_noise() -> None:
 def test_a_rare_token_can_be_drawn(share: float) -> None:
     values = np.array([1 - share, share])
     decoder = Sampling(floor=0)
-    assert decoder.choose(values, 0.0, Fixed(1 - share / 2)) == 1
-    assert decoder.choose(values, 0.0, Fixed(1 - 2 * share)) == 0
+    assert chosen(decoder, values, 0.0, 1 - share / 2) == 1
+    assert chosen(decoder, values, 0.0, 1 - 2 * share) == 0
 
 
 def test_greedy_takes_the_first_of_equal_ones() -> None:
-    assert Greedy().choose(np.array([0.1, 0.4, 0.4, 0.2]), 0.0, RANDOM) == 1
-    assert Greedy().choose(np.zeros(5), 0.0, RANDOM) == 0
-    assert Greedy().choose(np.array([-1.0]), 9.0, RANDOM) == 0
+    assert Greedy().choose(np.array([0.1, 0.4, 0.4, 0.2]), 0.0) == 1
+    assert Greedy().choose(np.zeros(5), 0.0) == 0
+    assert Greedy().choose(np.array([-1.0]), 9.0) == 0
 
 
 def test_equal_ones_at_the_edge_of_the_nucleus_go_by_public_order() -> None:
     values = np.array([0.25, 0.25, 0.25, 0.25])
     decoder = Sampling(top_p=0.5, floor=0)
-    assert {decoder.choose(values, 0.0, Fixed(s)) for s in (0, 0.3, 0.6, 0.999)} == {
+    assert {chosen(decoder, values, 0.0, s) for s in (0, 0.3, 0.6, 0.999)} == {
         0,
         1,
     }
@@ -238,7 +242,7 @@ def test_decoders_describe_themselves() -> None:
 
 def test_a_decoder_of_ones_own() -> None:
     class Last(Decoder):
-        def choose(self, noisy: Any, noise: float, random: SecureRandom) -> int:
+        def choose(self, noisy: Any, noise: float) -> int:
             return len(noisy) - 1
 
     terms: dict[str, Any] = {"top_k_public": None, "max_tokens": 2}
@@ -246,6 +250,22 @@ def test_a_decoder_of_ones_own() -> None:
     found = made.generate(records_of(400))
     assert found[0]["text"] == "wide wide"
     assert found.record["parameters"]["decoder"] == "Last"
+
+
+def test_the_decoder_is_told_the_noise_of_the_mean() -> None:
+    told: list[float] = []
+
+    class Curious(Greedy):
+        def choose(self, noisy: Any, noise: float) -> int:
+            told.append(noise)
+            return super().choose(noisy, noise)
+
+    made = generator_of(
+        labels=["color"], n_groups=10, noise_multiplier=2.0, decoder=Curious()
+    )
+    made.generate([{"text": "red", "label": "color"}] * 60)
+    # Replacing an answer moves the sum by sqrt 2 at most.
+    assert told == [pytest.approx(2.0 * math.sqrt(2) / 10)] * len(told) != []
 
 
 def test_the_noise_of_a_mean() -> None:
@@ -263,5 +283,5 @@ def test_by_default_noise_alone_is_not_drawn_from() -> None:
     above = draws >= 0.1 * 3.7190164854556804
     assert 0.03 < above.any(axis=1).mean() < 0.07
     for noisy, stands_out in zip(draws[:200], above[:200], strict=True):
-        drawn = Sampling().choose(noisy, 0.1, Fixed(0.999999))
+        drawn = chosen(Sampling(), noisy, 0.1, 0.999999)
         assert stands_out[drawn] or drawn == noisy.argmax()

@@ -7,13 +7,16 @@ import math
 import numpy as np
 import pytest
 
+from langchain_dpicl.accounting import Pure
+from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.few_shot.forecast import (
     PASS_RATE,
     GenerationForecast,
     LabelForecast,
     required_lead,
 )
-from langchain_dpicl.mechanisms import SeededRandom, noisy_max_next_token
+from langchain_dpicl.mechanisms.next_token import noisy_max_next_token
+from langchain_dpicl.mechanisms.random import seeded
 
 DRAWS = 40_000
 # 4.9 deviations: a probability of 1e-6 on both sides together.
@@ -72,13 +75,12 @@ def test_the_bound_of_noisy_max(epsilon: float, groups: int, choices: int) -> No
     rows[:, 0] = 1.0
     rows[:, 1:] = 1.0 - lead
     rows /= rows.sum(axis=1, keepdims=True)
-    random = SeededRandom(13)
-    draws = 3000
-    won = sum(
-        noisy_max_next_token(rows, epsilon=epsilon, relation="replace", random=random)
-        == 0
-        for _ in range(draws)
-    )
+    paid, draws = Pure(epsilon=epsilon), 3000
+    with seeded(13):
+        won = sum(
+            noisy_max_next_token(rows, paid, Relation.REPLACE) == 0
+            for _ in range(draws)
+        )
     margin = 4.9 * math.sqrt(PASS_RATE * (1 - PASS_RATE) / draws)
     assert won / draws > PASS_RATE - margin
 

@@ -127,7 +127,7 @@ async def refused(
 ) -> BaseException:
     given = {"labels": ["color"], "unit_key": "who", "n_groups": 20, **terms}
     model = WordModel()
-    budget = budget_of(accounting="zcdp", epsilon=50)
+    budget = budget_of(accounting="renyi", epsilon=50)
     made = generator_of(model, budget=budget, **given)
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - looked at below
         if way == "generate":

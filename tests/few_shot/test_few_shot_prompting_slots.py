@@ -179,7 +179,7 @@ class Slots:
 
 def asked_of(slots: list[list[Document]], template: Any = INSTRUCTION) -> Any:
     made = generator_of(
-        labels=["color"], budget=budget_of(accounting="zcdp", epsilon=50)
+        labels=["color"], budget=budget_of(accounting="renyi", epsilon=50)
     )
     records = [record for record in records_of() if record["label"] == "color"]
     order = made._order(Hidden(records), 1, resume=False)

@@ -15,7 +15,7 @@ SIZES = {"color": 60, "number": 60}
 
 
 def generator(**changes: Any) -> Any:
-    budget = changes.pop("budget", None) or budget_of(accounting="zcdp", epsilon=50)
+    budget = changes.pop("budget", None) or budget_of(accounting="renyi", epsilon=50)
     return generator_of(budget=budget, **{"noise_multiplier": 3.0, **changes})
 
 
@@ -55,7 +55,7 @@ def test_label_sizes_of_a_wrong_type(sizes: Any) -> None:
         generator().forecast(sizes)
 
 
-@pytest.mark.parametrize("accounting", [None, "zcdp", "renyi"])
+@pytest.mark.parametrize("accounting", [None, "renyi"])
 def test_forecasts(accounting: Any) -> None:
     def advice(label_sizes: Any, per_label: Any) -> str:
         budget = budget_of(accounting=accounting)

@@ -185,7 +185,7 @@ def test_with_declared_sizes_no_number_of_people_is_refused(way: str) -> None:
 
     def outcome(records: list[dict[str, str]]) -> str:
         budget = budget_of(
-            delta=1 / 120, people_at_most=119, epsilon=50, accounting="zcdp"
+            delta=1 / 120, people_at_most=119, epsilon=50, accounting="renyi"
         )
         generator = generator_of(budget=budget, noise_multiplier=3.0, label_sizes=sizes)
         try:

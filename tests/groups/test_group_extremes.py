@@ -8,9 +8,10 @@ import pytest
 from langchain_core.documents import Document
 from support.extremes import soon, sweep
 
+from langchain_dpicl.accounting import Exponential
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, SampledGroups
-from langchain_dpicl.mechanisms import choose_k
+from langchain_dpicl.mechanisms.keyword_ptr import choose_k
 from langchain_dpicl.offline import HashingEmbeddings
 from langchain_dpicl.parsers import (
     ESAOutputParser,
@@ -49,11 +50,9 @@ def test_samples() -> None:
 
 def test_parsers() -> None:
     noise = {"noise_multiplier": 2.0, "delta0": 1e-9}
+    sweep(lambda **terms: KSAPTROutputParser(**terms).charge(), {"k": 2, **noise})
     sweep(
-        lambda **terms: KSAPTROutputParser(**terms).event_template(), {"k": 2, **noise}
-    )
-    sweep(
-        lambda **terms: KSAPTROutputParser(k=(1, 3), **terms).event_template(),
+        lambda **terms: KSAPTROutputParser(k=(1, 3), **terms).charge(),
         {**noise, "selection_epsilon": 1.0},
     )
     many = {"first": 1, "last": 3}
@@ -61,24 +60,22 @@ def test_parsers() -> None:
     with pytest.raises(InvalidParameterError, match="at most"):
         KSAPTROutputParser(k=(1, 10_001))
     with soon("a range"), pytest.raises(InvalidParameterError, match="at most"):
-        choose_k({}, range(1, 10**12), epsilon=1.0, relation="replace")
+        choose_k({}, range(1, 10**12), Exponential(epsilon=1.0), "replace")
     sweep(
-        lambda **terms: KSAThresholdOutputParser(**terms).event_template(),
+        lambda **terms: KSAThresholdOutputParser(**terms).charge(),
         {"items_per_answer": 2, **noise},
     )
     sweep(
-        lambda **terms: KSAJointOutputParser(
-            domain=["a", "b", "c"], **terms
-        ).event_template(),
+        lambda **terms: KSAJointOutputParser(domain=["a", "b", "c"], **terms).charge(),
         {"k": 2, "epsilon": 1.0},
     )
     sweep(
-        lambda **terms: VoteOutputParser(labels=["a", "b"], **terms).event_template(),
+        lambda **terms: VoteOutputParser(labels=["a", "b"], **terms).charge(),
         {"noise_multiplier": 2.0},
     )
     sweep(
         lambda **terms: ESAOutputParser(
             embedding=HashingEmbeddings(), **terms
-        ).event_template(),
+        ).charge(),
         {"n_candidates": 3, "radius": 1.0, "min_score": 0.1, "noise_multiplier": 2.0},
     )

@@ -28,7 +28,7 @@ from langchain_dpicl.groups import (
     SampledGroups,
     shards,
 )
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 
 def test_a_unit_is_asked_under_its_one_spelling() -> None:

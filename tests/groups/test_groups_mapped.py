@@ -21,7 +21,7 @@ from langchain_dpicl import erase
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, lines
 from langchain_dpicl.groups.flat import FlatIndex
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 NOTES = [
     Document(

@@ -29,7 +29,7 @@ from support.groups_fakes import (
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import GroupSource, RetrievedGroups, shards
 from langchain_dpicl.groups.units import keyed_slot
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 
 class Gaussian(WordEmbedding):

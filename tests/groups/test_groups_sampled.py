@@ -15,7 +15,7 @@ from support.groups_fakes import Scripted, contents, note, units_in
 from langchain_dpicl.errors import InvalidParameterError, UnitError
 from langchain_dpicl.groups import SampledGroups
 from langchain_dpicl.groups.selection import deal, poisson_sample
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_units_are_included_independently_at_the_rate() -> None:
 
 
 def fixed_size(random: SeededRandom) -> list[int]:
-    return random.sample(N_UNITS, round(RATE * N_UNITS))
+    return random.sample(range(N_UNITS), round(RATE * N_UNITS))
 
 
 def same_again(_: SeededRandom) -> Any:

@@ -14,8 +14,7 @@ from support.groups_fakes import QUESTION, Till, note, retrieved
 from langchain_dpicl import InvalidParameterError, RetrievedGroups
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.groups.sampling import UnitSample
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom
 
 UNITS = 60
 

@@ -26,7 +26,7 @@ from scipy import stats
 from support.groups_fakes import QUESTION, note, retrieved
 
 from langchain_dpicl.groups import RetrievedGroups
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 
 Floats = npt.NDArray[np.float64]
 Slots = list[list[Document]]
@@ -43,7 +43,7 @@ GRID = np.arange(-6.5, 6.5, STEP)
 class Coins(SecureRandom):
     """Tosses what the test planned: for the coins of units one byte each."""
 
-    secure = False
+    is_seeded = True
 
     def __init__(self) -> None:
         super().__init__()

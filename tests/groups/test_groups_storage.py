@@ -23,7 +23,7 @@ from support.groups_fakes import (
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.groups import RetrievedGroups, storage
 from langchain_dpicl.groups.saved_files import checksum
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from support.paying_parts import NAMES, SHARD, Slots, Spread, draw
 
 from langchain_dpicl.common.units import NumberedUnits
 from langchain_dpicl.ledger import MemoryLedger
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 
 
 def charges_the_kept(

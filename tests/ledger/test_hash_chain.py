@@ -75,8 +75,11 @@ ACCOUNT = {
     "delta": ("delta = '0x1.0p-1'", "charge 1"),
     "more queries": ("queries = 50", "charge 1"),
     "no number": ("epsilon = 'much'", "terms"),
-    "a filter": ("accounting = 'zcdp', delta0_share = '0x0.0p+0'", "charge 1"),
-    "half a filter": ("accounting = 'zcdp'", "terms"),
+    "a filter": (
+        "accounting = 'renyi', renyi_order = '0x1.0p+3', delta0_share = '0x0.0p+0'",
+        "charge 1",
+    ),
+    "half a filter": ("accounting = 'renyi'", "terms"),
     "unknown kind": ("accounting = 'new'", "terms"),
     "no kind": ("queries = NULL", "terms"),
     "per unit": ("scope = 'unit'", "terms"),
@@ -371,7 +374,7 @@ def test_another_machines_rounding_is_no_damage(
 ) -> None:
     ledger = opened(connect(), FILTERED)
     ledger.charge("notes", NOISY)
-    ledger.charge("notes", [Gaussian(40.0)])
+    ledger.charge("notes", [Gaussian(noise_multiplier=40.0)])
     kind = type(FILTERED.filter)
     own = kind.cost
     for off, seen in ((1, False), (-1, False), (-9, False), (2, True)):

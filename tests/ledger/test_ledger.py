@@ -68,7 +68,11 @@ def test_a_plans_charges_carry_its_events(ledger: Ledger) -> None:
 
 def test_a_filter_pays_for_any_mix_up_to_its_limit(ledger: Ledger) -> None:
     opened(ledger, FILTERED)
-    mix = [NOISY, (Exponential(1.0),), (Gaussian(2.0), Failure(1e-8))]
+    mix = [
+        NOISY,
+        (Exponential(epsilon=1.0),),
+        (Gaussian(noise_multiplier=2.0), Failure(delta0=1e-8)),
+    ]
     paid, refused = [], 0
     for turn in range(200):
         try:
@@ -88,9 +92,9 @@ def test_a_filter_pays_for_any_mix_up_to_its_limit(ledger: Ledger) -> None:
 def test_one_release_can_cost_more_than_the_account(ledger: Ledger) -> None:
     opened(ledger, FILTERED)
     with pytest.raises(BudgetExhaustedError, match="more than the whole"):
-        ledger.charge("notes", [Gaussian(1e-3)])
+        ledger.charge("notes", [Gaussian(noise_multiplier=1e-3)])
     with pytest.raises(BudgetExhaustedError, match="more than the whole"):
-        ledger.charge("notes", [Failure(1e-3)])
+        ledger.charge("notes", [Failure(delta0=1e-3)])
     with pytest.raises(LedgerError, match="must name its events"):
         ledger.charge("notes")
     assert ledger.state("notes").used == 0
@@ -107,7 +111,7 @@ def test_the_last_query_is_the_last(ledger: Ledger) -> None:
 
 def test_a_plan_is_fixed_once(ledger: Ledger) -> None:
     opened(ledger)
-    other = Plan({"parts": ["other"]}, (Exponential(1.0),))
+    other = Plan({"parts": ["other"]}, (Exponential(epsilon=1.0),))
     assert ledger.fix_plan("notes", other) == PLAN
     assert ledger.state("notes").plan == PLAN
 
@@ -119,7 +123,7 @@ def test_a_plan_is_fixed_once(ledger: Ledger) -> None:
         (AccountTerms("notes", 8.0, 1e-7, 5), "delta"),
         (AccountTerms("notes", 8.0, 1e-6, 6), "queries is 5, not 6"),
         (AccountTerms("notes", 8.0, 1e-6, 5, scope="unit"), "scope is corpus, not"),
-        (FILTERED, "accounting is plan, not zcdp"),
+        (FILTERED, "accounting is plan, not renyi"),
     ],
 )
 def test_other_terms_are_refused(

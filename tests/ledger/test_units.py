@@ -78,9 +78,9 @@ def test_every_balance_is_what_a_dictionary_says(ledger: Ledger) -> None:
     chosen = random.Random(7)
     prices = [
         NOISY,
-        (Exponential(2.0),),
-        (Gaussian(30.0), Failure(2e-8)),
-        (Failure(7e-8),),
+        (Exponential(epsilon=2.0),),
+        (Gaussian(noise_multiplier=30.0), Failure(delta0=2e-8)),
+        (Failure(delta0=7e-8),),
     ]
     spent: Counter[tuple[str, str]] = Counter()
     refused = Counter({"loss": 0, "failure": 0})
@@ -279,7 +279,7 @@ def test_units_that_another_account_knows_have_spent_nothing(ledger: Ledger) -> 
 
 def test_a_price_of_nothing_is_paid_by_all(ledger: Ledger) -> None:
     opened(ledger, UNIT_FILTERED)
-    charge = ledger.charge("notes", [Failure(0.0)])
+    charge = ledger.charge("notes", [Failure(delta0=0.0)])
     assert charge.cost == Cost(0, 0)
     assert ledger.charge_units(charge, ["p-1", "p-2"]) == [True, True]
     ledger.verify("notes")

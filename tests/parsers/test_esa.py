@@ -13,21 +13,15 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
 from support.parser_parts import ANSWERS, EMBEDDING, PARSERS, paid, release, rich
 
-from langchain_dpicl import mechanisms
 from langchain_dpicl.common.outcome import CALLS_FAILED, UNREADABLE, Status
 from langchain_dpicl.common.prompts import ABSTAIN_TEXT
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
-from langchain_dpicl.errors import (
-    InvalidParameterError,
-)
-from langchain_dpicl.mechanisms import SeededRandom
-from langchain_dpicl.mechanisms.ball_grid import on_grid
+from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.mechanisms import vectors
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings
-from langchain_dpicl.parsers import (
-    ESAOutputParser,
-    PublicInput,
-)
+from langchain_dpicl.parsers import ESAOutputParser, PublicInput
 from langchain_dpicl.release.flow import result
 
 
@@ -87,24 +81,14 @@ def test_one_answer_that_breaks_the_embedding_call_silences_no_other() -> None:
 def test_an_answers_vote_does_not_depend_on_the_other_answers() -> None:
     """A matrix product rounds a row by its place; tied candidates would then flip."""
     rng = np.random.default_rng(5)
-    vectors = rng.normal(size=(5, 384))
-    vectors[1:] = vectors[0]
-    parser = ESAOutputParser(embedding=EMBEDDING, candidates=["a", "b"], select="vote")
+    equal = rng.normal(size=(5, 384))
+    equal[1:] = equal[0]
+    parser = ESAOutputParser(embedding=EMBEDDING, candidates=["a", "b"])
     prepared = parser.prepare(PublicInput())
-    tied = type(prepared)(tuple("abcde"), vectors, np.zeros(384), vectors[:1])
+    tied = type(prepared)(tuple("abcde"), equal, np.zeros(384), equal[:1])
     rows = list(rng.normal(size=(60, 384)))
-    seen: list[list[int]] = []
-    original = mechanisms.noisy_counts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            mechanisms,
-            "noisy_counts",
-            lambda counts, **kwargs: seen.append(counts) or original(counts, **kwargs),
-        )
-        for m in range(1, 61):
-            noise = paid(parser).noise
-            parser._sum(rows[:m], (0, 0), noise, Relation.REPLACE, tied)
-    assert seen == [[m, *[0] * 7] for m in range(1, 61)]
+    for m in range(1, 61):
+        assert tied.votes(rows[:m]) == [m, 0, 0, 0, 0, 0]
 
 
 def test_under_add_remove_the_number_of_candidates_is_nobodys_business() -> None:
@@ -201,6 +185,12 @@ def test_the_score_is_the_mean_cosine_with_all_groups(
     assert outcome.ranking == (("Cough.",) if status == "released" else ())
 
 
+def pure(value: Any) -> Any:
+    """Return steps that make no call."""
+    yield from ()
+    return value
+
+
 SAID = [f"The patients report {what}." for what in ("a cough", "a rash", "nausea")]
 
 
@@ -209,18 +199,13 @@ def answered_in(draws: int, slots: list[Slot], z: float, **terms: Any) -> float:
     parser = ESAOutputParser(
         embedding=EMBEDDING, candidates=SAID, random=SeededRandom(3), **terms
     )
-    terms: Any = {
-        "paid": paid(parser, z),
-        "relation": Relation.REPLACE,
-        "prepared": parser.prepare(PublicInput()),
-    }
-    out = 0
-    for _ in range(draws):
-        # Without padding, which would be most of the work.
-        noisy = result(parser.noisy(slots, slot_count=0, **terms))
-        said = parser.said(noisy, slot_count=60, **terms)
-        out += said.status is Status.RELEASED
-    return out / draws
+    terms: Any = {"paid": paid(parser, z), "prepared": parser.prepare(PublicInput())}
+    # The answers are embedded once, which would be most of the work.
+    rows = result(parser.rows(slots, 60, terms["prepared"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ESAOutputParser, "rows", lambda *_: pure(rows))
+        found = [release(parser, slots, slot_count=60, **terms) for _ in range(draws)]
+    return sum(one.status is Status.RELEASED for one in found) / draws
 
 
 @pytest.mark.parametrize("z", [0.3, 2.9, 40.0])
@@ -327,12 +312,12 @@ def test_one_slot_moves_the_sum_by_twice_the_radius_at_most(
     kinds = [[], [FAILED], [BLANK], [ABSTAIN], *([Slot(text)] for text in texts)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            mechanisms, "noisy_sum", lambda rows, **_: seen.append(rows) or rows[0] * 0
+            vectors, "noisy_sum", lambda rows, **_: seen.append(rows) or rows[0] * 0
         )
         others = [Slot(SAID[0]), FAILED]
         for kind in kinds:
             release(parser, [*others, *kind], prepared=prepared, slot_count=3)
-    sums = [on_grid(rows, radius, 4096.0).sum(axis=0) / 4096.0 for rows in seen]
+    sums = [vectors.on_grid(rows, radius, 4096.0).sum(axis=0) / 4096 for rows in seen]
     far = [float(np.linalg.norm(one - two)) for one in sums for two in sums]
     assert 1.7 < max(far) <= 2
     tallies = [one - sums[0] for one in sums[1:3]]
@@ -367,6 +352,7 @@ def test_a_row_moves_a_sum_by_the_radius_at_most(radius: float) -> None:
     line /= np.linalg.norm(line)
     draws = np.random.default_rng(1).normal(size=(20, line.size))
     for row in [line * 9, *draws]:
-        noise = paid(parser, 1e-6).noise
-        noisy = parser._sum([row], (0, 0), noise, Relation.REPLACE, prepared)
-        assert abs(float(noisy[:-2] @ line)) <= radius * (1 + 1e-3)
+        noisy = vectors.noisy_sum(
+            [row], *paid(parser, 1e-6).events, Relation.REPLACE, radius=radius
+        )
+        assert abs(float(noisy @ line)) <= radius * (1 + 1e-3)

@@ -20,10 +20,10 @@ from support.embedding_fakes import (
 )
 from support.parser_parts import paid
 
-from langchain_dpicl import mechanisms
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, BLANK, FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
+from langchain_dpicl.mechanisms import vectors, voting
 from langchain_dpicl.parsers import ESAOutputParser, PublicInput
 from langchain_dpicl.parsers.esa import NOTHING
 from langchain_dpicl.sealed import arun_sealed, run_sealed
@@ -40,16 +40,20 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[np.ndarray] = []
         self.votes: list[list[int]] = []
-        for name, kept in (("noisy_sum", self.rows), ("noisy_counts", self.votes)):
-            original = getattr(mechanisms, name)
+        watched: Any = (
+            (vectors, "noisy_sum", self.rows),
+            (voting, "noisy_counts", self.votes),
+        )
+        for module, name, kept in watched:
+            original = getattr(module, name)
 
-            def watched(
+            def watch(
                 given: Any, *, kept: Any = kept, original: Any = original, **terms: Any
             ) -> Any:
                 kept.append(given)
                 return original(given, **terms)
 
-            monkeypatch.setattr(mechanisms, name, watched)
+            monkeypatch.setattr(module, name, watch)
 
 
 @pytest.fixture

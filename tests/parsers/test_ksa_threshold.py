@@ -14,15 +14,20 @@ from hypothesis import strategies as st
 from support.chain_parts import QUESTION, every_way, record, reply, rich
 from support.fakes import ScriptedModel
 
-from langchain_dpicl import DPChain, RetrievedGroups, mechanisms
-from langchain_dpicl.accounting import Failure, Gaussian, GaussianPart
+from langchain_dpicl import DPChain, RetrievedGroups
+from langchain_dpicl.accounting import Failure, Gaussian, Pure
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.outcome import Outcome, Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import ABSTAIN, FAILED, Slot
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import PureNoise, SeededRandom, ThresholdNoise
+from langchain_dpicl.mechanisms import keyword_threshold
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.parsers import KSAThresholdOutputParser, PublicInput, words
+
+
+def paid(z: float) -> tuple[Gaussian, Failure]:
+    return Gaussian(noise_multiplier=z), Failure(delta0=1e-9)
 
 
 def release(
@@ -35,7 +40,7 @@ def release(
     slots = [text if isinstance(text, Slot) else Slot(text) for text in texts]
     return parser.release(
         slots,
-        paid=PaidCharge(ThresholdNoise(z, 1e-9), (Gaussian(1.0),), "notes", 1),
+        paid=PaidCharge(paid(z), "notes", 1),
         relation=Relation.REPLACE,
         slot_count=len(slots),
         prepared=parser.prepare(public or PublicInput()),
@@ -48,12 +53,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, int], int]]
     seen: list[tuple[dict[str, int], int]] = []
 
     def spy(
-        counts: Counter[str], items_per_answer: int, **_terms: Any
+        counts: Counter[str], *, items_per_answer: int, **_terms: Any
     ) -> dict[str, float]:
         seen.append((dict(counts), items_per_answer))
         return {}
 
-    monkeypatch.setattr(mechanisms, "threshold_words", spy)
+    monkeypatch.setattr(keyword_threshold, "threshold_words", spy)
     return seen
 
 
@@ -154,9 +159,9 @@ def distance(parser: KSAThresholdOutputParser, ours: Any, theirs: Any) -> int:
     with pytest.MonkeyPatch.context() as patch:
         seen: list[Counter[str]] = []
         patch.setattr(
-            mechanisms,
+            keyword_threshold,
             "threshold_words",
-            lambda counts, _c, **_terms: seen.append(counts) or {},
+            lambda counts, **_terms: seen.append(counts) or {},
         )
         for texts in (ours, theirs):
             release(parser, texts)
@@ -234,21 +239,24 @@ def test_a_tokenizer_that_breaks_on_one_answer_silences_no_other(
 
 
 def test_it_asks_for_a_gaussian_and_a_failure_probability() -> None:
-    free = KSAThresholdOutputParser().event_template(0.5)
-    assert free.mechanism == "ksa/threshold"
-    assert free.parts == (GaussianPart(None),)
-    assert (free.sampling_rate, free.needs_delta0, free.delta0) == (0.5, True, None)
-    fixed = KSAThresholdOutputParser(noise_multiplier=3.0, delta0=1e-9).event_template()
-    assert fixed.is_fixed
-    assert fixed.events(1.0, 1e-9) == (Gaussian(3.0), Failure(1e-9))
+    free = KSAThresholdOutputParser().charge(0.5)
+    assert free.name == "ksa/threshold"
+    assert free.parts == (
+        Gaussian(noise_multiplier=None, sampling_rate=0.5),
+        Failure(delta0=None, sampling_rate=0.5),
+    )
+    fixed = KSAThresholdOutputParser(noise_multiplier=3.0, delta0=1e-9).charge()
+    assert not fixed.is_open
+    assert fixed.parts == paid(3.0)
 
 
 def test_a_charge_for_another_mechanism_releases_nothing() -> None:
-    parser, other = KSAThresholdOutputParser(), PaidCharge(PureNoise(1.0), (), "a", 1)
-    with pytest.raises(TypeError):
+    parser = KSAThresholdOutputParser()
+    other = PaidCharge((Pure(epsilon=1.0),), "a", 1)
+    with pytest.raises(InvalidParameterError, match="paid"):
         parser.release(
             [Slot("cough")] * 90,
-            paid=other,  # type: ignore[arg-type]  # a type error
+            paid=other,
             relation=Relation.REPLACE,
             slot_count=1,
             prepared=frozenset(),
@@ -283,13 +291,9 @@ def test_words_left_out_besides_are_a_list() -> None:
 @pytest.mark.parametrize("broken", [False, True])
 def test_words_come_out_as_often_as_was_paid_for(broken: bool) -> None:
     """At the count where half the releases have the word; half the noise is caught."""
-    terms: dict[str, Any] = {
-        "items_per_answer": 2,
-        "noise_multiplier": 2.0,
-        "delta0": 1e-9,
-        "relation": Relation.REPLACE,
-    }
-    rate = mechanisms.threshold_pass_rate(22, **terms)
+    rate = keyword_threshold.pass_rate(
+        22, paid(2.0), Relation.REPLACE, items_per_answer=2
+    )
     assert 0.1 < rate < 0.4
     parser = KSAThresholdOutputParser(items_per_answer=2, random=SeededRandom(1))
     found = sum(

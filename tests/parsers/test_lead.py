@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from langchain_dpicl.common.outcome import CALLS_FAILED, NO_LEAD, UNREADABLE
-from langchain_dpicl.mechanisms import lead_over_a_tie, least_votes
+from langchain_dpicl.mechanisms.voting import lead_over_a_tie, least_votes
 from langchain_dpicl.parsers import lead
 from langchain_dpicl.parsers.lead import NONE, verdict
 
@@ -16,16 +16,12 @@ SIGMA = 2.0
 OVER = lead_over_a_tie(SIGMA, labels=1)
 
 
-def found(
-    votes: list[float], none: float = 0.0, *more: float, **terms: Any
-) -> lead.Verdict:
-    others = [none, *more, *[0.0] * (2 - len(more))]
-    return verdict(votes, others, **{"sigma": SIGMA, "min_lead": 0.0, **terms})
+def found(votes: list[int], none: int = 0, *more: int, **terms: Any) -> lead.Verdict:
+    others = [none, *more, *[0] * (2 - len(more))]
+    return verdict(votes, others, **{"sigma": SIGMA, "min_lead": 0, **terms})
 
 
-def said(
-    votes: list[float], none: float = 0.0, *more: float, **terms: Any
-) -> tuple[Any, str]:
+def said(votes: list[int], none: int = 0, *more: int, **terms: Any) -> tuple[Any, str]:
     said = found(votes, none, *more, **terms)
     return said.winner, said.reason
 
@@ -33,10 +29,9 @@ def said(
 @pytest.mark.parametrize("labels", [1, 2, 5])
 def test_a_winner_has_the_least_votes(labels: int) -> None:
     least = least_votes(SIGMA, labels)
-    others, low = [-9.0] * (labels - 1), [-9.0] * 3
+    others, low = [-9] * (labels - 1), [-9] * 3
     assert said([*others, least], *low) == (labels - 1, "")
-    below = math.nextafter(least, 0)
-    assert said([*others, below], *low) == (None, NO_LEAD)
+    assert said([*others, least - 1], *low) == (None, NO_LEAD)
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -44,48 +39,48 @@ def test_a_bin_that_is_no_label_is_the_reason_if_it_leads_clearly(place: int) ->
     reason = [NONE, UNREADABLE, CALLS_FAILED][place]
     least = least_votes(SIGMA, 2)
 
-    def of(votes: list[float], count: float, second: float = 0.0) -> tuple[Any, str]:
+    def of(votes: list[int], count: int, second: int = 0) -> tuple[Any, str]:
         others = [second] * 3
         others[place] = count
         return said(votes, *others)
 
-    assert of([50.0, 1.0], 50.0 + OVER) == (None, reason)
-    assert of([50.0, 1.0], 50.0 + OVER - 0.01) == (None, NO_LEAD)
-    assert of([1.0, 1.0], 60.0, second=60.0 - OVER) == (None, reason)
-    assert of([1.0, 1.0], 60.0, second=60.01 - OVER) == (None, NO_LEAD)
-    assert of([-9.0, -9.0], least, second=-9.0) == (None, reason)
-    assert of([-9.0, -9.0], math.nextafter(least, 0), second=-9.0) == (None, NO_LEAD)
+    assert of([50, 1], 50 + OVER) == (None, reason)
+    assert of([50, 1], 50 + OVER - 1) == (None, NO_LEAD)
+    assert of([1, 1], 60, second=60 - OVER) == (None, reason)
+    assert of([1, 1], 60, second=61 - OVER) == (None, NO_LEAD)
+    assert of([-9, -9], least, second=-9) == (None, reason)
+    assert of([-9, -9], least - 1, second=-9) == (None, NO_LEAD)
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_a_winner_leads_the_others_and_none_by_enough(place: int) -> None:
-    assert said([50.0, 40.0], min_lead=10.0) == (0, "")
-    assert said([40.0, 49.5], min_lead=10.0) == (None, NO_LEAD)
-    others = [0.0] * 3
-    others[place] = 50.0 - OVER
-    assert said([50.0, 0.0], *others) == (0, "")
-    assert said([50.0, 0.0], *others, min_lead=OVER + 0.1) == (None, NO_LEAD)
-    others[place] += 0.01
-    assert said([50.0, 0.0], *others) == (None, NO_LEAD)
+    assert said([50, 40], min_lead=10) == (0, "")
+    assert said([40, 49], min_lead=10) == (None, NO_LEAD)
+    others = [0] * 3
+    others[place] = 50 - OVER
+    assert said([50, 0], *others) == (0, "")
+    assert said([50, 0], *others, min_lead=OVER + 1) == (None, NO_LEAD)
+    others[place] += 1
+    assert said([50, 0], *others) == (None, NO_LEAD)
     # Of labels with the same votes the first one wins, if no lead is asked for.
-    assert said([50.0, 50.0, 50.0]) == (0, "")
-    assert said([0.0, 50.0, 50.0]) == (1, "")
-    assert said([0.0, 1.0, 50.0]) == (2, "")
+    assert said([50, 50, 50]) == (0, "")
+    assert said([0, 50, 50]) == (1, "")
+    assert said([0, 1, 50]) == (2, "")
 
 
 @pytest.mark.parametrize(
     ("votes", "others", "lead"),
     [
-        ([50.0, 40.0, 5.0], (20.0,), 10.0),
-        ([40.0, 5.0, 50.0], (20.0,), 10.0),
-        ([50.0, 10.0], (45.0, 20.0), 5.0),
-        ([10.0, 3.0], (45.0, 9.0), 35.0),
-        ([10.0, 3.0], (9.0, 25.0, 45.0), 20.0),
-        ([50.0], (20.0, 30.0), 20.0),
+        ([50, 40, 5], (20,), 10),
+        ([40, 5, 50], (20,), 10),
+        ([50, 10], (45, 20), 5),
+        ([10, 3], (45, 9), 35),
+        ([10, 3], (9, 25, 45), 20),
+        ([50], (20, 30), 20),
     ],
 )
 def test_the_confidence_is_the_lead_of_the_first_bin_over_the_second(
-    votes: list[float], others: tuple[float, ...], lead: float
+    votes: list[int], others: tuple[int, ...], lead: int
 ) -> None:
     said = found(votes, *others)
     assert said.confidence == round(lead / (SIGMA * math.sqrt(2)), 2)
@@ -93,4 +88,4 @@ def test_the_confidence_is_the_lead_of_the_first_bin_over_the_second(
 
 def test_a_verdict_can_not_be_changed() -> None:
     with pytest.raises(AttributeError):
-        found([50.0]).winner = 1  # type: ignore[misc]
+        found([50]).winner = 1  # type: ignore[misc]

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 from support.few_shot_fakes import budget_of
-from support.release_templates import template
 
-from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.errors import LedgerError
+from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.release.owner import Owner, is_gone
 from langchain_dpicl.release.store import Entry, ReleaseStore
 
 
 def begun(owner: Any) -> Entry:
     """Return a release that somebody has charged."""
-    budget = budget_of(accounting="zcdp", epsilon=50)
-    budget.charge(template("test", (GaussianPart(9.0),)), unit_key="who")
+    budget = budget_of(accounting="renyi", epsilon=50)
+    budget.charge(voting.charge(name="test", noise_multiplier=9.0), unit_key="who")
     store = ReleaseStore(budget, "a kind", "a maker")
     header = {"charge": 1, "owner": owner}
     text = store.header_text(header)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 from support.few_shot_fakes import budget_of
-from support.release_templates import template
 
-from langchain_dpicl.accounting import GaussianPart
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.errors import LedgerError
+from langchain_dpicl.mechanisms import voting
 from langchain_dpicl.release.store import Entry, ReleaseStore
 
 KIND = "a kind"
@@ -19,9 +18,9 @@ MAKER = "a maker"
 
 @pytest.fixture
 def budget() -> PrivacyBudgetHandler:
-    made = budget_of(accounting="zcdp", epsilon=50)
+    made = budget_of(accounting="renyi", epsilon=50)
     for _ in range(2):
-        made.charge(template("test", (GaussianPart(9.0),)), unit_key="who")
+        made.charge(voting.charge(name="test", noise_multiplier=9.0), unit_key="who")
     return made
 
 
@@ -61,11 +60,11 @@ def test_other_kinds_and_other_accounts_see_nothing_of_it(
         epsilon=50,
         delta=1e-5,
         queries=1,
-        accounting="zcdp",
+        accounting="renyi",
         ledger=budget.ledger,
         account="other",
     )
-    other.charge(template("test", (GaussianPart(9.0),)), unit_key="who")
+    other.charge(voting.charge(name="test", noise_multiplier=9.0), unit_key="who")
     assert ReleaseStore(other, KIND, MAKER).entries() == []
 
 

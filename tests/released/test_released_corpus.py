@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.vectorstores import InMemoryVectorStore
 from support.released_parts import public_record
 
 from langchain_dpicl.errors import (
@@ -48,16 +45,6 @@ def test_it_is_a_sequence_of_documents_that_say_what_they_are() -> None:
     assert all(isinstance(value, str | int | float) for value in metadata.values())
 
 
-def test_a_document_that_is_changed_is_a_copy() -> None:
-    found = corpus()
-    found[0].page_content = "Ann coughs."
-    found.record["epsilon"] = 0.0
-    assert found[0].page_content == FACTS[0].page_content
-    found.verify()
-    with pytest.raises(InvalidParameterError):
-        found.record = {}  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("embedding", [None, HashingEmbeddings()])
 @pytest.mark.parametrize(
     ("question", "place"),
@@ -79,13 +66,6 @@ async def test_ordinary_retrieval_finds_the_fact(
 def test_a_question_of_unknown_words_finds_something() -> None:
     assert len(corpus().as_retriever(k=2).invoke("xyzzy?")) == 2
     assert len(corpus().as_retriever(search_kwargs={"k": 1}).invoke("drug?")) == 1
-
-
-async def test_adding_it_twice_to_a_store_adds_it_once() -> None:
-    store, found = InMemoryVectorStore(HashingEmbeddings()), corpus()
-    ids = found.add_to(store)
-    assert await found.aadd_to(store) == ids
-    assert len(store.store) == 3
 
 
 def test_what_is_saved_is_loaded_and_what_was_edited_is_refused(tmp_path: Path) -> None:
@@ -124,13 +104,6 @@ def test_a_file_of_another_shape_is_refused(tmp_path: Path, documents: Any) -> N
     path.write_text(file_format.dumped(content, file_format.CORPUS))
     with pytest.raises(InvalidParameterError):
         ReleasedCorpus.load(path)
-
-
-def test_it_stays_itself_when_it_is_copied_or_pickled() -> None:
-    found = corpus()
-    assert copy.deepcopy(found) is found
-    again = pickle.loads(pickle.dumps(found))
-    assert list(again) == list(found)
 
 
 def test_a_repr_shows_no_document() -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import operator
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,34 +12,6 @@ from support.released_parts import QUESTIONS, public_record, record, released
 
 from langchain_dpicl.errors import DPError, InvalidParameterError
 from langchain_dpicl.released import ReleasedExamples
-
-MINE = {"text": "What Ann told me", "label": "person"}
-
-CHANGES: dict[str, Callable[[Any], Any]] = {
-    "append": lambda x: x.append(MINE),
-    "clear": lambda x: x.clear(),
-    "set": lambda x: operator.setitem(x, 0, MINE),
-    "set a slice": lambda x: operator.setitem(x, slice(None), [MINE]),
-    "delete": lambda x: operator.delitem(x, 0),
-    "+=": lambda x: operator.iadd(x, [MINE]),
-    "*=": lambda x: operator.imul(x, 2),
-    "made again": lambda x: x.__init__([MINE], record()),
-    "the record": lambda x: setattr(x, "record", {}),
-    "an example's key": lambda x: operator.setitem(x[0], "text", "mine"),
-    "an example's deletion": lambda x: operator.delitem(x[0], "text"),
-    "an example's |=": lambda x: operator.ior(x[0], MINE),
-    "an example's update": lambda x: x[0].update(MINE),
-    "an example's pop": lambda x: x[0].pop("text"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_refused_and_changes_nothing(change: str) -> None:
-    examples = released()
-    with pytest.raises((InvalidParameterError, AttributeError, TypeError)):
-        CHANGES[change](examples)
-    assert examples == QUESTIONS
-    examples.verify()
 
 
 def test_it_is_a_sequence_of_mappings_for_everybody_else() -> None:
@@ -62,30 +31,6 @@ def test_it_is_a_sequence_of_mappings_for_everybody_else() -> None:
         suffix="{text}",
     )
     assert prompt.format(text="Who?").startswith("Who wrote Hamlet? person\n\n")
-
-
-def test_copies_are_the_release_itself_and_pickles_keep_the_record() -> None:
-    examples = released()
-    assert copy.copy(examples) is examples
-    assert copy.deepcopy({"a": examples})["a"] is examples
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        again = pickle.loads(pickle.dumps(examples, protocol))
-        assert again == examples
-        assert type(again) is ReleasedExamples
-        assert (again.record, again.digest) == (examples.record, examples.digest)
-        with pytest.raises(TypeError):
-            again[0]["text"] = "mine"
-
-
-def test_the_record_is_handed_out_as_copies() -> None:
-    made = record()
-    examples = ReleasedExamples.of(QUESTIONS, made)
-    digest = examples.digest
-    made["epsilon"] = 0.1
-    examples.record["epsilon"] = 0.1
-    examples.record["parameters"]["labels"].append("mine")
-    assert examples.record == record()
-    assert examples.digest == digest
 
 
 def test_the_digest_tells_releases_apart_and_not_the_order_of_keys() -> None:

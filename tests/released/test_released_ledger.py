@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.released_parts import EVENTS, public_record, record, signed, store, stored
+from support.released_parts import (
+    EVENTS,
+    as_json,
+    public_record,
+    record,
+    signed,
+    store,
+    stored,
+)
 
-from langchain_dpicl.accounting import Gaussian, event_to_dict
+from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import (
     AccountTerms,
@@ -22,8 +30,13 @@ from langchain_dpicl.ledger import (
 from langchain_dpicl.released import ReleasedExamples
 
 PLANNED = AccountTerms("notes", 8.0, 1e-5, 2)
-FILTERED = AccountTerms("filter", 50.0, 1e-5, accounting="zcdp", delta0_share=0.0)
+TERMS: Any = {"accounting": "renyi", "order": 2.0, "delta0_share": 0.0}
+FILTERED = AccountTerms("filter", 50.0, 1e-5, **TERMS)
 ACCOUNT = {"name": "notes", "accounting": "plan", "epsilon": 8.0, "delta": 1e-5}
+
+
+def gaussian(z: float, count: int) -> Gaussian:
+    return Gaussian(noise_multiplier=z, count=count)
 
 
 def charged(ledger: Ledger) -> Ledger:
@@ -32,7 +45,7 @@ def charged(ledger: Ledger) -> Ledger:
     ledger.charge("notes")
     ledger.open(FILTERED)
     ledger.fix_plan("filter", Plan({"unit_key": "patient_id"}, ()))
-    ledger.charge("filter", (Gaussian(9.0),))
+    ledger.charge("filter", (Gaussian(noise_multiplier=9.0),))
     ledger.charge("filter", EVENTS)
     return ledger
 
@@ -60,8 +73,8 @@ def saved(tmp_path: Path, **fields: Any) -> Path:
     [
         {},
         {"account": {"name": "notes"}},
-        {"account": {"name": "filter", "accounting": "zcdp"}, "charge": 2},
-        {"events": [event_to_dict(Gaussian(4.0, count=n)) for n in (10, 20)]},
+        {"account": {"name": "filter", "accounting": "renyi"}, "charge": 2},
+        {"events": as_json(*(gaussian(4.0, n) for n in (10, 20)))},
         public_record(),
     ],
 )
@@ -85,11 +98,11 @@ def test_a_charge_that_the_ledger_has_is_confirmed(
         ({"account": {**ACCOUNT, "queries": 1}}, "'account' has another queries"),
         ({"account": {"name": "filter"}, "charge": 1}, "'events' are not those"),
         (
-            {"events": [event_to_dict(Gaussian(4.0, count=29))]},
+            {"events": as_json(gaussian(4.0, 29))},
             "'events' are not those",
         ),
         (
-            {"events": [event_to_dict(Gaussian(4.5, count=30))]},
+            {"events": as_json(gaussian(4.5, 30))},
             "'events' are not those",
         ),
     ],
@@ -132,7 +145,7 @@ def test_a_forged_file_is_found_out_by_the_ledger(
 ) -> None:
     # Fewer steps than were paid for, the smaller epsilon and a digest that fits.
     content = stored(saved(tmp_path))
-    content["record"] |= record((Gaussian(4.0, count=3),), account=ACCOUNT)
+    content["record"] |= record((gaussian(4.0, 3),), account=ACCOUNT)
     path = store(tmp_path / "forged.json", signed(content))
     claimed = ReleasedExamples.load(path).record["epsilon"]
     assert claimed < record()["epsilon"] / 2

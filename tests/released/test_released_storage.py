@@ -99,7 +99,8 @@ def test_long_texts_come_back(path: Path) -> None:
 
 
 def test_public_and_parallel_records_come_back(path: Path) -> None:
-    labels = Parallel([(Gaussian(8.0),), (Gaussian(4.0, count=2),)])
+    common, rare = Gaussian(noise_multiplier=4), Gaussian(noise_multiplier=8)
+    labels = Parallel(branches=((common,), (rare,)))
     for made in (public_record(), record((labels,))):
         examples = ReleasedExamples.of(QUESTIONS, made)
         examples.save(path, overwrite=True)

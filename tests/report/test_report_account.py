@@ -100,7 +100,7 @@ def test_an_account_that_has_released_nothing(ledger: SQLLedger) -> None:
 
 
 def test_a_filter_with_releases_of_two_kinds(ledger: SQLLedger) -> None:
-    budget = account(ledger, accounting="zcdp")
+    budget = account(ledger, accounting="renyi")
     ask(budget)
     ask(budget, KSAPTROutputParser(k=1))
     found = report.of(ledger, "notes")
@@ -146,7 +146,7 @@ def test_all_accounts_with_the_same_unit_key_are_listed(ledger: SQLLedger) -> No
     unit = CLINIC.unit_key
     ledger.create_corpus(CLINIC)
     opened_in(ledger, of_month("2027-01"))
-    template = VoteOutputParser(labels=["a", "b"]).event_template()
+    template = VoteOutputParser(labels=["a", "b"]).charge()
     for name, key in (("alone", unit), ("again", unit), ("cars", "car")):
         account(ledger, name).charge(template, unit_key=key)
     account(ledger, "unbound")

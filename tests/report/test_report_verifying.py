@@ -23,7 +23,7 @@ from langchain_dpicl import (
 from langchain_dpicl.cli import main
 from langchain_dpicl.errors import InvalidParameterError
 from langchain_dpicl.ledger import SQLLedger
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import GDPTable
 
@@ -101,7 +101,7 @@ def noisier(record: dict[str, Any]) -> None:
         (lambda r: r["events"].extend(2 * r["events"]), "other events"),
         (with_account(name="other"), "no such account"),
         (with_account(epsilon=1.0), "another epsilon"),
-        (with_account(accounting="zcdp"), "another accounting"),
+        (with_account(accounting="renyi"), "another accounting"),
         (with_account(epsilon_spent=0.1), "had spent more"),
         (with_account(epsilon_spent=math.nan), "no number"),
         (with_account(epsilon_spent="0.1"), "no number"),

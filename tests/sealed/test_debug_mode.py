@@ -70,7 +70,7 @@ def chain() -> DPChain:
             epsilon=8,
             delta=1e-6,
             queries=9,
-            accounting="zcdp",
+            accounting="renyi",
             scope="unit",
             ledger=":memory:",
         ),

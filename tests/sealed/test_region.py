@@ -15,7 +15,7 @@ from langchain_core.language_models import chat_models, llms
 from langchain_core.runnables.config import ensure_config, var_child_runnable_config
 from langsmith.run_helpers import get_tracing_context, tracing_context
 
-from langchain_dpicl import accounting, mechanisms
+from langchain_dpicl import accounting
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import (
     DPError,
@@ -101,10 +101,7 @@ def test_our_own_errors_pass_without_their_history() -> None:
     "step",
     [
         lambda: parameters.positive("radius", -73_310),
-        lambda: mechanisms.ptr_pass_rate(
-            -73_310, noise_multiplier=1.0, delta0=1e-9, relation="replace"
-        ),
-        lambda: accounting.epsilon(-73_310, 1e-6, uses=1),
+        lambda: accounting.compose([], -73_310),
     ],
 )
 def test_a_value_that_numbers_refuse_is_not_told(step: Any) -> None:
@@ -113,6 +110,11 @@ def test_a_value_that_numbers_refuse_is_not_told(step: Any) -> None:
     with pytest.raises(GroupCallError) as caught:
         run_sealed(step)
     assert "7331" not in rendered(caught.value)
+
+
+def test_an_event_that_is_refused_inside_is_not_told() -> None:
+    with pytest.raises(GroupCallError):
+        run_sealed(lambda: accounting.Gaussian(noise_multiplier=-73_310))
 
 
 def test_log_records_outside_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -165,21 +165,21 @@ def generator_of(model: NextTokenModel | None = None, **changes: Any) -> Any:
 
 def watched_noise(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Keep the noise multiplier of each noisy sum from now on: one a draft and step."""
-    return _watched(monkeypatch, lambda rows, more: more["noise_multiplier"])
+    return _watched(monkeypatch, lambda rows, paid: paid.noise_multiplier)
 
 
 def watched_heights(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Keep how many slots each noisy sum adds up from now on."""
-    return _watched(monkeypatch, lambda rows, more: len(rows))
+    return _watched(monkeypatch, lambda rows, paid: len(rows))
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch, kept: Callable[..., Any]) -> list[Any]:
     seen: list[Any] = []
     real = step.noisy_next_token
 
-    def watched(rows: Any, **more: Any) -> Any:
-        seen.append(kept(rows, more))
-        return real(rows, **more)
+    def watched(rows: Any, paid: Any, relation: Any) -> Any:
+        seen.append(kept(rows, paid))
+        return real(rows, paid, relation)
 
     monkeypatch.setattr(step, "noisy_next_token", watched)
     return seen

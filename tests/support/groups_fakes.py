@@ -16,7 +16,7 @@ from langchain_dpicl.groups.ingest import embed_documents, take_documents
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.mechanisms.source import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.release.flow import result
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Returns(Embeddings):
 class Scripted(SecureRandom):
     """Hands out the words that the test planned, call by call."""
 
-    secure = False
+    is_seeded = True
 
     def __init__(self, *calls: Iterable[int]) -> None:
         super().__init__()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.stats import chisquare
 
 from langchain_dpicl import PrivacyBudgetHandler
 from langchain_dpicl.tabular.ldp.table import LDPTable
 from langchain_dpicl.tabular.schema import CategoricalColumn, NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
-from support.randomized_reports import whole_matrix
-
-SIGNIFICANCE = 1e-6
 
 SCHEMA = TableSchema(
     label="income",
@@ -50,15 +46,6 @@ def joint_of(table: LDPTable) -> np.ndarray:
     joint = table._found().counts.joint
     assert joint is not None
     return joint
-
-
-def p_value(
-    joint: np.ndarray, codes: tuple[int, ...], epsilons: Mapping[str, float]
-) -> float:
-    """Whether reports of rows that are all alike have the distribution that is due."""
-    cell = np.ravel_multi_index(codes, joint.shape)
-    expected = whole_matrix(joint.shape, list(epsilons.values()))[cell]
-    return float(chisquare(joint.ravel(), expected * joint.sum()).pvalue)
 
 
 class Watched:

@@ -14,22 +14,19 @@ from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, SQLLedger
 from support.postgres import PostgresServer
 
-PLAN = Plan({"parts": []}, (Gaussian(1 / 3), Failure(1e-9)))
+PLAN = Plan({"parts": []}, (Gaussian(noise_multiplier=1 / 3), Failure(delta0=1e-9)))
 UNIT_KEY = Plan({"unit_key": "patient"}, ())
 
 PLANNED = AccountTerms("notes", 8.0, 1e-6, 5)
-FILTERED = AccountTerms("notes", 8.0, 1e-6, accounting="zcdp", delta0_share=0.25)
+FILTER: Any = {"accounting": "renyi", "order": 5.5, "delta0_share": 0.25}
+FILTERED = AccountTerms("notes", 8.0, 1e-6, **FILTER)
 UNIT_PLANNED = AccountTerms("notes", 8.0, 1e-6, 2, scope="unit")
-UNIT_FILTERED = AccountTerms(
-    "notes", 8.0, 1e-6, accounting="zcdp", scope="unit", delta0_share=0.25
-)
-RENYI = AccountTerms(
-    "notes", 8.0, 1e-6, accounting="renyi", order=5.5, delta0_share=0.0
-)
+UNIT_FILTERED = AccountTerms("notes", 8.0, 1e-6, scope="unit", **FILTER)
+RENYI = AccountTerms("notes", 8.0, 1e-6, **{**FILTER, "delta0_share": 0.0})
 MANY = AccountTerms("notes", 8.0, 1e-6, 1_000_000)
 ALL_TERMS = [PLANNED, FILTERED, UNIT_PLANNED, UNIT_FILTERED, RENYI]
 
-NOISY = (Gaussian(4.0), Failure(1e-9))
+NOISY = (Gaussian(noise_multiplier=4.0), Failure(delta0=1e-9))
 """A release that a filter account pays for some twenty times."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from langchain_dpicl.accounting import Gaussian, GaussianPart
 from langchain_dpicl.budget import PaidCharge, PrivacyBudgetHandler
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.common.slots import Slot
@@ -49,11 +48,13 @@ PARSERS: dict[str, Callable[..., DPOutputParser]] = {
 def paid(
     parser: DPOutputParser, z: float = 1e-3, epsilon: float = 1e3, delta0: float = 1e-9
 ) -> PaidCharge:
-    """Return a charge with the noise that the parser's mechanism takes."""
-    template = parser.event_template()
-    values = [z if isinstance(p, GaussianPart) else epsilon for p in template.parts]
-    noise = template.noise(*values, *[delta0] * template.needs_delta0)
-    return PaidCharge(noise, (Gaussian(1.0),), "notes", 1)
+    """Return a charge with the events that the parser's mechanism takes."""
+    values = {"gaussian": ("noise_multiplier", z), "failure": ("delta0", delta0)}
+    events = []
+    for part in parser.charge().parts:
+        name, value = values.get(part.kind, ("epsilon", epsilon))
+        events.append(part.model_copy(update={name: value}))
+    return PaidCharge(tuple(events), "notes", 1)
 
 
 def release(parser: DPOutputParser, slots: list[Slot], **changes: Any) -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from langchain_dpicl.accounting import Event, Gaussian, compose, event_to_dict
+from langchain_dpicl.accounting import Event, Gaussian, compose
 from langchain_dpicl.released import ReleasedExamples
 
-EVENTS = (Gaussian(4.0, count=30),)
+EVENTS = (Gaussian(noise_multiplier=4.0, count=30),)
 DELTA = 1e-5
 
 QUESTIONS = [
@@ -22,6 +22,11 @@ QUESTIONS = [
     {"text": "Where do penguins live?", "label": "place"},
     {"text": "When did Rome fall?", "label": "time"},
 ]
+
+
+def as_json(*events: Event) -> list[dict[str, Any]]:
+    """Return events as a record has them."""
+    return [event.model_dump(mode="json") for event in events]
 
 
 def record(
@@ -36,7 +41,7 @@ def record(
         "unit_key": "patient_id",
         "relation": "replace",
         "neighbors": "all records of one unit added or removed",
-        "events": [event_to_dict(event) for event in events],
+        "events": as_json(*events),
         "epsilon": compose(events, delta) if delta else 0.0,
         "delta": delta,
         "charge": 1,

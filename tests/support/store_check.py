@@ -31,7 +31,7 @@ from langchain_dpicl.groups.stores.live import LiveRecords, spellings_of
 from langchain_dpicl.groups.stores.searching import Assignment, StoreSearch
 from langchain_dpicl.groups.stores.snapshot import SnapshotRecords, read_out
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.release.flow import result
 from support.known_corpus import (
     DIMENSION,

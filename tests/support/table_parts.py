@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from langchain_dpicl import PrivacyBudgetHandler
-from langchain_dpicl.mechanisms.discrete_laplace import DiscreteLaplace
-from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.mechanisms.exact import DiscreteLaplace, RoundedGaussian
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
@@ -125,14 +124,14 @@ def measured(
     calibrated = DiscreteLaplace.calibrated
     gaussian = RoundedGaussian.draw
 
-    def watched(tallies: Any, *, noisy: Any, **given: Any) -> Any:
+    def watched(tallies: Any, paid: Any, *, noisy: Any, **given: Any) -> Any:
         scales: list[Fraction] = []
 
         def drawn(self: RoundedGaussian, *args: Any) -> Any:
             scales.append(Fraction(self.scale))
             return gaussian(self, *args)
 
-        def scaled(sensitivity: int, epsilon: float) -> DiscreteLaplace:
+        def scaled(sensitivity: int, epsilon: Any) -> DiscreteLaplace:
             noise = calibrated(sensitivity, epsilon)
             scales.append(noise.scale)
             return noise
@@ -140,7 +139,7 @@ def measured(
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(DiscreteLaplace, "calibrated", scaled)
             inner.setattr(RoundedGaussian, "draw", drawn)
-            found = noisy(tallies, **given)
+            found = noisy(tallies, paid, **given)
         seen.append(Measured([np.array(tally) for tally in tallies], scales))
         return found
 

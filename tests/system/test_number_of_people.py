@@ -23,7 +23,7 @@ from langchain_dpicl import (
     VoteOutputParser,
 )
 from langchain_dpicl.errors import DPError
-from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular import GDPTable
 
 ONE_IN = 100
@@ -66,7 +66,7 @@ def count_reports(count: int) -> str:
 
 
 def generate(count: int) -> str:
-    budget = generation_budget(epsilon=50, delta=1 / ONE_IN, accounting="zcdp")
+    budget = generation_budget(epsilon=50, delta=1 / ONE_IN, accounting="renyi")
     records = [
         {"text": "red green", "label": LABELS[n % 2], "who": n} for n in range(count)
     ]

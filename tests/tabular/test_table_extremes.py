@@ -59,7 +59,7 @@ def test_chunks_of_tables_and_of_reports() -> None:
     made = reports(10)
 
     def release(chunk_size: int) -> None:
-        budget = account(accounting="pure", queries=None)
+        budget = account(accounting="renyi", queries=None)
         LDPTable(
             ROWS, SCHEMA, epsilon=2.0, budget=budget, chunk_size=chunk_size
         ).release()

@@ -11,7 +11,7 @@ from scipy import stats
 from support.randomized_reports import chain, randomized, table_of
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.distribution import (
     JointDistribution,
     LabelDistribution,

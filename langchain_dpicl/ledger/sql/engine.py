@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger.sql.sqlite_file import LedgerFile, require_journal
+from langchain_dpicl.mechanisms.random import durable_ledger_opened
 
 SQLITE_WAIT_SECONDS = 60.0
 """How long a writer waits for another one's transaction, a millisecond each."""
@@ -134,6 +135,7 @@ def parse_url(url: str | URL) -> URL:
 
 def open_engine(url: URL, file: LedgerFile | None = None) -> Engine:
     """Return an engine, of SQLite or PostgreSQL, whose transactions suit the ledger."""
+    durable_ledger_opened()
     if url.drivername == "postgresql":
         url = url.set(drivername=POSTGRES_DRIVER)
     if url.drivername not in (*SQLITE_DRIVERS, POSTGRES_DRIVER):

@@ -15,8 +15,9 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
+from langchain_dpicl import accounting
 from langchain_dpicl._version import __version__
-from langchain_dpicl.accounting import Cost, event_from_dict
+from langchain_dpicl.accounting import Cost
 from langchain_dpicl.accounting.events import Event
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import hash_chain
@@ -38,7 +39,7 @@ from langchain_dpicl.ledger.sql.schema import (
     whole,
 )
 
-_ACCOUNTING = ("plan", "zcdp", "gdp", "renyi", "pure")
+_ACCOUNTING = ("plan", "renyi")
 _SCOPES = ("corpus", "unit")
 
 # Where and why an account is `damaged`.
@@ -340,7 +341,7 @@ def bind_salt(
 def read_events(stored: str) -> tuple[Event, ...]:
     """Return the events of a stored charge."""
     try:
-        return tuple(event_from_dict(event) for event in json.loads(stored))
+        return accounting.read_events(json.loads(stored))
     except UNREADABLE:
         raise LedgerError(
             "A charge can't be read: it was written by another version or damaged."

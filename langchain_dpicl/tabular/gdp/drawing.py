@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import UnitError
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 
 _WORD = 2.0**-64

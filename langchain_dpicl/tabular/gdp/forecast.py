@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from langchain_dpicl.accounting import compose
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.relation import Relation
-from langchain_dpicl.mechanisms import DiscreteLaplace, GaussianNoise, required_count
+from langchain_dpicl.mechanisms.keyword_threshold import required_count
 from langchain_dpicl.released.checking import pure_epsilon
+from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.gdp.statistics import SMALLEST
-from langchain_dpicl.tabular.gdp.terms import GDPTerms, Paid, Quantity
+from langchain_dpicl.tabular.gdp.terms import GDPTerms, Quantity
 
 LARGE = 0.1
 """An error of a tenth of all rows, or of a column's range, is called large."""
@@ -119,18 +119,24 @@ def forecast(
     """Return what one release costs and can tell; see `GDPTable.forecast`."""
     rows = parameters.count(n_rows, "n_rows")
     terms = terms.settled(budget)
-    template = terms.event_template()
-    (paid, names), events = terms.paid(budget.quote(template)), budget.price(template)
+    events = budget.quote(terms.charge())
+    paid, names = terms.paid(events)
     size = rows * terms.sampling_rate / terms.n_groups
-    deviations = terms.deviations(paid)
-    noise = {
-        one.name: deviation
-        for one, deviation in zip(terms.quantities, deviations, strict=True)
+    laws = {
+        one.name: law
+        for one, law in zip(terms.quantities, terms.noises(paid), strict=True)
     }
-    leads = _leads(terms, paid)
+    noise = {name: law.standard_deviation for name, law in laws.items()}
     columns = tuple(
-        ColumnForecast(one.name, _error(one, noise[one.name], size), lead)
-        for one, lead in zip(terms.quantities, leads, strict=True)
+        ColumnForecast(
+            one.name,
+            _error(one, noise[one.name], size),
+            # The law of two draws' difference is that of their sum: both are even.
+            None
+            if one.kind == "sum"
+            else SummedNoise(laws[one.name], 2).threshold(WRONG, 1),
+        )
+        for one in terms.quantities
         if one.kind != "rows"
     )
     epsilon = pure_epsilon(events)
@@ -142,63 +148,13 @@ def forecast(
         terms.measure is not None,
         None
         if names is None
-        else math.ceil(
-            required_count(
-                items_per_answer=terms.most_named,
-                noise_multiplier=names.noise_multiplier,
-                delta0=names.delta0,
-                relation=Relation.ADD_REMOVE,
-                pass_rate=1 - WRONG,
-            )
+        else required_count(
+            names,
+            Relation.ADD_REMOVE,
+            items_per_answer=terms.most_named,
+            pass_rate=1 - WRONG,
         ),
     )
-
-
-def _leads(terms: GDPTerms, paid: Paid) -> list[int | None]:
-    """Return what a value must lead by in each quantity; see `ColumnForecast.lead`."""
-    if isinstance(paid, GaussianNoise):
-        sigma = terms.gaussian(paid).scale
-        # Each count is rounded by half a row at most: a row more is enough.
-        found = math.sqrt(2) * sigma * -NormalDist().inv_cdf(WRONG) + 1
-        return [math.ceil(found)] * len(terms.quantities)
-    return [
-        None
-        if one.kind == "sum"
-        else laplace_lead(DiscreteLaplace.calibrated(terms.rows_per_unit, share))
-        for one, share in zip(
-            terms.quantities, terms.epsilons(paid.epsilon), strict=True
-        )
-    ]
-
-
-def laplace_lead(noise: DiscreteLaplace, wrong: float = WRONG) -> int:
-    """Return the lead that a difference of two draws reaches in `wrong` of cases.
-
-    With p = exp(-1 / scale), two draws differ by k with probability
-    ((1 - p) / (1 + p))^2 p^|k| (|k| + (1 + p^2) / (1 - p^2)).
-
-    Example:
-        >>> from fractions import Fraction
-        >>> laplace_lead(DiscreteLaplace(Fraction(1)))
-        4
-    """
-    rate = float(1 / noise.scale)
-    rest = -math.expm1(-rate)
-    peak = math.tanh(rate / 2) ** 2
-    middle = 1 / math.tanh(rate)
-
-    def reached(lead: int) -> float:
-        """Return P(X - Y >= lead), for a lead of 1 or more."""
-        tail = (lead + middle) / rest + math.exp(-rate) / rest**2
-        return peak * math.exp(-lead * rate) * tail
-
-    low, high = 0, 1
-    while reached(high) > wrong:
-        low, high = high, 2 * high
-    while high - low > 1:
-        half = (low + high) // 2
-        low, high = (half, high) if reached(half) > wrong else (low, half)
-    return high
 
 
 def _error(quantity: Quantity, noise: float, size: float) -> float:

@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.mechanisms import DiscreteLaplace
-from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
+from langchain_dpicl.mechanisms.exact import DiscreteLaplace, RoundedGaussian
 
 WholeNoise: TypeAlias = DiscreteLaplace | RoundedGaussian
 
@@ -58,7 +57,7 @@ class SummedNoise:
     def reached(self, t: int) -> float:
         """Return P(sum >= t) for a t of 1 or more, never less than it is."""
         if self.draws == 1:
-            return self.noise.tail(t - 1)
+            return float(self.noise.reaches(t))
         unit, tails = _tails(self.noise, self.draws)
         place = -(-t // unit)
         return (float(tails[place]) if place < tails.size else 0.0) + _SLACK
@@ -107,7 +106,7 @@ def _tails(noise: WholeNoise, draws: int) -> tuple[int, NDArray[np.float64]]:
     single = math.ceil(_ONE * deviation / unit) + 1
     half = 1 << math.ceil(math.log2(reach / unit + draws * (unit > 1) + 2))
     half = max(half, 2 * single)
-    above = [noise.tail(j * unit) for j in range(-single - 1, single + 1)]
+    above = [noise.reaches(j * unit + 1) for j in range(-single - 1, single + 1)]
     law = np.zeros(2 * half)
     law[np.arange(-single, single + 1)] = -np.diff(above)
     transformed: Any = np.fft.rfft(law) ** draws

@@ -7,7 +7,7 @@ table, since all of it is sums of integers.
 Privacy:
     A `Tally` holds exact statistics. It is private like the rows, and goes to the
     place that releases, and nowhere else. The proof of the release
-    (`mechanisms.table_statistics`) needs that a unit changes the sum by at most
+    (`mechanisms.tables`) needs that a unit changes the sum by at most
     `rows_per_unit` rows. Each part bounds the rows of its own units, so no unit may be
     in two parts. That is checked exactly: a tally carries the keyed digest of every
     unit that it has read, and `merge` refuses tallies that share one. Equal ids have
@@ -33,7 +33,6 @@ import numpy as np
 
 from langchain_dpicl.common.hidden import Hidden, hiding
 from langchain_dpicl.errors import InvalidParameterError, UnitError
-from langchain_dpicl.mechanisms import SecureRandom
 from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
 from langchain_dpicl.tabular.gdp.terms import GDPTerms
 from langchain_dpicl.tabular.rows.units import Digests, distinct_digests
@@ -128,7 +127,7 @@ def tally(
     counted = count_rows(
         Hidden(rows),
         own,
-        random=SecureRandom(),
+        random=None,
         extra_columns=check_extra_columns(extra_columns),
         progress=False,
         key=key,

@@ -13,9 +13,9 @@ Privacy:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,16 +25,9 @@ from langchain_dpicl.common.hidden import Hidden, without_frames
 from langchain_dpicl.common.outcome import Status
 from langchain_dpicl.common.relation import Relation
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import GaussianNoise, SecureRandom
-from langchain_dpicl.mechanisms.keyword_threshold import (
-    ThresholdNoise,
-    threshold_pass_rate,
-    threshold_words,
-)
-from langchain_dpicl.mechanisms.table_statistics import (
-    noisy_histograms,
-    noisy_tallies,
-)
+from langchain_dpicl.mechanisms.keyword_threshold import pass_rate, threshold_words
+from langchain_dpicl.mechanisms.random import SecureRandom, current, use
+from langchain_dpicl.mechanisms.tables import noisy_histograms, noisy_tallies
 from langchain_dpicl.release.flow import result
 from langchain_dpicl.release.purchase import Purchase, header_of, paid_for
 from langchain_dpicl.release.record import paid_part, release_record
@@ -44,7 +37,7 @@ from langchain_dpicl.tabular.gdp.mergeable import Tally
 from langchain_dpicl.tabular.gdp.names import names_stored
 from langchain_dpicl.tabular.gdp.statistics import NoisyStatistics
 from langchain_dpicl.tabular.gdp.tallies import Counted, count_rows
-from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid
+from langchain_dpicl.tabular.gdp.terms import MECHANISM, GDPTerms, Paid, Test
 from langchain_dpicl.tabular.released_table import require_rows
 from langchain_dpicl.tabular.rows.wanted import ExtraColumns
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -52,7 +45,7 @@ from langchain_dpicl.tabular.schema.table import TableSchema
 NEIGHBORS = "all rows of one unit added or removed"
 
 Released = tuple[NoisyStatistics, dict[str, Any]]
-AllPaid = tuple[Paid, ThresholdNoise | None]
+AllPaid = tuple[Paid, Test | None]
 
 _STORED = {"created", "library", "events", "epsilon", "charge", "account"}
 """What the header of each stored release has; where noise is Gaussian, delta too."""
@@ -65,7 +58,7 @@ class Release:
     Attributes:
         terms: What is measured.
         budget: The account.
-        random: Where noise and samples come from.
+        random: Where noise and samples come from; None: the context says.
         extra_columns: Whether unknown columns are refused or ignored.
         progress: Whether to show a bar while reading.
         has_read: Whether it has begun to read the rows.
@@ -73,7 +66,7 @@ class Release:
 
     terms: GDPTerms
     budget: PrivacyBudgetHandler
-    random: SecureRandom
+    random: SecureRandom | None
     extra_columns: ExtraColumns
     progress: bool | None
     has_read: bool = False
@@ -101,21 +94,21 @@ class Release:
         """Return a release that is paid for, or None if the account can pay for one."""
         if (entry := purchase.found()) is None:
             self.terms = self.terms.settled(self.budget)
-            entry = purchase.require_payable(self.terms.event_template())
+            entry = purchase.require_payable(self.terms.charge())
         if entry is not None:
             self._settle_by(entry)
         return entry
 
     def _begun(self, purchase: Purchase) -> Entry:
         return purchase.begun(
-            self.terms.event_template(),
+            self.terms.charge(),
             self._header,
             unit_key=self.terms.charged_unit,
         )
 
-    def _header(self, paid: PaidCharge[Any]) -> dict[str, Any]:
+    def _header(self, paid: PaidCharge) -> dict[str, Any]:
         """Return what the ledger keeps of a release, for `stored_release` to read."""
-        cost, noise = self._cost(paid.events), self.terms.paid(paid.noise)
+        cost, noise = self._cost(paid.events), self.terms.paid(paid.events)
         trial = {**header_of(paid.events, paid.sequence), **cost}
         return {
             **cost,
@@ -162,16 +155,12 @@ class Release:
 
     def _require_recordable(self) -> None:
         """Refuse what could not be recorded afterwards."""
-        events = self.budget.price(self.terms.event_template())
-        paid = self.terms.paid(self.budget.quote(self.terms.event_template()))
+        events = self.budget.price(self.terms.charge())
+        paid = self.terms.paid(self.budget.quote(self.terms.charge()))
         self.terms.deviations(paid[0])
         if (named := paid[1]) is not None:
-            threshold_pass_rate(
-                1,
-                items_per_answer=self.terms.most_named,
-                noise_multiplier=named.noise_multiplier,
-                delta0=named.delta0,
-                relation=Relation.ADD_REMOVE,
+            pass_rate(
+                1, named, Relation.ADD_REMOVE, items_per_answer=self.terms.most_named
             )
         trial = {
             **header_of(events, 1),
@@ -184,7 +173,8 @@ class Release:
         terms, (paid, _) = self.terms, self._paid(entry)
 
         def draw() -> str:
-            noisy = _noisy(terms, paid, counted.value.exact, self.random)
+            with use(self.random):
+                noisy = _noisy(terms, paid, counted.value.exact)
             flat = [int(number) for tally in noisy for number in tally.ravel()]
             return entry.keep(0, json.dumps(flat))
 
@@ -198,14 +188,13 @@ class Release:
         def draw() -> str:
             if paid is None:
                 raise damaged()
-            found = threshold_words(
-                counted.value.names,
-                self.terms.most_named,
-                noise_multiplier=paid.noise_multiplier,
-                delta0=paid.delta0,
-                relation=Relation.ADD_REMOVE,
-                random=self.random,
-            )
+            with use(self.random):
+                found = threshold_words(
+                    counted.value.names,
+                    paid,
+                    Relation.ADD_REMOVE,
+                    items_per_answer=self.terms.most_named,
+                )
             return entry.keep(1, json.dumps(sorted(found)))
 
         return without_frames(draw)
@@ -227,12 +216,12 @@ class Release:
         return statistics, record
 
     def _paid(self, entry: Entry) -> AllPaid:
-        """Return the noise before sampling, computed from the charge."""
-        noise, _ = paid_for(entry, self.terms.event_template)
-        return self.terms.paid(noise)
+        """Return the events that were charged."""
+        return self.terms.paid(paid_for(entry, self.terms.charge))
 
     def _purchase(self, *, resume: bool) -> Purchase:
-        kind = self.terms.fingerprint(is_secure=self.random.secure)
+        is_seeded = (self.random or current()).is_seeded
+        kind = self.terms.fingerprint(is_secure=not is_seeded)
         return Purchase(
             ReleaseStore(self.budget, kind, MECHANISM),
             self._is_complete,
@@ -298,36 +287,31 @@ def stored_release(entry: Entry) -> Released:
         terms = replace(found, row_unit=header["row_unit"])
     if terms is None:
         raise damaged()
-    own = Release(terms, entry.store.budget, SecureRandom(), "refuse", None)
+    own = Release(terms, entry.store.budget, None, "refuse", None)
     return own._found(entry)  # noqa: SLF001 - of this module
 
 
-def _noise_of(paid: Paid, names: ThresholdNoise | None) -> dict[str, float]:
+def _noise_of(paid: Paid, names: Test | None) -> dict[str, Any]:
     """Return the noise as the record has it."""
-    found = {
-        f"names_{name}": value
-        for name, value in (asdict(names) if names else {}).items()
-    }
-    if isinstance(paid, GaussianNoise):
+    found: dict[str, Any] = {}
+    if names is not None:
+        noise, failure = names
+        found = {
+            "names_noise_multiplier": noise.noise_multiplier,
+            "names_delta0": failure.delta0,
+        }
+    if isinstance(paid, Gaussian):
         return {"noise_multiplier": paid.noise_multiplier, **found}
     return {"epsilon_before_sampling": paid.epsilon, **found}
 
 
-def _noisy(
-    terms: GDPTerms, paid: Paid, exact: Iterable[Any], random: SecureRandom
-) -> list[Any]:
+def _noisy(terms: GDPTerms, paid: Paid, exact: Sequence[Any]) -> list[Any]:
     """Return the tallies with the noise that was paid for."""
-    if isinstance(paid, GaussianNoise):
-        return noisy_histograms(
-            list(exact),
-            noise_multiplier=paid.noise_multiplier,
-            rows_per_unit=terms.rows_per_unit,
-            random=random,
-        )
-    return noisy_tallies(
-        list(exact),
-        epsilons=terms.epsilons(paid.epsilon),
-        bounds=[quantity.bound for quantity in terms.quantities],
-        rows_per_unit=terms.rows_per_unit,
-        random=random,
+    rows = terms.rows_per_unit
+    if isinstance(paid, Gaussian):
+        return list(noisy_histograms(exact, paid, rows_per_unit=rows))
+    shares = terms.epsilons(paid)
+    noisy = noisy_tallies(
+        exact, paid, bounds=terms.bounds, shares=shares, rows_per_unit=rows
     )
+    return list(noisy)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_dpicl.accounting import Gaussian, Pure
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import PureNoise
 from langchain_dpicl.tabular.distribution import LabelDistribution
 from langchain_dpicl.tabular.gdp.counts import (
     MISSED,
@@ -26,7 +26,7 @@ from langchain_dpicl.tabular.gdp.counts import (
 )
 from langchain_dpicl.tabular.gdp.margins import SummedNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name
-from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Paid
+from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms
 from langchain_dpicl.tabular.schema.numeric import NumericColumn
 from langchain_dpicl.tabular.simplex import project_to_simplex
 
@@ -41,7 +41,7 @@ class NoisyStatistics:
 
     Attributes:
         terms: What was measured.
-        paid: The noise that was paid for, before sampling.
+        paid: The event that was paid for the tables.
         tallies: The noisy numbers: one array per quantity, shape (groups, size).
         named: By open column, what enough rows name outside its list.
 
@@ -51,7 +51,7 @@ class NoisyStatistics:
     """
 
     terms: GDPTerms
-    paid: Paid
+    paid: Pure | Gaussian
     tallies: tuple[NDArray[np.int64], ...] = field(repr=False)
     named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ class NoisyStatistics:
     def of(
         cls,
         terms: GDPTerms,
-        paid: Paid,
+        paid: Pure | Gaussian,
         numbers: Sequence[int],
         named: Mapping[str, tuple[str, ...]] | None = None,
     ) -> NoisyStatistics | None:
@@ -67,7 +67,7 @@ class NoisyStatistics:
 
         Args:
             terms: What was measured.
-            paid: The noise that was paid for.
+            paid: The event that was paid for the tables.
             numbers: All tallies, one after the other.
             named: What open columns name.
         """
@@ -82,9 +82,9 @@ class NoisyStatistics:
     @property
     def epsilons(self) -> tuple[float, ...]:
         """What each quantity spent, before sampling; nothing for Gaussian noise."""
-        if isinstance(self.paid, PureNoise):
-            return self.terms.epsilons(self.paid.epsilon)
-        return ()
+        if isinstance(self.paid, Gaussian):
+            return ()
+        return self.terms.epsilons(self.paid)
 
     def table(self, columns: str | Sequence[str]) -> CountTable:
         """Return how many rows have each value of a column, or of a pair of columns.

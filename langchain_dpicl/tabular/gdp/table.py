@@ -12,8 +12,7 @@ from typing_extensions import Self, override
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
 from langchain_dpicl.released import ReleasedCorpus
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.gdp.drawing import draw_rows
@@ -99,7 +98,7 @@ class GDPTable(ReleasedTable):
     Privacy:
         Unit: all rows with one value of `unit_key`, or one row. Neighbors: all rows of
         one unit more or less. Sensitivity, noise and event:
-        `mechanisms.table_statistics`, pure epsilon or a Gaussian, which sampling
+        `mechanisms.tables`, pure epsilon or a Gaussian, which sampling
         amplifies; what a row adds to each quantity: `tabular.gdp.terms`; names outside
         the lists: `mechanisms.keyword_threshold`, with `tabular.gdp.names`. Public: the
         schema, the groups or tables, all parameters, and that there was a release. The
@@ -236,7 +235,7 @@ class GDPTable(ReleasedTable):
         return (
             f"{type(self).__name__}(label={self.schema.label!r}, "
             f"{measured}, released={self._released is not None}"
-            f"{'' if self._random.secure else f', random={self._random!r}'})"
+            f"{'' if self._random is None else f', random={self._random!r}'})"
         )
 
     @override
@@ -330,7 +329,7 @@ class GDPTable(ReleasedTable):
         return draw_rows(
             self.release().statistics,
             number,
-            self._random,
+            self._random or current(),
             balanced=balanced,
             keeps_small=self._keeps_small,
         )

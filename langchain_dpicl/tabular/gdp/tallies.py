@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.common.hidden import Hidden, without_frames
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.tabular.gdp.names import NameCounts
 from langchain_dpicl.tabular.gdp.terms import ROWS, GDPTerms, Quantity
 from langchain_dpicl.tabular.rows.chunks import Chunk
@@ -50,7 +50,7 @@ def count_rows(
     data: Hidden[Any],
     terms: GDPTerms,
     *,
-    random: SecureRandom,
+    random: SecureRandom | None,
     extra_columns: ExtraColumns,
     progress: bool | None,
     key: bytes | None = None,
@@ -60,7 +60,7 @@ def count_rows(
     Args:
         data: The rows.
         terms: What is measured, and who takes part.
-        random: Where the sample comes from.
+        random: Where the sample comes from; None: the context says.
         extra_columns: Whether unknown columns are refused or ignored.
         progress: Whether to show a bar while reading.
         key: Hashes units instead of a fresh key; then their digests are kept.

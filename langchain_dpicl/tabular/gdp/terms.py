@@ -10,7 +10,7 @@ With `measure` there are no groups, and what is measured are histograms that wer
 for by name: of a column, or of the pairs of values of two.
 
 Privacy:
-    Sensitivity, noise and event: `mechanisms.table_statistics`. A row is in one group,
+    Sensitivity, noise and event: `mechanisms.tables`. A row is in one group,
     by its own values. There it adds 1 to one cell of every histogram, 1 to the number
     of rows, and to each sum a number of grid steps between -M and M: quantity i moves
     by at most `bound` in L1 for a row. With `measure` a row adds 1 to one cell of every
@@ -30,25 +30,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
-from langchain_dpicl.accounting import EventTemplate
-from langchain_dpicl.accounting.template import Template
+from langchain_dpicl.accounting import Charge, Event, Failure, Gaussian, Pure
 from langchain_dpicl.budget import PrivacyBudgetHandler
-from langchain_dpicl.budget.bundle import Bundle
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError, PlanMismatchError
-from langchain_dpicl.mechanisms import (
-    DiscreteLaplace,
-    GaussianNoise,
-    PureNoise,
-    histograms_template,
-    tallies_template,
-    threshold_template,
-)
-from langchain_dpicl.mechanisms.keyword_threshold import ThresholdNoise
-from langchain_dpicl.mechanisms.rounded_gaussian import RoundedGaussian
-from langchain_dpicl.mechanisms.table_statistics import histogram_noise
+from langchain_dpicl.mechanisms import keyword_threshold, tables
+from langchain_dpicl.mechanisms.exact import DiscreteLaplace
 from langchain_dpicl.tabular.gdp.margins import WholeNoise
 from langchain_dpicl.tabular.gdp.measuring import table_name
 from langchain_dpicl.tabular.gdp.names import check_open
@@ -79,8 +68,11 @@ Numeric = Literal["mean", "bins"]
 
 Noise = Literal["auto", "laplace", "gaussian"]
 
-Paid = PureNoise | GaussianNoise
+Paid: TypeAlias = Pure | Gaussian
 """What a charge pays for: discrete Laplace noise, or Gaussian."""
+
+Test: TypeAlias = tuple[Gaussian, Failure]
+"""What it pays for names in open columns."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +183,7 @@ class GDPTerms:
             rows_are_units=self.unit_key is None,
         )
         if self.epsilon is not None:
-            self.epsilons(self.epsilon)
+            self.epsilons(Pure(epsilon=self.epsilon))
         elif isinstance(self.split, Mapping):
             raise InvalidParameterError(
                 "A split by hand needs epsilon=: what its parts sum to."
@@ -231,6 +223,11 @@ class GDPTerms:
             )
         columns = tuple(map(self.schema.column, names))
         return self.schema.model_copy(update={"columns": columns})
+
+    @property
+    def bounds(self) -> list[int]:
+        """How far one row moves each quantity, in L1."""
+        return [quantity.bound for quantity in self.quantities]
 
     @property
     def measured_names(self) -> tuple[str, ...]:
@@ -279,7 +276,7 @@ class GDPTerms:
         """Return each group's codes of the `group_by` columns, in a public order."""
         return list(product(*map(range, self.group_sizes)))
 
-    def epsilons(self, epsilon: float) -> tuple[float, ...]:
+    def epsilons(self, paid: Pure) -> tuple[float, ...]:
         """Return what each quantity may spend of a release's epsilon.
 
         Raises:
@@ -287,7 +284,7 @@ class GDPTerms:
                 small that its noise can't be drawn.
         """
         names = [one.name for one in self.quantities]
-        shares = split_epsilon(epsilon, names, self.split)
+        shares = split_epsilon(float(paid.epsilon or 0), names, self.split)
         found = tuple(shares[one.name] for one in self.quantities)
         for one, share in zip(self.quantities, found, strict=True):
             # Before anything is charged; the same noise is drawn afterwards.
@@ -311,41 +308,41 @@ class GDPTerms:
         Raises:
             InvalidParameterError: If there is noise among it that can't be drawn.
         """
-        if isinstance(paid, GaussianNoise):
-            return (self.gaussian(paid),) * len(self.quantities)
-        shares = zip(self.quantities, self.epsilons(paid.epsilon), strict=True)
-        return tuple(
-            DiscreteLaplace.calibrated(self.rows_per_unit * one.bound, share)
-            for one, share in shares
+        count, rows = len(self.quantities), self.rows_per_unit
+        if isinstance(paid, Gaussian):
+            noise = tables.gaussian_noise(paid, tables=count, rows_per_unit=rows)
+            return (noise,) * count
+        return tables.laplace_noises(
+            paid, bounds=self.bounds, shares=self.epsilons(paid), rows_per_unit=rows
         )
 
     def deviations(self, paid: Paid) -> tuple[float, ...]:
         """Return the noises' standard deviations; see `noises`."""
         return tuple(noise.standard_deviation for noise in self.noises(paid))
 
-    def gaussian(self, paid: GaussianNoise) -> RoundedGaussian:
-        """Return the Gaussian noise of every number."""
-        tables, rows = len(self.quantities), self.rows_per_unit
-        return histogram_noise(paid.noise_multiplier, tables, rows)
-
-    def event_template(self) -> Template[Any]:
-        """Return what a release is charged; `paid` tells its noise apart."""
+    def charge(self) -> Charge:
+        """Return what a release is charged; `paid` tells its events apart."""
         rate = self.sampling_rate
-        tables: EventTemplate[Any] = (
-            histograms_template(MECHANISM, sampling_rate=rate)
+        counted = (
+            tables.histograms_charge(sampling_rate=rate, name=MECHANISM)
             if self.noise == "gaussian"
-            else tallies_template(MECHANISM, self.epsilon, sampling_rate=rate)
+            else tables.tallies_charge(
+                epsilon=self.epsilon, sampling_rate=rate, name=MECHANISM
+            )
         )
         if not self.opened:
-            return tables
+            return counted
         # A row is in both: their costs add up.
-        called = f"{MECHANISM} with open columns"
-        names = threshold_template(called)
-        return Bundle(called, (tables, names), disjoint=False)
+        return Charge(
+            name=f"{MECHANISM} with open columns",
+            parts=counted.parts + keyword_threshold.charge().parts,
+        )
 
-    def paid(self, noise: Any) -> tuple[Paid, ThresholdNoise | None]:
-        """Return the noise of the tables, and of the names in open columns."""
-        return noise if self.opened else (noise, None)
+    def paid(self, events: tuple[Event, ...]) -> tuple[Paid, Test | None]:
+        """Return what was paid for the tables, and for the names in open columns."""
+        counted, *names = events
+        test = cast("Test", tuple(names)) if self.opened else None
+        return cast("Paid", counted), test
 
     @property
     def is_pure(self) -> bool:
@@ -370,7 +367,7 @@ class GDPTerms:
         for kind in kinds:
             terms = replace(self, noise=kind)
             try:
-                paid, _ = terms.paid(budget.quote(terms.event_template()))
+                paid, _ = terms.paid(budget.quote(terms.charge()))
                 found.append((math.hypot(*terms.deviations(paid)), terms))
             except (InvalidParameterError, PlanMismatchError) as error:
                 refusals.append(error)

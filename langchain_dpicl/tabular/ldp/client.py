@@ -8,8 +8,7 @@ from typing import Any
 from langchain_dpicl.common import parameters
 from langchain_dpicl.common.frozen import Frozen
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.ldp.reporting import Reporter
 from langchain_dpicl.tabular.ldp.terms import SECURE, LDPTerms
@@ -88,7 +87,7 @@ class LDPClient(Frozen):
         return (
             f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
             f"epsilon={self._epsilon:g}"
-            f"{'' if self._random.secure else f', random={self._random!r}'})"
+            f"{'' if self._random is None else f', random={self._random!r}'})"
         )
 
     @property
@@ -103,9 +102,10 @@ class LDPClient(Frozen):
         The schema's fingerprint, epsilon, split and each column's epsilon. Send them
         once, beside the reports; `LDPTable.from_reports(terms=...)` compares them.
         """
+        is_seeded = (self._random or current()).is_seeded
         return {
             **self._terms.described(),
-            "random": SECURE if self._random.secure else "NOT SECURE, for tests only",
+            "random": "NOT SECURE, for tests only" if is_seeded else SECURE,
         }
 
     def report(self, row: Mapping[str, Any]) -> dict[str, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from langchain_dpicl.accounting import Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.released.checking import checked_record
 from langchain_dpicl.tabular.ldp.collecting import counts_for
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -33,7 +33,7 @@ MAX_EPSILON = 1e300
 def count_reports(
     reports: Iterable[Any],
     terms: LDPTerms,
-    random: SecureRandom,
+    random: SecureRandom | None,
     *,
     invalid: Invalid,
     reports_per_unit: int,
@@ -108,7 +108,7 @@ def _paid_by_clients(
     epsilon: float, reports_per_unit: int, said: Mapping[str, Any] | None
 ) -> Spending:
     """Return what clients have spent: on so many reports of one person each."""
-    event = Pure(epsilon, reports_per_unit)
+    event = Pure(epsilon=epsilon, count=reports_per_unit)
     total = float(min(Fraction(epsilon) * reports_per_unit, Fraction(MAX_EPSILON)))
     if total >= MAX_EPSILON:
         raise InvalidParameterError(

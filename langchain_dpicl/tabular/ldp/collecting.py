@@ -22,7 +22,7 @@ from langchain_dpicl.errors import (
     DPError,
     InvalidParameterError,
 )
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, current
 from langchain_dpicl.release.flow import result
 from langchain_dpicl.release.purchase import Purchase, paid_for
 from langchain_dpicl.release.store import Entry, ReleaseStore, damaged
@@ -74,7 +74,7 @@ class Rows:
         self,
         terms: LDPTerms,
         reporter: Reporter,
-        random: SecureRandom,
+        random: SecureRandom | None,
         *,
         sampling_rate: float = 1.0,
     ) -> RowReader:
@@ -99,7 +99,7 @@ def collect_reports(
     rows: Rows | None,
     terms: LDPTerms,
     budget: PrivacyBudgetHandler | None,
-    random: SecureRandom,
+    random: SecureRandom | None,
     *,
     resume: bool,
 ) -> Collected:
@@ -134,7 +134,7 @@ def collect_reports(
     entry = purchase.found()
     if entry is None:
         checked_record(trial_record(terms, random))
-        entry = purchase.require_payable(terms.event_template())
+        entry = purchase.require_payable(terms.charge())
     if entry is not None and (stored := entry.text(0)) is not None:
         return _released(entry, stored, terms, random)
     if rows is None or rows.is_spent:
@@ -151,7 +151,7 @@ def collect_reports(
     }
     begun = partial(
         purchase.begun,
-        terms.event_template(),
+        terms.charge(),
         lambda _: header,
         unit_key=terms.unit_key,
     )
@@ -165,12 +165,13 @@ def collect_reports(
 def _purchase(
     terms: LDPTerms,
     budget: PrivacyBudgetHandler,
-    random: SecureRandom,
+    random: SecureRandom | None,
     *,
     resume: bool,
 ) -> Purchase:
+    is_seeded = (random or current()).is_seeded
     return Purchase(
-        ReleaseStore(budget, terms.fingerprint(is_secure=random.secure), MECHANISM),
+        ReleaseStore(budget, terms.fingerprint(is_secure=not is_seeded), MECHANISM),
         lambda entry: entry.text(0) is not None,
         "collection",
         "release(resume=True) takes it",
@@ -179,11 +180,10 @@ def _purchase(
 
 
 def _check(
-    purchase: Purchase, rows: Rows, terms: LDPTerms, random: SecureRandom
+    purchase: Purchase, rows: Rows, terms: LDPTerms, random: SecureRandom | None
 ) -> None:
     """Check what can be checked before it is paid for."""
-    noise = purchase.budget.quote(terms.event_template())
-    expected = terms.row_epsilons(noise.epsilon)
+    expected = terms.row_epsilons(terms.paid(purchase.budget.quote(terms.charge())))
     _require_estimate(terms, expected)
     counts_for(terms)
     if not rows.come_once:
@@ -208,10 +208,12 @@ def stored_collection(entry: Entry, model: Any) -> Collected:
         terms.check()
     if terms is None or (stored := entry.text(0)) is None:
         raise damaged()
-    return _released(entry, stored, terms, SecureRandom())
+    return _released(entry, stored, terms, None)
 
 
-def _stored(entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom) -> str:
+def _stored(
+    entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom | None
+) -> str:
     def collected() -> str:
         return entry.keep(0, _text_of(_counted(entry, rows, terms, random)))
 
@@ -221,7 +223,7 @@ def _stored(entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom) -> 
 
 
 def _counted(
-    entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom
+    entry: Entry, rows: Rows, terms: LDPTerms, random: SecureRandom | None
 ) -> ReportCounts:
     """Randomize and count the rows, by the noise that the charge paid for."""
     counts, epsilons = counts_for(terms), terms.row_epsilons(_paid(entry, terms))
@@ -243,7 +245,7 @@ def _counted(
 
 
 def _released(
-    entry: Entry, stored: str, terms: LDPTerms, random: SecureRandom
+    entry: Entry, stored: str, terms: LDPTerms, random: SecureRandom | None
 ) -> Collected:
     """Return what stored counts say. What they cost is the charge's to say."""
     epsilon, (_, events) = _paid(entry, terms), entry.charged()
@@ -256,8 +258,7 @@ def _released(
 
 def _paid(entry: Entry, terms: LDPTerms) -> float:
     """Return epsilon, computed from the charge."""
-    noise, _ = paid_for(entry, terms.event_template)
-    return noise.epsilon
+    return terms.paid(paid_for(entry, terms.charge))
 
 
 def _text_of(counts: ReportCounts) -> str:
@@ -276,9 +277,7 @@ def _counts_of(stored: str, terms: LDPTerms) -> ReportCounts:
 def _check_rows(rows: Rows, terms: LDPTerms, reporter: Reporter) -> None:
     """Read all rows once to check them."""
     # A rate this small keeps nobody's rows in memory.
-    reader = rows.reader(
-        terms, reporter, SecureRandom(), sampling_rate=np.finfo(np.float64).tiny
-    )
+    reader = rows.reader(terms, reporter, None, sampling_rate=np.finfo(np.float64).tiny)
     for _ in reader.blocks():
         pass
     require_rows(reader.n_rows)

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.tabular.distribution import shares_by_label
 from langchain_dpicl.tabular.ldp.fitting import pair_shares
 from langchain_dpicl.tabular.ldp.result import Collected
 
 
 def draw_rows(
-    found: Collected, k: int, random: SecureRandom, *, balanced: bool
+    found: Collected, k: int, random: SecureRandom | None, *, balanced: bool
 ) -> list[dict[str, Any]]:
     """Return rows as mappings from column to value.
 

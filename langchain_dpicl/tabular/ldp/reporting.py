@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.randomized_response import randomize
+from langchain_dpicl.mechanisms.random import SecureRandom, use
+from langchain_dpicl.mechanisms.responses import randomize
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.rows import Chunk
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -28,11 +28,11 @@ class Reporter:
     Args:
         schema: The columns.
         epsilons: Each column's epsilon.
-        random: Where the noise comes from.
+        random: Where the noise comes from; None: the context says.
 
     Privacy:
         Unit: one row. Neighbors: its values, all of them, replaced by any others. Each
-        column f, the label too, goes through `mechanisms.randomized_response` at
+        column f, the label too, goes through `mechanisms.responses` at
         epsilon_f, by draws of its own. Values and bins are the schema's, which is
         public. Nothing else of the row gets into a report: neither its order, nor
         whether a value was missing or out of bounds beyond the public category or bin
@@ -40,7 +40,10 @@ class Reporter:
     """
 
     def __init__(
-        self, schema: TableSchema, epsilons: Mapping[str, float], random: SecureRandom
+        self,
+        schema: TableSchema,
+        epsilons: Mapping[str, float],
+        random: SecureRandom | None,
     ) -> None:
         self._schema = schema
         self._epsilons = epsilons
@@ -86,15 +89,13 @@ class Reporter:
         Args:
             codes: The rows' codes, column by column.
         """
-        return {
-            name: randomize(
-                codes[name],
-                domain_size=size,
-                epsilon=self._epsilons[name],
-                random=self._random,
-            )
-            for name, size in self._sizes.items()
-        }
+        with use(self._random):
+            return {
+                name: randomize(
+                    codes[name], domain_size=size, epsilon=self._epsilons[name]
+                )
+                for name, size in self._sizes.items()
+            }
 
     def written(self, codes: Mapping[str, NDArray[np.int64]]) -> list[dict[str, str]]:
         """Return reports as text, for sending."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from langchain_dpicl.accounting import Event, Pure
 from langchain_dpicl.common.outcome import Status
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 from langchain_dpicl.release.record import release_record
 from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.counts import ReportCounts
@@ -77,7 +77,7 @@ class Collected:
         terms: LDPTerms,
         counts: ReportCounts,
         payment: Spending,
-        random: SecureRandom,
+        random: SecureRandom | None,
         dropped: int = 0,
     ) -> Collected:
         """Return what counted reports say; post-processing, at no cost.
@@ -155,7 +155,7 @@ def record_of(
     terms: LDPTerms,
     payment: Spending,
     found: Mapping[str, Any],
-    random: SecureRandom,
+    random: SecureRandom | None,
 ) -> dict[str, Any]:
     """Return the public record of a collection.
 
@@ -192,8 +192,8 @@ def record_of(
     return record
 
 
-def trial_record(terms: LDPTerms, random: SecureRandom) -> dict[str, Any]:
+def trial_record(terms: LDPTerms, random: SecureRandom | None) -> dict[str, Any]:
     """Return a record such as a collection would have, before anything is charged."""
     epsilon = 1.0 if terms.epsilon is None else terms.epsilon
-    payment = Spending((Pure(epsilon),), epsilon, None, None)
+    payment = Spending((Pure(epsilon=epsilon),), epsilon, None, None)
     return record_of(replace(terms, epsilon=epsilon), payment, {}, random)

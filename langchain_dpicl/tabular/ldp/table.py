@@ -13,8 +13,7 @@ from typing_extensions import Self
 from langchain_dpicl.budget import PrivacyBudgetHandler
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.source import checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source
 from langchain_dpicl.sealed import Hidden
 from langchain_dpicl.tabular.distribution import Distribution
 from langchain_dpicl.tabular.ldp.client_reports import count_reports
@@ -76,7 +75,7 @@ class LDPTable(ReleasedTable):
         are reported, chosen by a secret key and the unit's own rows. Neighbors: the
         unit's values replaced by any others; how many rows of a unit are reported is
         public. (Where that is private, leave `rows_per_unit` at 1: all units report
-        once.) Noise and event: `mechanisms.randomized_response`, pure epsilon, on every
+        once.) Noise and event: `mechanisms.responses`, pure epsilon, on every
         column, the label too, at epsilon_f, with sum epsilon_f <= epsilon /
         rows_per_unit (Carey et al., 2024, Algorithm 1). All after the reports is
         post-processing.
@@ -224,7 +223,7 @@ class LDPTable(ReleasedTable):
         return (
             f"{type(self).__name__}(columns={len(self._terms.schema.names)}, "
             f"epsilon={epsilon}, released={found is not None}"
-            f"{'' if self._random.secure else f', random={self._random!r}'})"
+            f"{'' if self._random is None else f', random={self._random!r}'})"
         )
 
     def __reduce__(self) -> NoReturn:
@@ -275,7 +274,7 @@ class LDPTable(ReleasedTable):
         epsilon = terms.epsilon
         if epsilon is None:
             account = require_account(self._budget)
-            epsilon = account.quote(terms.event_template()).epsilon
+            epsilon = terms.paid(account.quote(terms.charge()))
         own = terms.row_epsilons(epsilon)
         return {
             name: float(standard_errors(np.ones(size), [own[name]], rows)[0])

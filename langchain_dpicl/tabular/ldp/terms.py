@@ -7,12 +7,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from langchain_dpicl.accounting import EventTemplate
+from langchain_dpicl.accounting import Charge, Event, Pure
 from langchain_dpicl.common import parameters
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms import PureNoise, reports_template
+from langchain_dpicl.mechanisms import responses
 from langchain_dpicl.tabular.ldp.counts import MAX_CELLS, checked_sizes
 from langchain_dpicl.tabular.ldp.fitting import Model
 from langchain_dpicl.tabular.schema.table import TableSchema
@@ -148,9 +148,14 @@ class LDPTerms:
                 )
         return parts
 
-    def event_template(self) -> EventTemplate[PureNoise]:
-        """Return what one collection is charged."""
-        return reports_template(MECHANISM, self.epsilon)
+    def charge(self) -> Charge:
+        """Return what one collection costs."""
+        return responses.charge(epsilon=self.epsilon, name=MECHANISM)
+
+    def paid(self, events: tuple[Event, ...]) -> float:
+        """Return the epsilon of all reports about one unit, of what was paid."""
+        (pure,) = events
+        return float(cast("Pure", pure).epsilon or 0)
 
     @property
     def unit(self) -> str:

@@ -13,7 +13,7 @@ from langchain_dpicl.common import parameters
 from langchain_dpicl.common.hidden import Hidden
 from langchain_dpicl.common.progress import is_watched, progress_bar
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.source import SecureRandom, checked_source
+from langchain_dpicl.mechanisms.random import SecureRandom, checked_source, current
 from langchain_dpicl.tabular.rows.capped import CappedRows
 from langchain_dpicl.tabular.rows.chunks import CHUNK_SIZE, Chunk, read_chunks
 from langchain_dpicl.tabular.rows.units import (
@@ -47,7 +47,7 @@ class RowReader:
         unit_key: The column that says whose a row is; None: every row is a unit.
         rows_per_unit: Most rows of a unit that take part.
         sampling_rate: The Poisson rate q at which units are sampled.
-        random: The source of the sample's secret bits.
+        random: The source of the sample's secret bits; None: the context says.
         extra_columns: What to do with a column that the schema doesn't know.
         chunk_size: Most rows in memory as they came.
         progress: Whether to show rows a second on standard error; None: at a terminal.
@@ -61,13 +61,11 @@ class RowReader:
         InvalidParameterError: If an argument is out of its range.
 
     Example:
-        >>> from langchain_dpicl.mechanisms import SecureRandom
         >>> reader = RowReader(
         ...     [{"age": 37}, {"age": 52}],
         ...     ["age"],
         ...     lambda chunk: {"age": np.asarray(chunk.columns["age"])},
         ...     unit_key=None,
-        ...     random=SecureRandom(),
         ... )
         >>> sum(int(block["age"].sum()) for block in reader.blocks())
         89
@@ -105,7 +103,7 @@ class RowReader:
         unit_key: str | None,
         rows_per_unit: int = 1,
         sampling_rate: float = 1.0,
-        random: SecureRandom,
+        random: SecureRandom | None = None,
         extra_columns: ExtraColumns = "refuse",
         chunk_size: int = CHUNK_SIZE,
         progress: bool | None = None,
@@ -157,6 +155,10 @@ class RowReader:
         self._counted(0)
         return self._units
 
+    @property
+    def _source(self) -> SecureRandom:
+        return self._random or current()
+
     def blocks(self) -> Iterator[Encoded]:
         """Read the table and yield the encoded rows that take part, block by block.
 
@@ -197,14 +199,14 @@ class RowReader:
             size = chunk.size
             del chunk
             self._n_rows += size
-            places = Hidden(poisson_sample(self._random, size, self._rate))
+            places = Hidden(poisson_sample(self._source, size, self._rate))
             advance(size)
             if len(places.value):
                 yield _selected(encoded.value, places.value)
 
     def _by_unit(self, advance: Callable[[int], None]) -> Iterator[Encoded]:
         """Keep the rows of sampled units; cap them when all are there."""
-        key = self._key or self._random.words(KEY_WORDS).tobytes()
+        key = self._key or self._source.words(KEY_WORDS).tobytes()
         draw = UnitDraw(key, str(self._unit_key), self._rate)
         sampled = CappedRows(key, self._cap)
         everybody = None if self._key is None else DistinctUnits()

@@ -25,7 +25,7 @@ from langchain_dpicl.groups.shards import ShardIndex
 from langchain_dpicl.groups.stores.pgvector.store import PGVectorShards
 from langchain_dpicl.groups.stores.pgvector.tables import SPACES
 from langchain_dpicl.groups.terms import RetrievalTerms
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.release.flow import result
 
 QUESTION = "Who coughs?"

@@ -16,7 +16,7 @@ from support.store_parts import account, opened, patients, qdrant, records, sear
 from langchain_dpicl import DPChain, InvalidParameterError, RetrievedGroups
 from langchain_dpicl.groups.sampling import UnitSample
 from langchain_dpicl.groups.stores.pgvector import store as pgvector
-from langchain_dpicl.mechanisms import SecureRandom
+from langchain_dpicl.mechanisms.random import SecureRandom
 
 
 def drawn(groups: RetrievedGroups) -> set[str]:
@@ -69,17 +69,6 @@ async def test_a_chain_is_charged_for_the_sample(
         # Sampled or not: one price for all.
         assert len(each) == 1
         assert None not in each
-
-
-def test_zcdp_gdp_and_pure_accounts_are_refused_with_the_way_out() -> None:
-    groups = opened(searching(records()), sampling_rate=0.5, score_threshold=0.3)
-    model = AsyncScriptedModel(reply=reply)
-    chain = DPChain(groups=groups, model=model, parser=PARSERS["vote"]())
-    for accounting in ("zcdp", "gdp", "pure"):
-        budget = account(accounting=accounting)
-        with pytest.raises(Exception, match="renyi"):
-            chain.invoke(QUESTION, {"callbacks": [budget]})
-        assert not budget.ledger.charges("default")
 
 
 def test_postgres_samples_by_the_person_and_keeps_no_nonce(

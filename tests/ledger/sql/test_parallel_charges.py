@@ -17,10 +17,16 @@ from langchain_dpicl.errors import (
 )
 from langchain_dpicl.ledger import AccountTerms, Ledger, Plan, SQLLedger
 
-RARE = (Gaussian(8.0, 0.9, 15), Failure(1e-9, 15))
-COMMON = (Gaussian(1.25, 0.0625, 15), Failure(1e-10, 15))
-LABELS = Parallel((RARE, COMMON, COMMON), partition="topic")
-OTHERS = Parallel((COMMON, COMMON), 2)
+RARE = (
+    Gaussian(noise_multiplier=8.0, sampling_rate=0.9, count=15),
+    Failure(delta0=1e-9, count=15),
+)
+COMMON = (
+    Gaussian(noise_multiplier=1.25, sampling_rate=0.0625, count=15),
+    Failure(delta0=1e-10, count=15),
+)
+LABELS = Parallel(branches=(RARE, COMMON, COMMON), partition="topic")
+OTHERS = Parallel(branches=(COMMON, COMMON), count=2)
 
 PLANNED = AccountTerms("shots", 8.0, 1e-4, 3)
 FILTERED = AccountTerms(
@@ -47,13 +53,13 @@ def test_it_comes_back_as_it_was_charged(ledger: Ledger, terms: AccountTerms) ->
     if terms.filter is not None:
         cost = terms.filter.cost((LABELS,))
         assert state.spent == (2 * cost.loss, 2 * cost.failure)
-        ledger.charge("shots", (OTHERS, Gaussian(20.0)))
+        ledger.charge("shots", (OTHERS, Gaussian(noise_multiplier=20.0)))
         ledger.verify("shots")
         return
     assert state.plan is not None
     assert state.plan.events == (LABELS,)
     with pytest.raises(PlanMismatchError):
-        ledger.charge("shots", (Parallel(LABELS.branches),))
+        ledger.charge("shots", (Parallel(branches=LABELS.branches),))
     ledger.charge("shots")
     with pytest.raises(BudgetExhaustedError):
         ledger.charge("shots")

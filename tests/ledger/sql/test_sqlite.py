@@ -17,7 +17,7 @@ from langchain_dpicl.accounting import Gaussian
 from langchain_dpicl.errors import LedgerError
 from langchain_dpicl.ledger import AccountTerms, MemoryLedger, Plan, SQLLedger
 
-PLAN = Plan({"parts": []}, (Gaussian(0.1 + 0.2),))
+PLAN = Plan({"parts": []}, (Gaussian(noise_multiplier=0.1 + 0.2),))
 
 
 def make(path: Path, queries: int = 5) -> SQLLedger:

@@ -41,7 +41,7 @@ def budget(path: Path, **options: Any) -> PrivacyBudgetHandler:
 
 def admitted(handler: PrivacyBudgetHandler, times: int, *, wait: bool) -> int:
     """Return how many of so many queries are paid for; all others end as they must."""
-    shape = VoteOutputParser(labels=["yes", "no"]).event_template()
+    shape = VoteOutputParser(labels=["yes", "no"]).charge()
     paid = 0
     for _ in range(times):
         try:

@@ -7,8 +7,7 @@ replaced: where the library would add noise to the slots' answers, the world han
 the exact distribution of what would be released.
 
 An `Adversary` (`world_pairs.py`) holds two worlds, one with the unit x and one without.
-`check_fixed` measures Gaussian histograms for a fixed sequence of queries, in closed
-form. `check_adaptive` measures finite outputs for the best of *all* strategies of a
+`check_adaptive` measures finite outputs for the best of *all* strategies of a
 given depth: the next query may be any function of everything released before.
 
 What the groups' answers are is up to the adversary too. For histograms each content of
@@ -27,23 +26,16 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_dpicl import PrivacyBudgetHandler, Relation, accounting
-from langchain_dpicl.accounting import (
-    Event,
-    EventTemplate,
-    ExponentialPart,
-    GaussianPart,
-)
-from langchain_dpicl.accounting.parts import Part
+from langchain_dpicl import PrivacyBudgetHandler, Relation
+from langchain_dpicl.accounting import Charge, Event, Exponential, Failure, Gaussian
 from langchain_dpicl.budget import PaidCharge
 from langchain_dpicl.errors import DPError
 from langchain_dpicl.groups import RetrievedGroups
 from langchain_dpicl.groups.records import EmbeddedRecords
 from langchain_dpicl.groups.terms import RetrievalTerms
 from langchain_dpicl.ledger import MemoryLedger, Plan
-from langchain_dpicl.mechanisms import sensitivity
+from langchain_dpicl.mechanisms import voting
 from support.audit.small_corpora import EMBEDDING, Content, Unit, X, built_index, names
-from support.release_templates import template
 
 ORDERS = (1.5, 4.0, 16.0)
 
@@ -64,6 +56,7 @@ class Account:
     queries: int | None = None
     accounting: str | None = None
     delta0_share: float | None = None
+    order: float | None = None
 
     def open(self, name: str, ledger: MemoryLedger) -> PrivacyBudgetHandler:
         terms: dict[str, Any] = self.__dict__
@@ -75,18 +68,20 @@ class Account:
         Args:
             events: Under a plan, those of one query.
         """
-        if self.accounting is None:
-            rho = (self.queries or 0) * accounting.rho(events)
-            return [(order, order * rho) for order in ORDERS]
-        terms: dict[str, Any] = self.__dict__
-        share = {} if self.delta0_share is None else {"delta0_share": self.delta0_share}
-        kept = accounting.PrivacyFilter(
-            terms["accounting"], self.epsilon, self.delta, **share
-        )
-        if kept.order is not None:
-            return [(kept.order, kept.budget)]
-        rho = kept.budget**2 / 2 if kept.method == "gdp" else kept.budget
-        return [(order, order * rho) for order in ORDERS]
+        if self.order is None:
+            each = math.fsum(map(_zero_concentrated, events))
+            return [(order, order * (self.queries or 0) * each) for order in ORDERS]
+        # Canonne, Kamath and Steinke 2020, Proposition 12.
+        delta, order = self.delta * (1 - (self.delta0_share or 0)), self.order
+        price = (math.log(delta) + math.log(order)) / (order - 1)
+        return [(order, self.epsilon - math.log1p(-1 / order) + price)]
+
+
+def _zero_concentrated(event: Any) -> float:
+    """Return the rho of one event: its divergence of order a is at most a rho."""
+    if isinstance(event, Gaussian):
+        return 1 / (2 * (event.noise_multiplier or 0) ** 2)
+    return event.epsilon**2 / (8 if isinstance(event, Exponential) else 2)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -104,18 +99,16 @@ class Query:
 
     question: int
     threshold: float
-    part: Part = field(default_factory=GaussianPart)
+    part: Event
     account: int = 0
     delta0: float = 0.0
     """With this probability the release fails and shows everything."""
 
     @property
-    def event_template(self) -> EventTemplate:
+    def charge(self) -> Charge:
         """What the release asks of the account."""
-        if not self.delta0:
-            return template("audit", (self.part,))
-        parts = (self.part,)
-        return template("audit", parts, needs_delta0=True, delta0=self.delta0)
+        failure = (Failure(delta0=self.delta0),) if self.delta0 else ()
+        return Charge(name="audit", parts=(self.part, *failure))
 
     @property
     def scripts(self) -> Sequence[tuple[int, ...]]:
@@ -148,9 +141,14 @@ class Answer:
 
     @property
     def sigma(self) -> float:
+        assert self.relation is not None
+        return voting.sigma(self.first, self.relation)
+
+    @property
+    def first(self) -> Any:
+        """The event that was paid for the answer."""
         assert self.paid is not None
-        z = self.paid.noise.noise_multiplier
-        return sensitivity.noise_scale(z, sensitivity.vote_l2(self.relation))
+        return self.paid.events[0]
 
     def lead(self, rule: str) -> int:
         """Return by how many groups "yes" is ahead of "no"."""
@@ -159,15 +157,14 @@ class Answer:
             counts[ANSWERS[rule](content)] += number
         return counts[True] - counts[False]
 
-    def yes(self, rule: str, part: Part) -> float:
+    def yes(self, rule: str, part: Event) -> float:
         """Return the probability that "yes" is released, of "yes" and "no"."""
         lead = self.lead(rule)
-        if isinstance(part, GaussianPart):
+        if isinstance(part, Gaussian):
             # The noisy winner: the difference of two counts with noise each.
             return math.erfc(-lead / self.sigma / 2) / 2
-        assert self.paid is not None
-        epsilon = self.paid.noise.epsilon
-        if isinstance(part, ExponentialPart):
+        epsilon = self.first.epsilon
+        if isinstance(part, Exponential):
             return 1 / (1 + math.exp(-epsilon * lead / 2))
         # The sharpest pure mechanism: one bit, flipped with probability 1/(1 + e^eps).
         return 1 / (1 + math.exp(-epsilon if lead > 0 else epsilon))
@@ -175,7 +172,7 @@ class Answer:
 
 NOTHING = Answer(released=False)
 
-_PLANS: dict[tuple[Account, EventTemplate], Plan] = {}
+_PLANS: dict[tuple[Account, Charge], Plan] = {}
 
 Step = Query | Change
 
@@ -261,7 +258,7 @@ class World:
         """Ask one query, with a script for what chance decides before the release."""
         assert not script
         source = self.source(query)
-        paid = self.charge(query, source, query.event_template)
+        paid = self.charge(query, source, query.charge)
         slots = self.draw(source, source.prepare(str(query.question)), paid)
         return Answer(votes(slots), source.relation, paid)
 
@@ -278,7 +275,7 @@ class World:
         return RetrievedGroups(terms, records)
 
     def charge(
-        self, query: Query, source: RetrievedGroups, shape: EventTemplate
+        self, query: Query, source: RetrievedGroups, shape: Charge
     ) -> PaidCharge:
         """Charge as a chain does."""
         name, budget = str(query.account), self.budgets[query.account]

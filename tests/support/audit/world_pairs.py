@@ -11,11 +11,9 @@ from typing import Any
 from support.audit.exact_losses import (
     Figure,
     Pair,
-    gaussian_delta,
     hockey_stick,
     renyi_moment,
     require,
-    squared_distance,
 )
 from support.audit.small_corpora import Unit
 from support.audit.two_worlds import (
@@ -90,35 +88,6 @@ class Adversary:
         for step, script in path:
             one, other = one.then(step, script), other.then(step, script)
         return one.answer, other.answer
-
-    def fixed(self, steps: Sequence[Step]) -> list[float]:
-        """Return each account's mu^2 for a fixed sequence of Gaussian histograms."""
-        squared = [0.0] * len(self.setting.accounts)
-        one, other = self.start
-        for step in steps:
-            one, other = one.then(step), other.then(step)
-            if isinstance(step, Query):
-                squared[step.account] += _squared_mu(one.answer, other.answer)
-        return squared
-
-    def check_fixed(self, steps: Sequence[Step]) -> list[float]:
-        """Hold a sequence against the claims; return each account's delta.
-
-        Raises:
-            PrivacyViolationError: If one of them, or all together, are not kept.
-        """
-        squared, accounts = self.fixed(steps), self.setting.accounts
-        found = [
-            gaussian_delta(own, account.epsilon)
-            for own, account in zip(squared, accounts, strict=True)
-        ]
-        total = gaussian_delta(sum(squared), sum(a.epsilon for a in accounts))
-        for delta, claimed in [
-            *zip(found, (a.delta for a in accounts), strict=True),
-            (total, sum(a.delta for a in accounts)),
-        ]:
-            require(delta, claimed, lambda: (self._described(), steps))
-        return found
 
     def adaptive(self, queries: Sequence[Step], figure: Figure) -> float:
         """Return the largest figure that any adaptive strategy reaches.
@@ -247,9 +216,3 @@ def _without_x(
 ) -> Moment:
     """Return a world that many others are compared with."""
     return Moment(kind(others, setting), depth)
-
-
-def _squared_mu(one: Answer, other: Answer) -> float:
-    if one.error or other.error:
-        return math.inf if one.error != other.error else 0.0
-    return squared_distance(one.votes, other.votes) / one.sigma**2

@@ -15,7 +15,7 @@ from support.table_parts import account
 from langchain_dpicl import report
 from langchain_dpicl.errors import InvalidParameterError, LedgerError
 from langchain_dpicl.ledger import MemoryLedger
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.released import ReleasedCorpus, ReleasedExamples
 from langchain_dpicl.tabular import CategoricalColumn, GDPTable, TableSchema
 from langchain_dpicl.tabular.gdp import facts

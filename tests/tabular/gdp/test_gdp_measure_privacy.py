@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from support.table_parts import JOBS, Measured, account, measured, people, people_schema
 
 from langchain_dpicl.accounting import Gaussian, Pure
-from langchain_dpicl.mechanisms import SeededRandom, table_statistics
+from langchain_dpicl.mechanisms import tables
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.gdp import release, tallies
 
 EPSILON = 4.0
@@ -97,23 +98,18 @@ def test_twin_a_table_that_nobody_pays_for(
 ) -> None:
     """One table's noise is that of all tables without it."""
     broken = {
-        "noisy_tallies": lambda tallies, epsilons, bounds, **given: [
-            *real["noisy_tallies"](
-                tallies[:-1],
-                epsilons=[EPSILON / (len(MEASURE) - 1)] * (len(MEASURE) - 1),
-                bounds=bounds[:-1],
-                **given,
-            ),
+        "noisy_tallies": lambda tallies, paid, bounds, shares, **given: [
+            *real["noisy_tallies"](tallies[:-1], paid, bounds=bounds[:-1], **given),
             *real["noisy_tallies"](
                 tallies[-1:],
-                epsilons=[EPSILON / (len(MEASURE) - 1)],
+                Pure(epsilon=EPSILON / (len(MEASURE) - 1)),
                 bounds=bounds[-1:],
                 **given,
             ),
         ],
-        "noisy_histograms": lambda tallies, **given: [
-            *real["noisy_histograms"](tallies[:-1], **given),
-            *real["noisy_histograms"](tallies[-1:], **given),
+        "noisy_histograms": lambda tallies, paid, **given: [
+            *real["noisy_histograms"](tallies[:-1], paid, **given),
+            *real["noisy_histograms"](tallies[-1:], paid, **given),
         ],
     }
     real = {name: getattr(release, name) for name in broken}
@@ -132,15 +128,15 @@ def test_twin_a_unit_of_several_rows_counts_once(
 
 
 def once(noisy: Any) -> Any:
-    return lambda tallies, **given: noisy(tallies, **{**given, "rows_per_unit": 1})
+    return lambda *args, **given: noisy(*args, **{**given, "rows_per_unit": 1})
 
 
 def test_twin_a_sensitivity_of_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = table_statistics.tally_l2
+    real = tables.gaussian_noise
     monkeypatch.setattr(
-        table_statistics,
-        "tally_l2",
-        lambda relation, tables, rows: real(relation, 1, rows),
+        tables,
+        "gaussian_noise",
+        lambda paid, **terms: real(paid, **{**terms, "tables": 1}),
     )
     assert excess(SAME, "gaussian") == pytest.approx(math.sqrt(len(MEASURE)), rel=1e-6)
 

@@ -22,8 +22,7 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     UnitError,
 )
-from langchain_dpicl.mechanisms import SecureRandom
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,

@@ -15,7 +15,7 @@ from langchain_dpicl.errors import (
     PlanMismatchError,
     UnitError,
 )
-from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,

@@ -16,7 +16,6 @@ from langchain_dpicl.errors import (
     BudgetExhaustedError,
     LedgerError,
 )
-from langchain_dpicl.release import purchase
 from langchain_dpicl.tabular import (
     GDPTable,
     NoisyStatistics,
@@ -43,59 +42,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def test_no_charge_no_noise(monkeypatch: pytest.MonkeyPatch, drawn: list[Any]) -> None:
-    budget = account()
-    monkeypatch.setattr(budget.ledger, "charge", failing)
-    with pytest.raises(LedgerError, match="disk is full"):
-        GDPTable(people(50), people_schema(), budget=budget).release()
-    assert not drawn
-    assert budget.spent().queries == 0
-
-
-def test_the_charge_is_there_when_the_noise_is_drawn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    budget = account()
-    noisy = release.noisy_tallies
-
-    def watched(*given: Any, **named: Any) -> Any:
-        assert len(budget.ledger.charges(budget.account)) == 1
-        return noisy(*given, **named)
-
-    monkeypatch.setattr(release, "noisy_tallies", watched)
-    GDPTable(people(50), people_schema(), budget=budget).release()
-
-
-def test_what_could_not_be_stored_was_not_released_and_can_be_made_up_for(
-    monkeypatch: pytest.MonkeyPatch, drawn: list[Any]
-) -> None:
-    budget = account()
-    with monkeypatch.context() as patch:
-        patch.setattr(budget.ledger, "store_step", failing)
-        table = GDPTable(people(500), people_schema(), budget=budget)
-        with pytest.raises(LedgerError, match="disk is full"):
-            table.release()
-    assert len(drawn) == 1
-    again = GDPTable(people(500), people_schema(), budget=budget)
-    again.release(resume=True)
-    assert len(again.sample(2)) == 2
-    assert budget.spent().queries == 1
-
-
-@pytest.mark.parametrize("url", [":memory:", "sqlite:///{}/ledger.db"])
-def test_without_its_header_a_charge_is_not_made(
-    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, drawn: list[Any]
-) -> None:
-    budget = account(ledger=url.format(tmp_path))
-    with monkeypatch.context() as patch:
-        patch.setattr(purchase, "header_of", failing)
-        with pytest.raises(LedgerError, match="disk is full"):
-            GDPTable(people(500), people_schema(), budget=budget).release()
-    assert budget.spent().queries == 0
-    assert not drawn
-    GDPTable(people(500), people_schema(), budget=budget).release()
-
-
 def test_the_oldest_release_that_was_paid_for_in_vain_is_made_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -113,28 +59,6 @@ def test_the_oldest_release_that_was_paid_for_in_vain_is_made_first(
     # Now that none is left open, it is the newest that is taken again.
     assert table().release(resume=True).record()["charge"] == 2
     assert budget.spent().queries == 2
-
-
-def test_resuming_gives_what_was_released_and_reads_nothing(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    first = GDPTable(people(500), people_schema(), budget=account(ledger=url))
-    released = first.release().statistics
-
-    def never() -> Any:
-        raise AssertionError("read")
-        yield
-
-    again = GDPTable(never(), people_schema(), budget=account(ledger=url))
-    found = again.release(resume=True).statistics
-    for one, two in zip(released.tallies, found.tallies, strict=True):
-        assert (one == two).all()
-    assert again.record() == first.record()
-    # Other terms are another release.
-    other = GDPTable(
-        people(500), people_schema(), budget=account(ledger=url), group_by=[]
-    )
-    with pytest.raises(BudgetExhaustedError):
-        other.release(resume=True)
 
 
 def test_the_noise_of_a_resumed_release_is_that_of_the_charge(

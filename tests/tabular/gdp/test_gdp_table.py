@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,14 +11,15 @@ from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
 from support.table_parts import account, measured, people, people_schema
 
 from langchain_dpicl import PrivacyBudgetHandler, ReleasedExamples
+from langchain_dpicl.accounting import Pure
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
     NoBudgetError,
     UnitError,
 )
-from langchain_dpicl.mechanisms import SeededRandom
-from langchain_dpicl.mechanisms.table_statistics import noisy_tallies
+from langchain_dpicl.mechanisms.random import SeededRandom, seeded
+from langchain_dpicl.mechanisms.tables import noisy_tallies
 from langchain_dpicl.offline import OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
@@ -265,15 +266,14 @@ def test_the_stated_error_is_the_error_of_the_noise() -> None:
     exact = measured_once.tallies
     found = []
     for seed in range(400):
-        noisy = noisy_tallies(
-            exact,
-            epsilons=table.release().statistics.epsilons,
-            bounds=[one.bound for one in table.release().statistics.terms.quantities],
-            random=SeededRandom(seed),
-        )
+        made = table.release().statistics
+        with seeded(seed):
+            noisy = noisy_tallies(
+                exact, cast("Pure", made.paid), bounds=made.terms.bounds
+            )
         again = NoisyStatistics.of(
-            table.release().statistics.terms,
-            table.release().statistics.paid,
+            made.terms,
+            made.paid,
             [int(number) for tally in noisy for number in tally.ravel()],
         )
         assert again is not None

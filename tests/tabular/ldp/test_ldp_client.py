@@ -10,89 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.ldp_parts import CODES, MIXED, ROW, SCHEMA, SIGNIFICANCE, SIZES, p_value
+from support.ldp_parts import MIXED, ROW, SCHEMA, SIZES
 
 from langchain_dpicl.errors import InvalidParameterError
-from langchain_dpicl.mechanisms.source import SeededRandom
-from langchain_dpicl.tabular.ldp import reporting
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.ldp.client import LDPClient
 from langchain_dpicl.tabular.schema import NumericColumn
 from langchain_dpicl.tabular.schema.table import TableSchema
 
-BINS = ["below 25", "25 to 50", "50 or more"]
-VALUES = {"job": ["clerk", "nurse", "smith"], "age": BINS, "income": ["low", "high"]}
 EVEN = {"job": 1.0, "age": 1.0, "income": 1.0}
 CANARY = "canary-7391"
 
 
 def client_of(**terms: Any) -> LDPClient:
     return LDPClient(SCHEMA, **{"epsilon": 3.0, "random": SeededRandom(7), **terms})
-
-
-def tally(reports: Any) -> np.ndarray:
-    joint = np.zeros(tuple(SIZES.values()), dtype=np.int64)
-    for report in reports:
-        assert list(report) == list(SIZES)
-        joint[tuple(VALUES[name].index(report[name]) for name in SIZES)] += 1
-    return joint
-
-
-def test_reports_of_many_rows_have_the_exact_distribution() -> None:
-    joint = tally(client_of().reports([ROW] * 30_000, chunk_size=7000))
-    assert joint.sum() == 30_000
-    assert p_value(joint, CODES, EVEN) > SIGNIFICANCE
-
-
-def test_reports_one_by_one_have_the_same_distribution() -> None:
-    client = client_of()
-    joint = tally(client.report(ROW) for _ in range(5000))
-    assert p_value(joint, CODES, EVEN) > SIGNIFICANCE
-
-
-def test_other_splits_have_theirs() -> None:
-    client = client_of(split={"job": 0.5, "age": 2.0, "income": 0.5})
-    epsilons = tuple(client.epsilons.values())
-    assert epsilons == (0.5, 2.0, 0.5)
-    expected = dict(zip(SIZES, epsilons, strict=True))
-    joint = tally(client.reports([ROW] * 30_000))
-    assert p_value(joint, CODES, expected) > SIGNIFICANCE
-    assert p_value(joint, CODES, EVEN) < SIGNIFICANCE
-
-
-def whole_epsilon(self: Any, schema: Any, epsilons: Any, random: Any) -> None:
-    INIT(self, schema, dict.fromkeys(epsilons, sum(epsilons.values())), random)
-
-
-def label_as_it_is(self: Any, codes: Any) -> Any:
-    return {**RANDOMIZE(self, codes), "income": codes["income"]}
-
-
-def one_draw_for_all(self: Any, codes: Any) -> Any:
-    """Columns that lie together: each alone has the right distribution."""
-    reports = RANDOMIZE(self, codes)
-    same = reports["job"] == codes["job"]
-    moved = np.where(same, codes["age"], (codes["age"] + 1) % 3)
-    return {**reports, "age": moved}
-
-
-INIT = reporting.Reporter.__init__
-RANDOMIZE = reporting.Reporter.randomize
-
-
-@pytest.mark.parametrize(
-    ("name", "broken"),
-    [
-        ("__init__", whole_epsilon),
-        ("randomize", label_as_it_is),
-        ("randomize", one_draw_for_all),
-    ],
-)
-def test_broken_twins_are_caught(
-    name: str, broken: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reporting.Reporter, name, broken)
-    joint = tally(client_of().reports([ROW] * 30_000))
-    assert p_value(joint, CODES, EVEN) < SIGNIFICANCE
 
 
 def test_a_report_is_the_same_whatever_container_the_row_came_in() -> None:

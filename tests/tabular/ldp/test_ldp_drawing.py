@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.ldp_parts import budget_of
 
-from langchain_dpicl.mechanisms import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular import CategoricalColumn, LDPTable, TableSchema
 
 SCHEMA = TableSchema(

@@ -16,7 +16,7 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     LedgerError,
 )
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.ldp import collecting
 
 ROWS = MIXED * 50
@@ -42,46 +42,11 @@ def same(one: Any, two: Any) -> bool:
     )
 
 
-async def test_another_process_takes_what_was_collected(drawn: list[Any]) -> None:
-    budget = budget_of()
-    first = table_of(ROWS, budget=budget).release()
-    reports = len(drawn)
-    again = await table_of(iter([]), budget=budget).arelease(resume=True)
-    assert same(first, again)
-    assert len(drawn) == reports, "nothing is drawn again"
-    assert budget.spent().queries == 1
-    assert again.examples(3).record == first.record()
-
-
 def test_without_resume_another_collection_is_paid_for(drawn: list[Any]) -> None:
     budget = budget_of()
     table_of(ROWS, budget=budget).release()
     with pytest.raises(BudgetExhaustedError, match=r"release\(resume=True\) takes it"):
         table_of(ROWS, budget=budget).release()
-
-
-@pytest.mark.parametrize("fails", ["randomize", "store_step"])
-def test_a_crash_between_charge_and_counts_loses_nothing(
-    fails: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    budget = budget_of(url)
-    with monkeypatch.context() as patch:
-        where: Any = (
-            collecting.Reporter if fails == "randomize" else type(budget.ledger)
-        )
-
-        def die(*_: Any, **__: Any) -> Any:
-            raise SystemExit
-
-        patch.setattr(where, fails, die)
-        with pytest.raises(SystemExit):
-            table_of(ROWS, budget=budget).release()
-    later = table_of(ROWS, budget=budget_of(url)).release(resume=True)
-    assert later.n_reports == len(ROWS)
-    assert later.record()["charge"] == 1
-    assert budget_of(url).spent().queries == 1
-    assert same(later, table_of([], budget=budget_of(url)).release(resume=True))
 
 
 def test_rows_that_fail_after_the_charge_can_be_mended() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,12 @@ from langchain_dpicl.errors import (
     BudgetExhaustedError,
     DPError,
     InvalidParameterError,
-    LedgerError,
     NoBudgetError,
     PlanMismatchError,
     UnitError,
 )
 from langchain_dpicl.ledger.memory import MemoryLedger
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.ldp import collecting, reporting
 from langchain_dpicl.tabular.ldp.table import LDPTable
 
@@ -79,63 +77,6 @@ def test_nothing_is_read_before_it_is_asked_for(seen: list[str]) -> None:
     assert seen == []
 
 
-class Failing(MemoryLedger):
-    def charge(self, *_: Any, **__: Any) -> Any:
-        raise LedgerError("The ledger is gone.")
-
-
-@pytest.mark.parametrize("make", [list, iter])
-def test_without_a_charge_nothing_is_drawn(make: Any, seen: list[str]) -> None:
-    rows = make(MIXED)
-    table = table_of(rows, budget=budget_of(Failing()))
-    with pytest.raises(LedgerError, match="gone"):
-        table.examples(2)
-    assert seen == []
-    assert table._collected is None
-    # Rows that come only once are still all there.
-    assert list(rows) == MIXED
-
-
-def test_a_charge_after_the_draw_would_be_noticed(
-    seen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The twin: an account that charges when all is done."""
-    admit = PrivacyBudgetHandler.charge
-    late: list[Any] = []
-
-    def promise(self: Any, template: Any, **kwargs: Any) -> Any:
-        late.append(lambda: admit(self, template, **kwargs))
-        return admit(budget_of(Uncounted()), template, **kwargs)
-
-    monkeypatch.setattr(PrivacyBudgetHandler, "charge", promise)
-    # The ledger has no such charge: nothing is drawn for it.
-    with pytest.raises(LedgerError, match="can't be read"):
-        table_of(iter(Watched(MIXED, seen))).release()
-    assert "draw" not in seen
-
-
-class Uncounted(MemoryLedger):
-    """Charges behind the back of the one that is watched."""
-
-    charge = MemoryLedger.charge
-
-
-def test_the_charge_is_durable_when_the_first_report_is_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    randomize, found = reporting.Reporter.randomize, []
-
-    def looking(self: Any, codes: Any) -> Any:
-        # Another handler, as another process would open it.
-        found.append(spent(budget_of(url)))
-        return randomize(self, codes)
-
-    monkeypatch.setattr(reporting.Reporter, "randomize", looking)
-    table_of(MIXED, budget=budget_of(url)).release()
-    assert found == [1]
-
-
 def test_a_table_is_charged_once_whatever_is_drawn() -> None:
     budget = budget_of(queries=3)
     table = table_of(MIXED * 100, epsilon=1.0, budget=budget)
@@ -167,7 +108,7 @@ def test_the_plan_decides_where_epsilon_is_left_open() -> None:
     record = table.record()
     assert record["epsilon"] == pytest.approx(3.0, rel=0.05)
     assert record["events"] == [
-        {"kind": "pure", "epsilon": record["epsilon"], "count": 1}
+        {"kind": "pure", "epsilon": record["epsilon"], "sampling_rate": 1.0, "count": 1}
     ]
     assert sum(table.epsilons.values()) <= record["epsilon"]
     assert sum(table.epsilons.values()) == pytest.approx(record["epsilon"])
@@ -175,7 +116,7 @@ def test_the_plan_decides_where_epsilon_is_left_open() -> None:
 
 def test_a_filter_charges_what_the_table_says() -> None:
     budget = PrivacyBudgetHandler(
-        epsilon=8, delta=1e-6, accounting="zcdp", ledger=":memory:"
+        epsilon=8, delta=1e-6, accounting="renyi", ledger=":memory:"
     )
     record = table_of(MIXED, epsilon=0.5, budget=budget).release().record()
     assert record["epsilon"] == 0.5

@@ -15,7 +15,7 @@ from langchain_dpicl.errors import (
     InvalidParameterError,
     NoBudgetError,
 )
-from langchain_dpicl.mechanisms.source import SeededRandom
+from langchain_dpicl.mechanisms.random import SeededRandom
 from langchain_dpicl.tabular.ldp.client import LDPClient
 from langchain_dpicl.tabular.ldp.table import LDPTable
 
@@ -35,7 +35,9 @@ def test_the_record_of_reports_says_that_clients_randomized() -> None:
     assert (record["charge"], record["account"]) == (None, None)
     assert record["unit"] == "one report"
     assert record["unit_key"] is None
-    assert record["events"] == [{"kind": "pure", "epsilon": 6.0, "count": 1}]
+    assert record["events"] == [
+        {"kind": "pure", "epsilon": 6.0, "sampling_rate": 1.0, "count": 1}
+    ]
     assert record["epsilon"] == 6.0
     assert table.n_reports == 800
     assert "released=True" in repr(table)
@@ -45,7 +47,9 @@ def test_the_record_of_reports_says_that_clients_randomized() -> None:
 def test_who_reports_twice_pays_twice() -> None:
     record = reported(reports_per_unit=3).examples(2).record
     assert record["epsilon"] == 18.0
-    assert record["events"] == [{"kind": "pure", "epsilon": 6.0, "count": 3}]
+    assert record["events"] == [
+        {"kind": "pure", "epsilon": 6.0, "sampling_rate": 1.0, "count": 3}
+    ]
     assert "at most 3" in record["unit"]
     assert record["parameters"]["epsilon"] == 6.0
 

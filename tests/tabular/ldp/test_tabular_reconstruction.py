@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from support.randomized_reports import (
     response_matrix,
     whole_matrix,
@@ -150,31 +149,6 @@ def test_standard_errors_follow_the_dense_formula() -> None:
     assert np.allclose(counts, dense, rtol=1e-9)
     unsquared = np.sqrt(np.maximum(truth * (1 - truth), 0) / 50).reshape(SIZES)
     assert not np.allclose(unsquared, dense, rtol=0.2)
-
-
-def spread_fits(estimates: np.ndarray, errors: np.ndarray) -> bool:
-    """Whether each cell's variance over many collections is as said, at 1e-6."""
-    runs = len(estimates) - 1
-    energy = runs * estimates.var(axis=0, ddof=1) / errors**2
-    # Slightly wider than a chi-square's: sums of n reports are nearly normal.
-    tails = np.minimum(
-        stats.chi2.cdf(energy * 1.01, runs), stats.chi2.sf(energy / 1.01, runs)
-    )
-    return bool(2 * tails.min() * errors.size > 1e-6)
-
-
-def test_standard_errors_are_those_of_simulated_reports() -> None:
-    rng = np.random.default_rng(5)
-    truth = some_table(SIZES)
-    law = (whole_matrix(SIZES, EPSILONS) @ truth.ravel()).reshape(SIZES)
-    drawn = rng.multinomial(400, law.ravel(), size=3000).reshape(-1, *SIZES) / 400
-    estimates = np.array([reconstruct(table, EPSILONS) for table in drawn])
-    errors = standard_errors(law, EPSILONS, 400)
-    assert spread_fits(estimates, errors)
-    assert not spread_fits(estimates, standard_errors(law, EPSILONS, 320))
-    assert not spread_fits(estimates, standard_errors(law, EPSILONS[::-1], 400))
-    off = (estimates.mean(axis=0) - truth) / errors * math.sqrt(len(estimates))
-    assert np.abs(off).max() < stats.norm.isf(1e-6 / off.size)
 
 
 def test_no_langchain_is_imported() -> None:

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from langchain_dpicl.errors import InvalidParameterError, UnitError
-from langchain_dpicl.mechanisms.source import SecureRandom, SeededRandom
+from langchain_dpicl.mechanisms.random import SecureRandom, SeededRandom
 from langchain_dpicl.tabular.rows import Chunk, RowReader, SQLRows
 
 CANARY = 8675309

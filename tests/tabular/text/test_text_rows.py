@@ -31,7 +31,6 @@ from langchain_dpicl import (
 from langchain_dpicl.errors import (
     BudgetExhaustedError,
     InvalidParameterError,
-    PublicCallError,
     UnitError,
     UnsealableModelError,
 )
@@ -41,26 +40,11 @@ from langchain_dpicl.offline import HashingEmbeddings, OfflineChatModel
 from langchain_dpicl.tabular import (
     CategoricalColumn,
     GDPTable,
-    LDPTable,
     TableSchema,
     TextRows,
 )
 
 NOTHING = {"topic": "unknown", "mood": "unknown"}
-
-
-@pytest.mark.parametrize("kind", [Reader, AsyncReader])
-def test_rows_are_read_once_and_can_be_iterated_again(kind: type[Reader]) -> None:
-    model = kind()
-    rows = text_rows(complaints(7), model)
-    assert "read=False" in repr(rows)
-    assert list(rows) == [row(number) for number in range(7)]
-    assert rows.read() is rows
-    assert list(rows) == list(rows)
-    assert len(model.asked) == 7
-    assert "read=True" in repr(rows)
-    next(iter(rows)).clear()
-    assert next(iter(rows)) == row(0)
 
 
 @pytest.mark.parametrize("kind", [Reader, AsyncReader])
@@ -71,53 +55,6 @@ async def test_aread_reads_the_same(kind: type[Reader]) -> None:
     assert both[0] is rows
     assert list(rows) == [row(number) for number in range(7)]
     assert len(model.asked) == 7
-
-
-def test_both_tables_take_the_rows_and_count_each_unit_once() -> None:
-    documents = [*complaints(300), *complaints(300)[::-1]]
-    for number, document in enumerate(documents):
-        document.id = str(number)
-    rows = text_rows(documents)
-    # 300 rows, so little noise on an account of epsilon 1000.
-    table = GDPTable(
-        rows, rows.schema, budget=account(1000), group_by="topic"
-    ).release()
-    sizes = [round(size.value) for size in table.statistics.sizes]
-    assert sizes == [100, 100, 100, 0]
-    reports = LDPTable(rows, rows.schema, epsilon=50, budget=account(50))
-    assert reports.release().summary()
-    assert "unknown" in rows.schema.column("topic").values  # type: ignore[union-attr]
-
-
-def failing(prompt: str) -> str:
-    if any(f"Traveler {number} " in prompt for number in (3, 13)):
-        raise RuntimeError(prompt)
-    return choose(prompt)
-
-
-@pytest.mark.parametrize("kind", [Reader, AsyncReader])
-def test_a_failing_call_is_a_row_of_unknown(kind: type[Reader]) -> None:
-    rows = text_rows(complaints(20), kind(reply=failing))
-    found = list(rows)
-    assert [n for n in range(20) if found[n] == NOTHING] == [3, 13]
-    assert [found[n] for n in (2, 4)] == [row(2), row(4)]
-    assert rows.failed == 2
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "I'm sorry, I can't assist with personal records.",
-        "",
-        "Interesting!",
-        "{",
-        "[1]",
-    ],
-)
-def test_refusals_and_prose_are_rows_of_unknown(reply: str) -> None:
-    rows = text_rows(complaints(3), Reader(reply=lambda _: reply))
-    assert list(rows) == [NOTHING] * 3
-    assert rows.failed == 0
 
 
 def test_a_schema_that_no_text_fits_is_an_honest_table_of_unknown() -> None:
@@ -132,18 +69,6 @@ def test_people_without_text_have_a_row_and_no_call() -> None:
     rows = text_rows([complaint(0), blank], model)
     assert list(rows) == [row(0), NOTHING]
     assert len(model.asked) == 1
-
-
-def test_a_model_that_can_not_be_reached_is_an_error_before_any_record() -> None:
-    def refuse(_prompt: str) -> str:
-        raise ConnectionError("key sk-123")
-
-    model = Reader(reply=refuse)
-    rows = text_rows(complaints(3), model)
-    with pytest.raises(PublicCallError, match="ConnectionError") as caught:
-        rows.read()
-    assert "sk-123" not in str(caught.value)
-    assert model.asked == []
 
 
 def test_a_trial_that_fails_once_is_repeated() -> None:
